@@ -1,0 +1,243 @@
+"""Element types: what they are called, how wide they are, how they look in NumPy, and how they join.
+
+Enters: nothing. Leaves: the classes `f32`, `i64`... (each an instance of the metaclass `DType`), `promote`, `from_numpy`.
+A dtype is a class so that it can stand in annotations; calling it makes a NumPy scalar: `vk.f32(2)`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import DTypeError
+
+__all__ = [
+    "ALL",
+    "DType",
+    "Element",
+    "bf16",
+    "boolean",
+    "by_name",
+    "f16",
+    "f32",
+    "f64",
+    "from_numpy",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "index",
+    "promote",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+]
+
+
+class DType(type):
+    """The metaclass of the element types.
+
+    Attributes of each: `name`; `kind`, one of "bool", "int", "uint", "float", "index"; `bits`; `numpy`, the type that
+    carries a value in NumPy (bf16 is carried as float32); `storage`, the type of one element in memory.
+    """
+
+    name: str
+    kind: str
+    bits: int
+    numpy: np.dtype[Any]
+    storage: np.dtype[Any]
+
+    @property
+    def itemsize(cls) -> int:
+        """Bytes of one element in memory (bool: one)."""
+        return int(cls.storage.itemsize)
+
+    @property
+    def is_float(cls) -> bool:
+        return cls.kind == "float"
+
+    @property
+    def is_integer(cls) -> bool:
+        """True for signed, unsigned and index types; False for bool."""
+        return cls.kind in ("int", "uint", "index")
+
+    @property
+    def is_signed(cls) -> bool:
+        return cls.kind in ("int", "index", "float")
+
+    def __repr__(cls) -> str:
+        return f"vk.{cls.name}" if "name" in cls.__dict__ else f"vk.{cls.__name__}"
+
+    def __call__(cls, value: Any = 0) -> Any:
+        """A NumPy scalar of this type; inside a kernel, a conversion."""
+        if "name" not in cls.__dict__:
+            raise DTypeError(f"{cls!r} is abstract: use one of {', '.join(map(repr, ALL))}")
+        return cls.numpy.type(value)
+
+
+if TYPE_CHECKING:
+
+    class Element(Any):
+        """The base of all element types, for `TypeVar("T", bound=vk.Element)`."""
+
+        def __init__(self, value: Any = 0) -> None: ...
+
+else:
+
+    class Element(metaclass=DType):
+        """The base of all element types, for `TypeVar("T", bound=vk.Element)`."""
+
+
+class boolean(Element):
+    """True or False; one byte in memory."""
+
+    name, kind, bits = "bool", "bool", 1
+    numpy = storage = np.dtype(np.bool_)
+
+
+class i8(Element):
+    """Signed integer of 8 bits."""
+
+    name, kind, bits = "i8", "int", 8
+    numpy = storage = np.dtype(np.int8)
+
+
+class i16(Element):
+    """Signed integer of 16 bits."""
+
+    name, kind, bits = "i16", "int", 16
+    numpy = storage = np.dtype(np.int16)
+
+
+class i32(Element):
+    """Signed integer of 32 bits."""
+
+    name, kind, bits = "i32", "int", 32
+    numpy = storage = np.dtype(np.int32)
+
+
+class i64(Element):
+    """Signed integer of 64 bits."""
+
+    name, kind, bits = "i64", "int", 64
+    numpy = storage = np.dtype(np.int64)
+
+
+class u8(Element):
+    """Unsigned integer of 8 bits."""
+
+    name, kind, bits = "u8", "uint", 8
+    numpy = storage = np.dtype(np.uint8)
+
+
+class u16(Element):
+    """Unsigned integer of 16 bits."""
+
+    name, kind, bits = "u16", "uint", 16
+    numpy = storage = np.dtype(np.uint16)
+
+
+class u32(Element):
+    """Unsigned integer of 32 bits."""
+
+    name, kind, bits = "u32", "uint", 32
+    numpy = storage = np.dtype(np.uint32)
+
+
+class u64(Element):
+    """Unsigned integer of 64 bits."""
+
+    name, kind, bits = "u64", "uint", 64
+    numpy = storage = np.dtype(np.uint64)
+
+
+class f16(Element):
+    """IEEE binary16."""
+
+    name, kind, bits = "f16", "float", 16
+    numpy = storage = np.dtype(np.float16)
+
+
+class bf16(Element):
+    """The upper half of a binary32; carried as float32, two bytes in memory."""
+
+    name, kind, bits = "bf16", "float", 16
+    numpy = np.dtype(np.float32)
+    storage = np.dtype(np.uint16)
+
+
+class f32(Element):
+    """IEEE binary32."""
+
+    name, kind, bits = "f32", "float", 32
+    numpy = storage = np.dtype(np.float32)
+
+
+class f64(Element):
+    """IEEE binary64."""
+
+    name, kind, bits = "f64", "float", 64
+    numpy = storage = np.dtype(np.float64)
+
+
+class index(Element):
+    """The type of ids, extents and strides: 64 bits, signed."""
+
+    name, kind, bits = "index", "index", 64
+    numpy = storage = np.dtype(np.int64)
+
+
+ALL: tuple[DType, ...] = (boolean, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64)  # type: ignore[assignment]  # Any-typed for checkers
+"""Every type that an array can have; `index` is a type of values only."""
+
+by_name: dict[str, DType] = {t.name: t for t in (*ALL, index)}  # type: ignore[misc, has-type]  # as above
+
+_FROM_NUMPY: dict[Any, DType] = {t.storage: t for t in ALL if t is not bf16}
+
+
+def from_numpy(dtype: Any) -> DType:
+    """The element type of a NumPy dtype (also `ml_dtypes.bfloat16`, by name); DTypeError when there is none."""
+    dt = np.dtype(dtype)
+    found = _FROM_NUMPY.get(dt.newbyteorder("=") if dt.byteorder == "=" else dt)
+    if found is not None:
+        return found
+    if dt.name == "bfloat16":
+        return bf16  # type: ignore[return-value]  # Any-typed for checkers
+    if dt.byteorder not in "=|":
+        raise DTypeError(f"array of {dt.name} in foreign byte order: convert it with .astype({dt.name!r})")
+    raise DTypeError(f"no element type for NumPy's {dt}: expected one of {', '.join(t.name for t in ALL)}")
+
+
+def promote(a: DType, b: DType) -> DType:
+    """The type that both operands take: the lattice join without silent f64.
+
+    Raises DTypeError for signed with unsigned of the same or greater width, where no wider type is implied.
+    """
+    if a is b:
+        return a
+    if a.kind == "bool":
+        return b
+    if b.kind == "bool":
+        return a
+    if a.is_float or b.is_float:
+        return _promote_float(a, b)
+    if a is index or b is index:
+        return index  # type: ignore[return-value]  # Any-typed for checkers
+    if a.kind == b.kind:
+        return a if a.bits > b.bits else b
+    signed, unsigned = (a, b) if a.kind == "int" else (b, a)
+    if signed.bits > unsigned.bits:
+        return signed
+    raise DTypeError(
+        f"{a!r} and {b!r} have no common type: cast one of them, as in vk.{signed.name}(x) or vk.{unsigned.name}(x)"
+    )
+
+
+def _promote_float(a: DType, b: DType) -> DType:
+    if not (a.is_float and b.is_float):
+        return a if a.is_float else b
+    if a.bits == b.bits:
+        return f32  # type: ignore[return-value]  # f16 with bf16; Any-typed for checkers
+    return a if a.bits > b.bits else b

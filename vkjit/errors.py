@@ -1,0 +1,205 @@
+"""Exceptions and source locations: what every other layer raises, and how it points at the user's code.
+
+The tree::
+
+    VkjitError
+    +-- CompileError            a kernel that can't be compiled; shows file, line and a caret
+    +-- ArgumentError           a launch with wrong arguments (also a TypeError)
+    |   +-- ShapeError          shapes that don't agree (also a ValueError)
+    |   +-- DTypeError          element types that don't agree
+    +-- DeviceError
+    |   +-- DriverNotFoundError no Vulkan loader or driver
+    |   +-- DeviceNotFoundError no device answers to the name
+    |   +-- FeatureError        the device lacks what the kernel needs
+    |   +-- OutOfMemoryError    (also a MemoryError)
+    |   +-- DeviceLostError     the driver gave the device up
+    +-- KernelError             found while a kernel ran; names kernel, line and invocation
+    |   +-- LoopLimitError      a driver's silent cap on loop iterations was about to be hit
+    |   +-- BoundsError         an index out of bounds (also an IndexError)
+    |   +-- KernelAssertionError a failing assert (also an AssertionError)
+    |   +-- KernelZeroDivisionError (also a ZeroDivisionError)
+    +-- InternalError           a defect of vkjit itself
+"""
+
+from __future__ import annotations
+
+import linecache
+from dataclasses import dataclass
+
+__all__ = [
+    "ArgumentError",
+    "BoundsError",
+    "CompileError",
+    "DTypeError",
+    "DeviceError",
+    "DeviceLostError",
+    "DeviceNotFoundError",
+    "DriverNotFoundError",
+    "FeatureError",
+    "InternalError",
+    "KernelAssertionError",
+    "KernelError",
+    "KernelZeroDivisionError",
+    "Loc",
+    "LoopLimitError",
+    "OutOfMemoryError",
+    "ShapeError",
+    "VkjitError",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Loc:
+    """A span of source text: `line` counts from 1, `col` and `end` (exclusive, same line) from 0."""
+
+    file: str
+    line: int
+    col: int = 0
+    end: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+UNKNOWN = Loc("<unknown>", 0)
+
+
+def render_caret(loc: Loc, text: str | None = None) -> str:
+    """The source line of `loc` with carets under its span; empty when the text isn't available."""
+    line = linecache.getline(loc.file, loc.line) if text is None else text
+    line = line.rstrip("\n").expandtabs(1)
+    if not line:
+        return ""
+    end = loc.end if loc.end > loc.col else len(line)
+    gutter = f"{loc.line:>5} | "
+    return f"{gutter}{line}\n{' ' * len(gutter)}{' ' * loc.col}{'^' * max(1, min(end, len(line)) - loc.col)}"
+
+
+class VkjitError(Exception):
+    """The root of everything that vkjit raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A second place that a message speaks of ("called from here", "first bound here")."""
+
+    loc: Loc
+    text: str
+
+
+class CompileError(VkjitError):
+    """A kernel that can't be compiled.
+
+    `reason` says what was found and what was expected, `hint` what to write instead, `notes` the other places
+    involved, the chain of callers among them.
+    """
+
+    def __init__(self, reason: str, loc: Loc = UNKNOWN, *, hint: str = "", notes: tuple[Note, ...] = ()) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.loc = loc
+        self.hint = hint
+        self.notes = notes
+
+    def with_note(self, loc: Loc, text: str) -> CompileError:
+        """The same error with one more note, as it travels up a chain of device functions."""
+        return type(self)(self.reason, self.loc, hint=self.hint, notes=(*self.notes, Note(loc, text)))
+
+    def __str__(self) -> str:
+        parts = [self.reason]
+        if self.loc != UNKNOWN:
+            parts = [f"{self.loc}: {self.reason}"]
+            caret = render_caret(self.loc)
+            if caret:
+                parts.append(caret)
+        if self.hint:
+            parts.append(f"help: {self.hint}")
+        for note in self.notes:
+            parts.append(f"{note.loc}: note: {note.text}")
+            caret = render_caret(note.loc)
+            if caret:
+                parts.append(caret)
+        return "\n".join(parts)
+
+
+class ArgumentError(VkjitError, TypeError):
+    """A kernel or operation called with arguments that don't fit."""
+
+
+class ShapeError(ArgumentError, ValueError):
+    """Shapes that don't agree."""
+
+
+class DTypeError(ArgumentError):
+    """Element types that don't agree."""
+
+
+class DeviceError(VkjitError, RuntimeError):
+    """Something about a device or its driver."""
+
+
+class DriverNotFoundError(DeviceError):
+    """No Vulkan loader, or no driver behind it."""
+
+
+class DeviceNotFoundError(DeviceError):
+    """No device answers to the given name or number."""
+
+
+class FeatureError(DeviceError):
+    """The device lacks a feature that the kernel needs."""
+
+
+class OutOfMemoryError(DeviceError, MemoryError):
+    """The device has no room for an allocation."""
+
+
+class DeviceLostError(DeviceError):
+    """The driver gave the device up; that device object can't be used any more."""
+
+
+class KernelError(VkjitError):
+    """Found while a kernel ran. `loc` is the line in the user's kernel, `invocation` the global id (x, y, z)."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kernel: str = "",
+        loc: Loc = UNKNOWN,
+        invocation: tuple[int, int, int] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.kernel = kernel
+        self.loc = loc
+        self.invocation = invocation
+
+    def __str__(self) -> str:
+        where = f"{self.loc}: " if self.loc != UNKNOWN else ""
+        who = f" (kernel {self.kernel}" if self.kernel else ""
+        if who and self.invocation is not None:
+            who += f", invocation {self.invocation}"
+        text = f"{where}{self.message}{who + ')' if who else ''}"
+        caret = render_caret(self.loc) if self.loc != UNKNOWN else ""
+        return f"{text}\n{caret}" if caret else text
+
+
+class LoopLimitError(KernelError):
+    """The driver stops loops silently after a number of iterations, and the kernel would have passed it."""
+
+
+class BoundsError(KernelError, IndexError):
+    """An index outside its array."""
+
+
+class KernelAssertionError(KernelError, AssertionError):
+    """An assert in a kernel that did not hold."""
+
+
+class KernelZeroDivisionError(KernelError, ZeroDivisionError):
+    """An integer division by zero, reported in debug mode."""
+
+
+class InternalError(VkjitError, RuntimeError):
+    """A defect of vkjit itself; please report it with the text of the message."""

@@ -1,0 +1,167 @@
+"""What every device is to the layers above: buffers, copies, kernels, launches, synchronisation.
+
+Implemented by the Vulkan device here, by the interpreter's device in `interp`, and by the CPU target.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..dtypes import DType
+from .artifact import KernelArtifact
+
+__all__ = ["Buffer", "Device", "DeviceArray", "DeviceCaps", "LoadedKernel"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCaps:
+    """What a device can do; all that compilers and library code may ask about it.
+
+    `kind` is "discrete", "integrated", "cpu", "virtual", "other" or "interpreter"; `loop_cap` the number of iterations
+    after which the driver stops loops silently (None: never); `quirks` names of faults from the quirk table.
+    `dtypes` holds the names of the element types that have arithmetic, `features` other capabilities by name
+    ("subgroup_arithmetic", "subgroup_shuffle", "memory_model_device_scope", "float32_atomic_add", "int64_atomics",
+    "cooperative_matrix", "signed_zero_inf_nan_f32", ...).
+    """
+
+    kind: str
+    subgroup_sizes: tuple[int, ...]
+    max_invocations: int
+    max_local_size: tuple[int, int, int]
+    max_groups: tuple[int, int, int]
+    shared_bytes: int
+    push_constant_bytes: int
+    dtypes: frozenset[str]
+    features: frozenset[str]
+    loop_cap: int | None = None
+    quirks: frozenset[str] = frozenset()
+    unified_memory: bool = False
+    driver: str = ""
+    vendor: int = 0
+
+    @property
+    def subgroup_size(self) -> int:
+        """The size that kernels get when they don't ask for one."""
+        return self.subgroup_sizes[-1]
+
+
+class Buffer(ABC):
+    """Memory of a device, owned by this object; `close()` may be called any number of times."""
+
+    __slots__ = ("__weakref__",)
+
+    device: Device
+    nbytes: int
+    address: int
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+class LoadedKernel(ABC):
+    """An artifact made ready on a device."""
+
+    __slots__ = ("__weakref__",)
+
+    artifact: KernelArtifact
+
+
+class Device(ABC):
+    """A device: owns its memory and its queue."""
+
+    name: str
+    caps: DeviceCaps
+    index: int
+
+    @abstractmethod
+    def allocate(self, nbytes: int) -> Buffer:
+        """A buffer of at least `nbytes` bytes (0 gives a valid buffer). Raises OutOfMemoryError."""
+
+    @abstractmethod
+    def write(self, buffer: Buffer, offset: int, data: npt.NDArray[np.uint8]) -> None:
+        """Copies host bytes into the buffer, ordered after launches already made; `data` may be reused on return."""
+
+    @abstractmethod
+    def read(self, buffer: Buffer, offset: int, out: npt.NDArray[np.uint8]) -> None:
+        """Copies from the buffer into `out`; waits for the launches that write it."""
+
+    @abstractmethod
+    def copy(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int) -> None:
+        """Copies between two buffers of this device, in order with launches."""
+
+    @abstractmethod
+    def fill(self, buffer: Buffer, offset: int, nbytes: int, pattern: int) -> None:
+        """Fills with a repeated u32 pattern (offset and nbytes multiples of 4), in order with launches."""
+
+    @abstractmethod
+    def load(self, artifact: KernelArtifact) -> LoadedKernel:
+        """Makes an artifact ready. Raises FeatureError when the device lacks what it needs."""
+
+    @abstractmethod
+    def launch(
+        self,
+        kernel: LoadedKernel,
+        groups: tuple[int, int, int],
+        block: bytes,
+        reads: Sequence[Buffer],
+        writes: Sequence[Buffer],
+    ) -> None:
+        """Queues `groups` workgroups with the packed argument block. Buffers are kept alive until it has run."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Waits for everything queued; raises the KernelErrors that kernels reported (the first of them)."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Drains and destroys the device; may be called any number of times."""
+
+    @property
+    @abstractmethod
+    def report_address(self) -> int:
+        """Address of the report buffer, for the argument field of role "report"."""
+
+    def host_view(self, buffer: Buffer) -> npt.NDArray[np.uint8] | None:
+        """The buffer's bytes as a NumPy view where the memory is shared with the host, else None.
+
+        The caller synchronises before it reads or writes through the view.
+        """
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceArray:
+    """A strided view of a buffer: what a kernel gets for an array parameter.
+
+    `offset` is in bytes, `strides` in elements.
+    """
+
+    buffer: Buffer
+    offset: int
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def device(self) -> Device:
+        return self.buffer.device
+
+    @property
+    def address(self) -> int:
+        return self.buffer.address + self.offset
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """C-order strides in elements."""
+    strides: list[Any] = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(int(extent), 1)
+    return tuple(reversed(strides))
