@@ -79,7 +79,7 @@ class DType(type):
 
 if TYPE_CHECKING:
 
-    class Element(Any):
+    class Element(Any, metaclass=DType):
         """The base of all element types, for `TypeVar("T", bound=vk.Element)`."""
 
         def __init__(self, value: Any = 0) -> None: ...
@@ -189,10 +189,10 @@ class index(Element):
     numpy = storage = np.dtype(np.int64)
 
 
-ALL: tuple[DType, ...] = (boolean, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64)  # type: ignore[assignment]  # Any-typed for checkers
+ALL: tuple[DType, ...] = (boolean, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64)
 """Every type that an array can have; `index` is a type of values only."""
 
-by_name: dict[str, DType] = {t.name: t for t in (*ALL, index)}  # type: ignore[misc, has-type]  # as above
+by_name: dict[str, DType] = {t.name: t for t in (*ALL, index)}
 
 _FROM_NUMPY: dict[Any, DType] = {t.storage: t for t in ALL if t is not bf16}
 
@@ -204,7 +204,7 @@ def from_numpy(dtype: Any) -> DType:
     if found is not None:
         return found
     if dt.name == "bfloat16":
-        return bf16  # type: ignore[return-value]  # Any-typed for checkers
+        return bf16
     if dt.byteorder not in "=|":
         raise DTypeError(f"array of {dt.name} in foreign byte order: convert it with .astype({dt.name!r})")
     raise DTypeError(f"no element type for NumPy's {dt}: expected one of {', '.join(t.name for t in ALL)}")
@@ -224,7 +224,7 @@ def promote(a: DType, b: DType) -> DType:
     if a.is_float or b.is_float:
         return _promote_float(a, b)
     if a is index or b is index:
-        return index  # type: ignore[return-value]  # Any-typed for checkers
+        return index
     if a.kind == b.kind:
         return a if a.bits > b.bits else b
     signed, unsigned = (a, b) if a.kind == "int" else (b, a)
@@ -239,5 +239,5 @@ def _promote_float(a: DType, b: DType) -> DType:
     if not (a.is_float and b.is_float):
         return a if a.is_float else b
     if a.bits == b.bits:
-        return f32  # type: ignore[return-value]  # f16 with bf16; Any-typed for checkers
+        return f32
     return a if a.bits > b.bits else b

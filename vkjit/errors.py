@@ -43,6 +43,7 @@ __all__ = [
     "Loc",
     "LoopLimitError",
     "OutOfMemoryError",
+    "ReportSite",
     "ShapeError",
     "VkjitError",
 ]
@@ -62,6 +63,19 @@ class Loc:
 
 
 UNKNOWN = Loc("<unknown>", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSite:
+    """One place in a kernel that can report: its number in the report buffer is its position in `sites`, plus one.
+
+    `kind` is "loop_limit", "bounds", "assert", "zero_division"; `message` is a str.format template over the values that
+    the kernel stores with the report (`{0}`, `{1}`...).
+    """
+
+    kind: str
+    loc: Loc
+    message: str
 
 
 def render_caret(loc: Loc, text: str | None = None) -> str:

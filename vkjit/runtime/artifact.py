@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..dtypes import DType
-from ..errors import Loc
+from ..errors import ReportSite
 
 __all__ = ["ArgField", "KernelArtifact", "ReportSite"]
 
@@ -19,8 +19,9 @@ class ArgField:
     """One value in the argument block.
 
     `role` is "address" (u64, bytes), "extent", "stride" (elements; signed), "scalar", "report" (u64 address of the
-    report buffer) or "offset" (i64 first linear invocation of a cut grid, per launch part). `arg` numbers the kernel's
-    parameter, `axis` the dimension of an extent or stride. `offset` and `size` are in bytes.
+    report buffer), "base" (of a grid cut into several dispatches: the first workgroup along `axis`) or "groups" (the number
+    of workgroups of the whole grid along `axis`). `arg` numbers the kernel's parameter (-1 where there is none), `axis` the
+    dimension. `dtype` is the type in the block, `offset` and `size` are in bytes.
     """
 
     role: str
@@ -29,19 +30,6 @@ class ArgField:
     dtype: DType
     offset: int
     size: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReportSite:
-    """One place in a kernel that can report: its number in the report buffer is its position in `sites`, plus one.
-
-    `kind` is "loop_limit", "bounds", "assert", "zero_division"; `message` is a str.format template over the values that
-    the kernel stores with the report (`{0}`, `{1}`...).
-    """
-
-    kind: str
-    loc: Loc
-    message: str
 
 
 @dataclass(frozen=True, slots=True)

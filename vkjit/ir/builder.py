@@ -1,0 +1,94 @@
+"""Builds IR: one method that makes an operation and infers its result type from the op table.
+
+Enters: operation names, operand values, attributes. Leaves: operations appended to the current region. Types are checked by
+`verify`; what can't be inferred raises InternalError here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ..dtypes import DType
+from ..errors import UNKNOWN, InternalError, Loc
+from . import types
+from .core import Op, Region, Value
+from .ops import OPS, OpInfo
+from .types import Array, Scalar, Type, Vector
+
+__all__ = ["Builder", "result_types"]
+
+_FIXED: dict[str, Type] = {"index": types.INDEX, "u32": types.U32, "i32": types.I32}
+
+
+def result_types(row: OpInfo, operands: Sequence[Value], attrs: dict[str, Any]) -> list[Type]:
+    """The result types of an operation that the table knows; raises InternalError for structured ones."""
+    word = row.result
+    if not word:
+        return []
+    if word == "type":
+        return [attrs["type"]]
+    if word in _FIXED:
+        return [_FIXED[word]]
+    if word == "element":
+        array = operands[0].type
+        if not isinstance(array, Array):
+            raise InternalError(f"{row.name} needs an array first, found {array}")
+        return [array.element]
+    if word == "bool":
+        source = operands[0].type
+        return [Vector(types.BOOL.dtype, source.size) if isinstance(source, Vector) else types.BOOL]
+    if word in row.operands:
+        return [operands[row.operands.index(word)].type]
+    raise InternalError(f"the result types of {row.name} have to be given")
+
+
+class Builder:
+    """Appends operations to `region`, with `loc` as their location."""
+
+    def __init__(self, region: Region, loc: Loc = UNKNOWN) -> None:
+        self.region = region
+        self.loc = loc
+
+    def op(
+        self,
+        name: str,
+        *operands: Value,
+        types: list[Type] | None = None,
+        regions: list[Region] | None = None,
+        **attrs: Any,
+    ) -> Op:
+        """Makes and appends an operation; `types` only for structured operations."""
+        row = OPS.get(name)
+        if row is None:
+            raise InternalError(f"no operation is named {name}")
+        results = types if types is not None else result_types(row, operands, attrs)
+        made = Op(name, list(operands), results, attrs, regions, self.loc)
+        self.region.ops.append(made)
+        return made
+
+    def emit(self, name: str, *operands: Value, **attrs: Any) -> Value:
+        """Makes an operation with one result and returns that result."""
+        return self.op(name, *operands, **attrs).result
+
+    def const(self, value: bool | int | float, type: Type | DType) -> Value:
+        """A constant of a scalar (or, splat, vector) type."""
+        return self.emit("const", type=type if isinstance(type, Type) else Scalar(type), value=value)
+
+    def index(self, value: int) -> Value:
+        return self.const(value, types.INDEX)
+
+    def cast(self, value: Value, type: Type | DType) -> Value:
+        """A conversion, or the value itself where it has the type already."""
+        target = type if isinstance(type, Type) else Scalar(type)
+        return value if value.type == target else self.emit("cast", value, type=target)
+
+    @contextmanager
+    def at(self, region: Region) -> Iterator[Region]:
+        """Appends to another region inside the `with` block."""
+        saved, self.region = self.region, region
+        try:
+            yield region
+        finally:
+            self.region = saved

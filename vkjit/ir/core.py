@@ -1,0 +1,139 @@
+"""The IR: values, operations, regions, functions.
+
+SSA with nested regions of one block each. An operation's operands are values, its results are values, its regions hold
+operations and end in a terminator (see `ops`). Every operation has a `Loc`. Structure is checked by `verify`.
+
+    if %c            two regions; ends of both are `yield` (the results), or an exit (break, continue, return, unreachable)
+    for lo hi step   one region with arguments (induction variable, carried values...); `continue` gives the next carried
+                     values, `break` the results; when the range is exhausted the carried values are the results
+    loop             the same without a range: ends only by `break` (or return)
+
+`break` and `continue` may stand in nested `if`s and belong to the innermost loop. `return` may stand anywhere until the
+pass `lower_exits` has made the normal form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import UNKNOWN, Loc, ReportSite
+from .types import Type
+
+__all__ = ["Function", "Module", "Op", "Region", "Value"]
+
+
+class Value:
+    """One SSA value: the result of an operation, an argument of a region, or a function's parameter."""
+
+    __slots__ = ("index", "name", "owner", "type")
+
+    def __init__(self, type: Type, owner: Op | Region, index: int, name: str = "") -> None:
+        self.type = type
+        self.owner = owner
+        self.index = index
+        self.name = name
+
+    @property
+    def op(self) -> Op | None:
+        """The operation that defines the value, None for arguments and parameters."""
+        return self.owner if isinstance(self.owner, Op) else None
+
+    def __repr__(self) -> str:
+        return f"<Value %{self.name or '?'}: {self.type}>"
+
+
+class Op:
+    """One operation. `name` is a row of the op table."""
+
+    __slots__ = ("attrs", "loc", "name", "operands", "regions", "results")
+
+    def __init__(
+        self,
+        name: str,
+        operands: list[Value],
+        result_types: list[Type],
+        attrs: dict[str, Any] | None = None,
+        regions: list[Region] | None = None,
+        loc: Loc = UNKNOWN,
+    ) -> None:
+        self.name = name
+        self.operands = operands
+        self.attrs: dict[str, Any] = attrs if attrs is not None else {}
+        self.regions: list[Region] = regions if regions is not None else []
+        self.results = [Value(t, self, i) for i, t in enumerate(result_types)]
+        self.loc = loc
+
+    @property
+    def result(self) -> Value:
+        """The only result."""
+        (value,) = self.results
+        return value
+
+    def walk(self) -> Iterator[Op]:
+        """This operation and all inside it, in program order."""
+        yield self
+        for region in self.regions:
+            yield from region.walk()
+
+    def __repr__(self) -> str:
+        return f"<Op {self.name} at {self.loc}>"
+
+
+class Region:
+    """A list of operations that ends in a terminator, with arguments for loops and functions."""
+
+    __slots__ = ("args", "ops")
+
+    def __init__(self, arg_types: list[Type] | None = None, names: list[str] | None = None) -> None:
+        types = arg_types or []
+        self.args = [Value(t, self, i, names[i] if names else "") for i, t in enumerate(types)]
+        self.ops: list[Op] = []
+
+    @property
+    def terminator(self) -> Op:
+        return self.ops[-1]
+
+    def walk(self) -> Iterator[Op]:
+        """All operations inside, in program order."""
+        for op in self.ops:
+            yield from op.walk()
+
+
+@dataclass(slots=True)
+class Function:
+    """A kernel or a device function: parameters are the arguments of `body`.
+
+    A kernel has no results; its `attrs` hold `local_size` (three ints), and `strict`, `fast_math`, `subgroups` (flags)
+    where set.
+    """
+
+    name: str
+    body: Region
+    result_types: list[Type] = field(default_factory=list)
+    attrs: dict[str, Any] = field(default_factory=dict)
+    loc: Loc = UNKNOWN
+
+    @property
+    def params(self) -> list[Value]:
+        return self.body.args
+
+
+@dataclass(slots=True)
+class Module:
+    """A kernel, the device functions that it calls (by name), and the places that can report."""
+
+    kernel: Function
+    functions: dict[str, Function] = field(default_factory=dict)
+    sites: list[ReportSite] = field(default_factory=list)
+
+    def all_functions(self) -> list[Function]:
+        return [*self.functions.values(), self.kernel]
+
+    def add_site(self, site: ReportSite) -> int:
+        """The number (from 0) of a report site; equal sites share one."""
+        if site in self.sites:
+            return self.sites.index(site)
+        self.sites.append(site)
+        return len(self.sites) - 1

@@ -1,0 +1,253 @@
+"""THE op table: one row per operation drives builder, verifier, printer, parser, interpreter, folder and emitters.
+
+A row's `signature` reads "operands -> result". Its words:
+    T, S     a scalar or vector type; the same letter is the same type throughout. `of` limits the dtype's kind of T
+    bool     a boolean of T's shape            index, u32, i32   that scalar
+    array    an array                          element           the array's element type
+    *index   as many indices as the array has dimensions (one for a linear array)
+    *any     any number of values              type              what the attribute `type` says
+    nothing after the arrow: no result; "*": given by the regions or the callee
+Adding an operation is adding a row (and, if it is structured or touches memory, one case in interpreter and emitter).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from .semantics import MEANING
+
+__all__ = ["OPS", "Effect", "OpInfo", "info"]
+
+
+class Effect:
+    """What an operation does besides computing; a plain namespace of strings."""
+
+    NONE = "none"
+    READ = "read"  # of memory
+    WRITE = "write"  # of memory
+    READ_WRITE = "read_write"  # atomics
+    ALLOCATE = "allocate"  # a new array
+    SYNC = "sync"  # barriers and fences: order memory
+    REPORT = "report"  # visible to the user
+    CONTROL = "control"  # structured control flow, its effect is that of its regions
+    EXIT = "exit"  # terminators
+
+
+@dataclass(frozen=True, slots=True)
+class OpInfo:
+    """One row.
+
+    `speculatable`: may run where the program would not have run it. `convergent`: depends on which invocations run it
+    together, so it must not move into or out of control flow. `uniformity`: "operands" (uniform if they are), "always",
+    "never", "load" (see language reference), "workgroup" (same value in the whole workgroup), "subgroup". `meaning`: the NumPy
+    function. `ulp`: error bound of float results against the exact value (0: correctly rounded, None: not a number).
+    `spirv`: instruction by kind of the (first) operand; "glsl:Name" is of GLSL.std.450; a kind that is missing has to be
+    lowered before emission. `attrs`: required attributes.
+    """
+
+    name: str
+    signature: str
+    of: str = "any"
+    effect: str = Effect.NONE
+    speculatable: bool = True
+    convergent: bool = False
+    commutative: bool = False
+    uniformity: str = "operands"
+    meaning: Callable[..., Any] | None = None
+    ulp: float | None = None
+    spirv: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    attrs: tuple[str, ...] = ()
+    regions: int = 0
+    terminator: bool = False
+    doc: str = ""
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return tuple(self.signature.partition("->")[0].split())
+
+    @property
+    def result(self) -> str:
+        return self.signature.partition("->")[2].strip()
+
+    @property
+    def elementwise(self) -> bool:
+        """Computes each lane from its operands alone."""
+        return self.meaning is not None or self.name in ("cast", "bitcast", "const")
+
+
+OPS: dict[str, OpInfo] = {}
+
+KINDS: dict[str, frozenset[str]] = {
+    "any": frozenset({"bool", "int", "uint", "index", "float"}),
+    "num": frozenset({"int", "uint", "index", "float"}),
+    "signed": frozenset({"int", "index", "float"}),
+    "int": frozenset({"int", "uint", "index"}),
+    "bits": frozenset({"bool", "int", "uint", "index"}),
+    "float": frozenset({"float"}),
+}
+"""Words of `of` to kinds of dtypes."""
+
+
+def _row(name: str, signature: str, doc: str, of: str = "any", **columns: Any) -> None:
+    if name in OPS:
+        raise ValueError(f"operation {name} has a row already")
+    if "spirv" in columns:
+        columns["spirv"] = MappingProxyType(columns["spirv"])
+    columns.setdefault("meaning", MEANING.get(name))
+    OPS[name] = OpInfo(name, signature, of, doc=doc, **columns)
+
+
+def info(name: str) -> OpInfo:
+    """The row of an operation."""
+    return OPS[name]
+
+
+def _ints(signed: str, unsigned: str | None = None) -> dict[str, str]:
+    return {"int": signed, "index": signed, "uint": unsigned or signed}
+
+
+def _all(signed: str, float_: str, unsigned: str | None = None) -> dict[str, str]:
+    return {**_ints(signed, unsigned), "float": float_}
+
+
+# -- constants and conversions
+_row("const", "-> type", "A constant; `value` is a Python number.", attrs=("type", "value"), uniformity="always")
+_row("poison", "-> type", "Any value: never read by a correct program.", attrs=("type",), uniformity="always")
+_row("cast", "S -> type", "Value conversion; see `semantics.cast`.", attrs=("type",))
+_row("bitcast", "S -> type", "The same bits as another type of the same width.", attrs=("type",))
+
+# -- arithmetic
+_row("add", "T T -> T", "Sum; integers wrap.", "num", commutative=True, ulp=0.5, spirv=_all("IAdd", "FAdd"))
+_row("sub", "T T -> T", "Difference; integers wrap.", "num", ulp=0.5, spirv=_all("ISub", "FSub"))
+_row("mul", "T T -> T", "Product; integers wrap.", "num", commutative=True, ulp=0.5, spirv=_all("IMul", "FMul"))
+_row("div", "T T -> T", "True division.", "float", ulp=2.5, spirv={"float": "FDiv"})
+_row("floordiv", "T T -> T", "Python's //; integers by 0 give 0.", "num", ulp=2.5)
+_row("floormod", "T T -> T", "Python's %; integers by 0 give 0.", "num", ulp=2.5)
+_row("truncdiv", "T T -> T", "C's /; integers by 0 give 0.", "num", ulp=2.5)
+_row("truncrem", "T T -> T", "C's %; integers by 0 give 0.", "num", ulp=2.5)
+_row("udiv_raw", "T T -> T", "Quotient of unsigned values; the divisor is not 0.", "int", speculatable=False,
+     meaning=lambda x, y: MEANING["truncdiv"](x, y), spirv=_ints("UDiv"))
+_row("urem_raw", "T T -> T", "Remainder of unsigned values; the divisor is not 0.", "int", speculatable=False,
+     meaning=lambda x, y: MEANING["truncrem"](x, y), spirv=_ints("UMod"))
+_row("sdiv_raw", "T T -> T", "Truncated quotient; divisor not 0, quotient in range.", "int", speculatable=False,
+     meaning=lambda x, y: MEANING["truncdiv"](x, y), spirv=_ints("SDiv"))
+_row("neg", "T -> T", "Negation; keeps the sign of zeros.", "num", ulp=0, spirv=_all("SNegate", "FNegate"))
+_row("abs", "T -> T", "Absolute value; the least integer wraps to itself.", "num", ulp=0,
+     spirv={"int": "glsl:SAbs", "index": "glsl:SAbs", "float": "glsl:FAbs"})
+_row("sign", "T -> T", "-1, 0 or 1; NaN stays.", "num", ulp=0)
+_row("min", "T T -> T", "Minimum; NaN passes on, -0 < +0.", "num", commutative=True, ulp=0, spirv=_ints("glsl:SMin", "glsl:UMin"))
+_row("max", "T T -> T", "Maximum; NaN passes on, -0 < +0.", "num", commutative=True, ulp=0, spirv=_ints("glsl:SMax", "glsl:UMax"))
+_row("fmin", "T T -> T", "Minimum that ignores NaN.", "float", commutative=True, ulp=0, spirv={"float": "glsl:NMin"})
+_row("fmax", "T T -> T", "Maximum that ignores NaN.", "float", commutative=True, ulp=0, spirv={"float": "glsl:NMax"})
+_row("pow", "T T -> T", "Power.", "num", ulp=16)
+_row("fma", "T T T -> T", "x * y + z, fused or not.", "float", ulp=1, spirv={"float": "glsl:Fma"})
+
+# -- bits
+_row("and", "T T -> T", "Bitwise and.", "bits", commutative=True, spirv={**_ints("BitwiseAnd"), "bool": "LogicalAnd"})
+_row("or", "T T -> T", "Bitwise or.", "bits", commutative=True, spirv={**_ints("BitwiseOr"), "bool": "LogicalOr"})
+_row("xor", "T T -> T", "Bitwise exclusive or.", "bits", commutative=True, spirv={**_ints("BitwiseXor"), "bool": "LogicalNotEqual"})
+_row("not", "T -> T", "Complement.", "bits", spirv={**_ints("Not"), "bool": "LogicalNot"})
+_row("shl", "T T -> T", "Shift left; amount modulo width.", "int")
+_row("shr", "T T -> T", "Shift right, arithmetic for signed types; amount modulo width.", "int")
+_row("shl_raw", "T T -> T", "Shift left; 0 <= amount < width.", "int", meaning=MEANING["shl"], spirv=_ints("ShiftLeftLogical"))
+_row("shr_raw", "T T -> T", "Shift right; 0 <= amount < width.", "int", meaning=MEANING["shr"],
+     spirv=_ints("ShiftRightArithmetic", "ShiftRightLogical"))
+_row("popcount", "T -> T", "Number of bits set.", "int")
+_row("clz", "T -> T", "Leading zero bits.", "int")
+_row("ctz", "T -> T", "Trailing zero bits; the width for 0.", "int")
+
+# -- comparison and choice
+_row("eq", "T T -> bool", "Equal.", commutative=True, spirv={**_all("IEqual", "FOrdEqual"), "bool": "LogicalEqual"})
+_row("ne", "T T -> bool", "Not equal; true for NaN.", commutative=True,
+     spirv={**_all("INotEqual", "FUnordNotEqual"), "bool": "LogicalNotEqual"})
+_row("lt", "T T -> bool", "Less.", "num", spirv=_all("SLessThan", "FOrdLessThan", "ULessThan"))
+_row("le", "T T -> bool", "Less or equal.", "num", spirv=_all("SLessThanEqual", "FOrdLessThanEqual", "ULessThanEqual"))
+_row("gt", "T T -> bool", "Greater.", "num", spirv=_all("SGreaterThan", "FOrdGreaterThan", "UGreaterThan"))
+_row("ge", "T T -> bool", "Greater or equal.", "num", spirv=_all("SGreaterThanEqual", "FOrdGreaterThanEqual", "UGreaterThanEqual"))
+_row("select", "bool T T -> T", "The second operand where the first is true, else the third.", spirv={"bool": "Select"})
+_row("isnan", "T -> bool", "Is NaN.", "float", spirv={"float": "IsNan"})
+_row("isinf", "T -> bool", "Is an infinity.", "float", spirv={"float": "IsInf"})
+_row("isfinite", "T -> bool", "Neither NaN nor an infinity.", "float")
+
+# -- rounding and functions
+for _name, _glsl in {"floor": "Floor", "ceil": "Ceil", "trunc": "Trunc", "round": "RoundEven"}.items():
+    _row(_name, "T -> T", f"{_name} to an integral value.", "float", ulp=0, spirv={"float": f"glsl:{_glsl}"})
+for _name, _glsl, _ulp in (
+    ("sqrt", "Sqrt", 2.5), ("rsqrt", "InverseSqrt", 2.0), ("exp", "Exp", 4.0), ("exp2", "Exp2", 4.0), ("log", "Log", 4.0),
+    ("log2", "Log2", 4.0), ("sin", "Sin", 4.0), ("cos", "Cos", 4.0), ("tan", "Tan", 6.0), ("asin", "Asin", 4.0),
+    ("acos", "Acos", 4.0), ("atan", "Atan", 4.0), ("sinh", "Sinh", 6.0), ("cosh", "Cosh", 6.0), ("tanh", "Tanh", 4.0),
+    ("asinh", "Asinh", 6.0), ("acosh", "Acosh", 6.0), ("atanh", "Atanh", 6.0),
+):
+    _row(_name, "T -> T", f"{_name}.", "float", ulp=_ulp, spirv={"float": f"glsl:{_glsl}"})
+for _name, _ulp in (("expm1", 4.0), ("log10", 4.0), ("log1p", 4.0), ("erf", 4.0), ("erfc", 8.0)):
+    _row(_name, "T -> T", f"{_name}.", "float", ulp=_ulp)
+_row("atan2", "T T -> T", "Angle of the point (second, first).", "float", ulp=6.0, spirv={"float": "glsl:Atan2"})
+_row("hypot", "T T -> T", "sqrt(x*x + y*y) without overflow.", "float", ulp=4.0)
+_row("copysign", "T T -> T", "The magnitude of the first with the sign of the second.", "float", ulp=0)
+
+# -- vectors
+_row("vec_make", "*any -> type", "A vector from its components.", attrs=("type",), spirv={"any": "CompositeConstruct"})
+_row("vec_extract", "S -> type", "Component `lane` of a vector.", attrs=("lane", "type"))
+_row("vec_insert", "S T -> S", "A vector with component `lane` replaced.", attrs=("lane",))
+
+# -- ids
+for _name, _uniform, _text in (
+    ("global_id", "never", "Id of the invocation in the grid"), ("local_id", "never", "Id of the invocation in its workgroup"),
+    ("group_id", "workgroup", "Id of the workgroup"), ("num_groups", "always", "Number of workgroups"),
+    ("local_size", "always", "Invocations of a workgroup"),
+):
+    _row(_name, "-> index", f"{_text} along `dim`.", attrs=("dim",), uniformity=_uniform)
+_row("lane_id", "-> index", "Id of the invocation in its subgroup.", uniformity="never")
+_row("subgroup_id", "-> index", "Id of the subgroup in its workgroup.", uniformity="subgroup")
+_row("subgroup_size", "-> index", "Invocations of a subgroup.", uniformity="always")
+_row("num_subgroups", "-> index", "Subgroups of a workgroup.", uniformity="always")
+
+# -- memory
+_row("extent", "array -> index", "Elements along `axis`.", attrs=("axis",), uniformity="always")
+_row("stride", "array -> index", "Distance in elements along `axis`.", attrs=("axis",), uniformity="always")
+_row("linear", "array -> type", "The array as a linear one: same first element.", attrs=("type",), uniformity="always")
+_row("shared", "-> type", "A shared array of the workgroup, one per program point.", attrs=("type",), effect=Effect.ALLOCATE, speculatable=False, uniformity="always")
+_row("local", "-> type", "An array of the invocation.", attrs=("type",), effect=Effect.ALLOCATE, speculatable=False, uniformity="always")
+_row("load", "array *index -> element", "Read an element.", effect=Effect.READ, speculatable=False, uniformity="load")
+_row("store", "array *index element ->", "Write an element.", effect=Effect.WRITE, speculatable=False)
+_ATOMIC: dict[str, Any] = {"effect": Effect.READ_WRITE, "speculatable": False, "uniformity": "never"}
+_row("atomic", "array *index element -> element", "Read-modify-write by `op` (add sub min max and or xor exchange); gives the old value.",
+     attrs=("op", "order", "scope"), **_ATOMIC)
+_row("atomic_cas", "array *index element element -> element", "Compare (first) and swap (second); gives the old value.",
+     attrs=("order", "scope"), **_ATOMIC)
+_row("atomic_load", "array *index -> element", "Atomic read.", attrs=("order", "scope"), **_ATOMIC)
+_row("atomic_store", "array *index element ->", "Atomic write.", attrs=("order", "scope"), **_ATOMIC)
+_row("barrier", "->", "Waits for the whole workgroup; orders shared and global memory in it.", effect=Effect.SYNC, speculatable=False, convergent=True)
+_row("fence", "->", "Orders memory at `scope` (workgroup or device).", attrs=("scope",), effect=Effect.SYNC, speculatable=False)
+
+# -- subgroups
+_SG: dict[str, Any] = {"speculatable": False, "convergent": True}
+_row("sg_reduce", "T -> T", "Reduction over the active invocations of the subgroup by `op` (add mul min max and or xor).", attrs=("op",), uniformity="subgroup", **_SG)
+_row("sg_scan", "T -> T", "Inclusive or exclusive scan by `op` over the subgroup.", attrs=("op", "exclusive"), uniformity="never", **_SG)
+_row("sg_broadcast", "T index -> T", "The value of a lane.", uniformity="subgroup", **_SG)
+_row("sg_shuffle", "T index -> T", "The value of a lane that each invocation chooses.", uniformity="never", **_SG)
+_row("sg_shuffle_xor", "T -> T", "The value of the lane whose id differs by xor with `mask`.", attrs=("mask",), uniformity="never", **_SG)
+_row("sg_any", "bool -> bool", "True if true in any active invocation.", uniformity="subgroup", **_SG)
+_row("sg_all", "bool -> bool", "True if true in all active invocations.", uniformity="subgroup", **_SG)
+_row("sg_elect", "-> type", "True in one active invocation.", attrs=("type",), uniformity="never", **_SG)
+_row("sg_ballot", "bool -> type", "Bit mask (u64) of the active invocations where the operand is true.", attrs=("type",), uniformity="subgroup", **_SG)
+
+# -- control
+_row("if", "bool ->*", "Two regions: taken when true, when false.", regions=2, effect=Effect.CONTROL, speculatable=False, uniformity="never")
+_row("for", "T T T *any ->*", "Counted loop: from, to (exclusive), step, carried values.", "int", regions=1, effect=Effect.CONTROL, speculatable=False, uniformity="never")
+_row("loop", "*any ->*", "Loop until `break`; operands are the carried values.", regions=1, effect=Effect.CONTROL, speculatable=False, uniformity="never")
+_row("call", "*any ->*", "Calls the device function `callee`.", attrs=("callee",), effect=Effect.CONTROL, speculatable=False, uniformity="never")
+_EXIT: dict[str, Any] = {"terminator": True, "effect": Effect.EXIT, "speculatable": False}
+_row("yield", "*any ->", "Ends a region of `if`; its operands are the results.", **_EXIT)
+_row("continue", "*any ->", "Next round of the innermost loop with these carried values.", **_EXIT)
+_row("break", "*any ->", "Ends the innermost loop with these results.", **_EXIT)
+_row("return", "*any ->", "Ends the function.", **_EXIT)
+_row("unreachable", "->", "Never reached.", **_EXIT)
+
+# -- reports
+_row("report", "bool *any ->", "Where true, records site `site` with the values (the first report wins); goes on.", attrs=("site",), effect=Effect.REPORT, speculatable=False)
+_row("print", "*any ->", "Prints site `site` with the values when the host synchronises.", attrs=("site",), effect=Effect.REPORT, speculatable=False)
+_row("assume_uniform", "T -> T", "The operand, promised to be uniform.", uniformity="always")

@@ -1,0 +1,290 @@
+"""What each elementwise operation means, as a NumPy function: the definition that folder and interpreter share.
+
+Enters: NumPy arrays (or scalars) that have the operation's type already. Leaves: an array of the result type. Nothing here
+warns or raises on special values: integers wrap, division of integers by zero gives 0, floats follow IEEE.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import DType
+
+__all__ = ["MEANING", "cast", "quiet"]
+
+Array = Any
+
+
+def quiet() -> np.errstate:
+    """The context in which the functions below are to be called."""
+    return np.errstate(all="ignore")
+
+
+def _is_float(x: Array) -> bool:
+    return bool(np.asarray(x).dtype.kind == "f")
+
+
+def _guarded(x: Array, y: Array, function: Callable[[Array, Array], Array]) -> Array:
+    """Integer division: 0 where the divisor is 0, wrapped where the quotient overflows."""
+    one = np.asarray(y).dtype.type(1)
+    zero = y == 0
+    return np.where(zero, np.asarray(x).dtype.type(0), function(x, np.where(zero, one, y)))
+
+
+def floordiv(x: Array, y: Array) -> Array:
+    if _is_float(x):
+        return np.floor_divide(x, y)
+    return _guarded(x, y, np.floor_divide)
+
+
+def floormod(x: Array, y: Array) -> Array:
+    if _is_float(x):
+        return np.remainder(x, y)
+    return _guarded(x, y, np.remainder)
+
+
+def _trunc_quotient(x: Array, y: Array) -> Array:
+    quotient = np.floor_divide(x, y)
+    remainder = x - quotient * y
+    inexact = (remainder != 0) & ((x < 0) != (y < 0))
+    return np.asarray(quotient + inexact.astype(np.asarray(x).dtype), dtype=np.asarray(x).dtype)
+
+
+def truncdiv(x: Array, y: Array) -> Array:
+    if _is_float(x):
+        return np.trunc(x / y)
+    return _guarded(x, y, _trunc_quotient)
+
+
+def truncrem(x: Array, y: Array) -> Array:
+    if _is_float(x):
+        return np.fmod(x, y)
+    return _guarded(x, y, np.fmod)
+
+
+def _ordered_min(x: Array, y: Array) -> Array:
+    """Minimum with NaN passed on and -0 < +0."""
+    if not _is_float(x):
+        return np.minimum(x, y)
+    lower = np.where(np.signbit(x), x, y)
+    return np.where((x == 0) & (y == 0), lower, np.minimum(x, y))
+
+
+def _ordered_max(x: Array, y: Array) -> Array:
+    if not _is_float(x):
+        return np.maximum(x, y)
+    upper = np.where(np.signbit(x), y, x)
+    return np.where((x == 0) & (y == 0), upper, np.maximum(x, y))
+
+
+def _shift_amount(x: Array, y: Array) -> Array:
+    width = np.asarray(x).dtype.itemsize * 8
+    return np.asarray(y & np.asarray(y).dtype.type(width - 1)).astype(np.asarray(x).dtype)
+
+
+def shl(x: Array, y: Array) -> Array:
+    return np.left_shift(x, _shift_amount(x, y))
+
+
+def shr(x: Array, y: Array) -> Array:
+    """Arithmetic for signed types, logical for unsigned ones."""
+    return np.right_shift(x, _shift_amount(x, y))
+
+
+def bit_not(x: Array) -> Array:
+    return np.logical_not(x) if np.asarray(x).dtype.kind == "b" else np.invert(x)
+
+
+def _wide(x: Array) -> Array:
+    """float16 computed in float32, as a device without half-precision functions would."""
+    return x.astype(np.float32) if np.asarray(x).dtype == np.float16 else x
+
+
+def _rounded(function: Callable[..., Array]) -> Callable[..., Array]:
+    def meaning(*xs: Array) -> Array:
+        result = function(*(_wide(np.asarray(x)) for x in xs))
+        return np.asarray(result, dtype=np.asarray(xs[0]).dtype)
+
+    return meaning
+
+
+def _per_element(function: Callable[[float], float]) -> Callable[[Array], Array]:
+    vectorised = np.vectorize(function, otypes=[np.float64])
+
+    def meaning(x: Array) -> Array:
+        x = np.asarray(x)
+        if x.size == 0:
+            return x.copy()
+        return np.asarray(vectorised(x.astype(np.float64)), dtype=x.dtype)
+
+    return meaning
+
+
+def _popcount(x: Array) -> Array:
+    return np.bitwise_count(_unsigned(x)).astype(np.asarray(x).dtype) if hasattr(np, "bitwise_count") else _count(x)
+
+
+def _unsigned(x: Array) -> Array:
+    x = np.asarray(x)
+    return x.view(np.dtype(f"u{x.dtype.itemsize}")) if x.dtype.kind == "i" else x
+
+
+def _count(x: Array) -> Array:
+    u = _unsigned(np.asarray(x))
+    total = np.zeros(u.shape, dtype=np.int64)
+    for bit in range(u.dtype.itemsize * 8):
+        total += ((u >> u.dtype.type(bit)) & u.dtype.type(1)).astype(np.int64)
+    return total.astype(np.asarray(x).dtype)
+
+
+def _clz(x: Array) -> Array:
+    u = _unsigned(np.asarray(x))
+    width = u.dtype.itemsize * 8
+    result = np.full(u.shape, width, dtype=np.int64)
+    for bit in range(width):
+        result = np.where((u >> u.dtype.type(bit)) & u.dtype.type(1) != 0, width - 1 - bit, result)
+    return result.astype(np.asarray(x).dtype)
+
+
+def _ctz(x: Array) -> Array:
+    u = _unsigned(np.asarray(x))
+    width = u.dtype.itemsize * 8
+    result = np.full(u.shape, width, dtype=np.int64)
+    for bit in reversed(range(width)):
+        result = np.where((u >> u.dtype.type(bit)) & u.dtype.type(1) != 0, bit, result)
+    return result.astype(np.asarray(x).dtype)
+
+
+def _float_pow(x: Array, y: Array) -> Array:
+    return np.power(x, y)
+
+
+def _int_pow(x: Array, y: Array) -> Array:
+    """Wrapping power; negative exponents give Python's value truncated: 0, except for bases 1 and -1."""
+    result = np.ones_like(x)
+    base, exponent = np.array(x), np.array(y)
+    negative = exponent < 0
+    exponent = np.where(negative, -exponent, exponent)
+    odd = (np.array(y) & np.asarray(y).dtype.type(1)) != 0
+    for _ in range(np.asarray(y).dtype.itemsize * 8):
+        result = np.where(exponent & exponent.dtype.type(1) != 0, result * base, result)
+        base = base * base
+        exponent = exponent >> exponent.dtype.type(1)
+    one = np.asarray(x).dtype.type(1)
+    inverse = np.where(x == one, one, np.asarray(x).dtype.type(0))
+    if np.asarray(x).dtype.kind == "i":
+        minus = np.asarray(x).dtype.type(-1)
+        inverse = np.where(x == minus, np.where(odd, minus, one), inverse)
+    return np.where(negative, inverse, result)
+
+
+def power(x: Array, y: Array) -> Array:
+    return _rounded(_float_pow)(x, y) if _is_float(x) else _int_pow(x, y)
+
+
+def _saturate(x: Array, target: np.dtype[Any]) -> Array:
+    """Float to integer: truncated, held at the type's ends, NaN gives 0."""
+    info = np.iinfo(target)
+    wide = np.trunc(x.astype(np.float64))
+    below, above, nan = wide < float(info.min), wide >= float(info.max) + 1.0, np.isnan(wide)
+    safe = np.where(below | above | nan, 0.0, wide)
+    result = safe.astype(target)
+    result = np.where(above, target.type(info.max), np.where(below, target.type(info.min), result))
+    return np.where(nan, target.type(0), result)
+
+
+def to_bf16(x: Array) -> Array:
+    """float32 rounded to the nearest bf16 (ties to even), still carried as float32."""
+    bits = np.asarray(x, dtype=np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
+    rounded = np.where(np.isnan(x), np.uint32(0x7FC00000), rounded).astype(np.uint32)
+    return rounded.view(np.float32)
+
+
+def cast(x: Array, source: DType, target: DType) -> Array:
+    """The value conversion of the language: floats to integers saturate, integers wrap, anything to bool is `!= 0`."""
+    x = np.asarray(x)
+    if target.kind == "bool":
+        return x != 0
+    if source.is_float and not target.is_float:
+        return _saturate(x, target.numpy)
+    result = x.astype(target.numpy)
+    return to_bf16(result) if target.name == "bf16" else result
+
+
+_erf = _per_element(math.erf)
+_erfc = _per_element(math.erfc)
+
+MEANING: dict[str, Callable[..., Array]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.true_divide,
+    "floordiv": floordiv,
+    "floormod": floormod,
+    "truncdiv": truncdiv,
+    "truncrem": truncrem,
+    "neg": np.negative,
+    "abs": np.absolute,
+    "sign": np.sign,
+    "min": _ordered_min,
+    "max": _ordered_max,
+    "fmin": np.fmin,
+    "fmax": np.fmax,
+    "pow": power,
+    "fma": lambda x, y, z: x * y + z,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": bit_not,
+    "shl": shl,
+    "shr": shr,
+    "popcount": _popcount,
+    "clz": _clz,
+    "ctz": _ctz,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "select": np.where,
+    "isnan": np.isnan,
+    "isinf": np.isinf,
+    "isfinite": np.isfinite,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "round": np.rint,
+    "sqrt": np.sqrt,
+    "rsqrt": _rounded(lambda x: 1.0 / np.sqrt(x)),
+    "exp": _rounded(np.exp),
+    "exp2": _rounded(np.exp2),
+    "expm1": _rounded(np.expm1),
+    "log": _rounded(np.log),
+    "log2": _rounded(np.log2),
+    "log10": _rounded(np.log10),
+    "log1p": _rounded(np.log1p),
+    "sin": _rounded(np.sin),
+    "cos": _rounded(np.cos),
+    "tan": _rounded(np.tan),
+    "asin": _rounded(np.arcsin),
+    "acos": _rounded(np.arccos),
+    "atan": _rounded(np.arctan),
+    "sinh": _rounded(np.sinh),
+    "cosh": _rounded(np.cosh),
+    "tanh": _rounded(np.tanh),
+    "asinh": _rounded(np.arcsinh),
+    "acosh": _rounded(np.arccosh),
+    "atanh": _rounded(np.arctanh),
+    "erf": _erf,
+    "erfc": _erfc,
+    "atan2": _rounded(np.arctan2),
+    "hypot": _rounded(np.hypot),
+    "copysign": np.copysign,
+}
+"""Operation name to NumPy function. `cast` and `bitcast` need the types and are treated by their own functions."""

@@ -1,0 +1,85 @@
+"""The types of IR values.
+
+Enters: element types of `dtypes`. Leaves: `Scalar`, `Vector`, `Array` and their text. One value has one type; a type is
+compared by its fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .. import dtypes
+from ..dtypes import DType
+
+__all__ = ["BOOL", "F32", "I32", "INDEX", "U32", "Array", "Scalar", "Type", "Vector", "scalar"]
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """The root of the IR's types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar(Type):
+    """One element of a dtype (also `index`)."""
+
+    dtype: DType
+
+    def __str__(self) -> str:
+        return self.dtype.name
+
+
+@dataclass(frozen=True, slots=True)
+class Vector(Type):
+    """A short vector: `size` elements (2, 3 or 4) of one dtype."""
+
+    dtype: DType
+    size: int
+
+    def __str__(self) -> str:
+        return f"vec<{self.dtype.name}, {self.size}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Array(Type):
+    """A strided array.
+
+    `space` is "global", "shared" or "local"; shared and local arrays have a static C-order `shape`. `access` of a global
+    array is "in", "out" or "inout". `contiguous` promises C order: strides follow from the extents. `restrict` promises
+    that no other array of the kernel overlaps it, unless neither is written. A `linear` array is rank 1, indexed by the
+    offset in elements from its first element, of unknown extent.
+    """
+
+    element: Scalar | Vector
+    rank: int
+    space: str = "global"
+    access: str = "inout"
+    shape: tuple[int, ...] | None = None
+    contiguous: bool = False
+    restrict: bool = False
+    linear: bool = False
+
+    @property
+    def dtype(self) -> DType:
+        return self.element.dtype
+
+    def __str__(self) -> str:
+        parts = [str(self.element), str(self.rank)]
+        if self.space != "global":
+            shape = "x".join(map(str, self.shape or ()))
+            return f"{self.space}<{self.element}, {shape}{', linear' if self.linear else ''}>"
+        parts.append(self.access)
+        parts += [flag for flag in ("contiguous", "restrict", "linear") if getattr(self, flag)]
+        return f"array<{', '.join(parts)}>"
+
+
+def scalar(dtype: DType) -> Scalar:
+    """The scalar type of a dtype."""
+    return Scalar(dtype)
+
+
+BOOL = Scalar(dtypes.boolean)
+I32 = Scalar(dtypes.i32)
+U32 = Scalar(dtypes.u32)
+F32 = Scalar(dtypes.f32)
+INDEX = Scalar(dtypes.index)
