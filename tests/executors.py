@@ -1,0 +1,63 @@
+"""The executors that tests run on: which are present, under which label, and how one is opened.
+
+Enters: what vkjit finds on this machine. Leaves: parameters for the `device` fixture. A label is "interpreter", or the
+name of a Vulkan device in lower case with dashes ("vulkan-llvmpipe-llvm-15.0.6-256-bits"). When no Vulkan device is
+present, one parameter "vulkan" stays, marked as a skip with the reason, so that what did not run is counted.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import vkjit
+
+
+@functools.cache
+def found() -> dict[str, Any]:
+    """Every device that vkjit finds, by label."""
+    devices: dict[str, Any] = {}
+    for one in vkjit.devices():
+        label = "interpreter" if one.caps.kind == "interpreter" else "vulkan-" + _slug(one.name)
+        while label in devices:
+            label += "'"
+        devices[label] = one
+    return devices
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
+
+
+def is_wanted(label: str, wanted: str) -> bool:
+    """Whether `--vkjit-device=wanted` keeps the executor `label`."""
+    return wanted == "all" or wanted.lower() in label
+
+
+def labels(wanted: str) -> list[str]:
+    """Labels of the executors that a run uses."""
+    return [label for label in found() if is_wanted(label, wanted)]
+
+
+def parameters(wanted: str) -> list[Any]:
+    """Parameters for the `device` fixture, those for absent kinds of executor marked as skips."""
+    rows: list[Any] = [pytest.param(label, id=label) for label in labels(wanted)]
+    if not any(label.startswith("vulkan") for label in found()) and is_wanted("vulkan", wanted):
+        reason = "no Vulkan device on this machine"
+        rows.append(pytest.param("vulkan", id="vulkan", marks=pytest.mark.skip(reason=reason)))
+    if not rows:
+        rows.append(pytest.param("none", marks=pytest.mark.skip(reason=f"--vkjit-device={wanted} matches no executor")))
+    return rows
+
+
+@contextmanager
+def opened(label: str) -> Iterator[Any]:
+    """The device of that label, made the default for kernels that are called without one."""
+    chosen = found()[label]
+    with vkjit.use_device(chosen):
+        yield chosen
