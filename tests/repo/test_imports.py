@@ -1,0 +1,63 @@
+"""What an import costs and touches: no driver, no parser, no optional package; and the layers hold."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.repo import checkout
+
+# Loaded when they are first needed, or never.
+NOT_AT_IMPORT = {
+    "vulkan",
+    "lark",
+    "torch",
+    "rich",
+    "sklearn",
+    "scipy",
+    "PIL",
+    "matplotlib",
+    "safetensors",
+    "llvmlite",
+    "asyncio",
+    "multiprocessing",
+    "hypothesis",
+    "pytest",
+}
+
+
+def _run(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], cwd=checkout.ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_vkjit_loads_neither_driver_nor_parser_nor_optional_packages() -> None:
+    # numpy may bring modules of its own; what it brings isn't ours
+    loaded = set(
+        _run("import numpy, sys; before = set(sys.modules); import vkjit; print(*set(sys.modules) - before)").split()
+    )
+    assert "vkjit" in loaded
+    assert not loaded & NOT_AT_IMPORT
+
+
+def test_importing_vkjit_opens_no_driver() -> None:
+    maps = "open('/proc/self/maps').read() if sys.platform == 'linux' else ''"
+    assert _run(f"import sys, vkjit; print('libvulkan' in ({maps}))").strip() == "False"
+
+
+def test_the_standard_library_is_importable_under_one_name_only() -> None:
+    assert _run("import vkjit.stdlib; print(vkjit.stdlib.__name__)").strip() == "vkjit.stdlib"
+    refused = "\ntry:\n    import stdlib\nexcept ImportError as error:\n    print(error)"
+    assert "vkjit.stdlib" in _run(refused)
+
+
+def test_the_layers_hold() -> None:
+    pytest.importorskip("importlinter", reason="import-linter isn't installed (extra: test)")
+    code = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=checkout.ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
