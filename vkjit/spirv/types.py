@@ -1,0 +1,394 @@
+"""The section of types, constants and global variables: each declared once, found again by its content.
+
+Enters: descriptions of types and values. Leaves: ids, and the words of the section. Holds: the interning tables, the
+allocation of ids, annotations and what the declarations use.
+
+Constants are equal when type and bits are: 0.0 and -0.0 differ, and so do NaNs with different payloads.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import InternalError
+from .words import Operand, Use, encode_operands, enumerant, instruction, layout_of, pack_string
+
+__all__ = ["TypeInfo", "TypeTable"]
+
+
+@dataclass(frozen=True, slots=True)
+class TypeInfo:
+    """What a type id stands for.
+
+    `kind` is "void", "bool", "int", "float", "bfloat", "vector", "array", "runtime_array", "struct", "pointer",
+    "function", "matrix" (cooperative) or "opaque". `bits` and `signed` describe scalars; `members` holds the types inside (element,
+    members, pointee, or result and parameters); `length` counts a vector's or array's elements; `storage` is a pointer's.
+    `small` names the capabilities that arithmetic on the 8- and 16-bit scalars inside needs.
+    """
+
+    kind: str
+    bits: int = 0
+    signed: bool = False
+    members: tuple[int, ...] = ()
+    length: int = 0
+    storage: str = ""
+    small: frozenset[str] = frozenset()
+
+
+_NO_NAMES: frozenset[str] = frozenset()
+_SMALL = {("int", 8): "Int8", ("int", 16): "Int16", ("float", 16): "Float16"}
+_WIDE = {("int", 64): "Int64", ("float", 64): "Float64"}
+
+# Storage classes whose 8- and 16-bit contents need a capability of access rather than of arithmetic.
+_ACCESS = {
+    "PhysicalStorageBuffer": ("StorageBuffer8BitAccess", "StorageBuffer16BitAccess"),
+    "StorageBuffer": ("StorageBuffer8BitAccess", "StorageBuffer16BitAccess"),
+    "Uniform": ("UniformAndStorageBuffer8BitAccess", "UniformAndStorageBuffer16BitAccess"),
+    "PushConstant": ("StoragePushConstant8", "StoragePushConstant16"),
+    "Input": ("Int8", "StorageInputOutput16"),
+    "Output": ("Int8", "StorageInputOutput16"),
+}
+
+
+class TypeTable:
+    """Interned types, constants and global variables of one module."""
+
+    def __init__(self, *, debug: bool = True) -> None:
+        """`debug=False` drops names and source lines."""
+        self.debug = debug
+        self.bound = 1
+        self.uses: set[Use] = set()
+        self.asked: set[str] = set()
+        self.types: dict[int, TypeInfo] = {}
+        self.value_types: dict[int, int] = {}
+        self.small_types: dict[int, frozenset[str]] = {}
+        self.declared_small: set[str] = set()
+        self.globals: list[tuple[int, str]] = []
+        self.declarations: list[int] = []
+        self.names: list[int] = []
+        self.annotations: list[int] = []
+        self._interned: dict[tuple[Any, ...], int] = {}
+        self._annotated: set[tuple[Any, ...]] = set()
+
+    def id(self) -> int:
+        """A fresh id."""
+        fresh = self.bound
+        self.bound = fresh + 1
+        return fresh
+
+    def type_of(self, value: int) -> int:
+        """The type id of a constant, variable, parameter or result; InternalError when it has none."""
+        found = self.value_types.get(value)
+        if found is None:
+            raise InternalError(f"%{value} isn't a value of this module")
+        return found
+
+    def info(self, type_id: int) -> TypeInfo:
+        """What a type id stands for; InternalError when it isn't a type of this module."""
+        found = self.types.get(type_id)
+        if found is None:
+            raise InternalError(f"%{type_id} isn't a type of this module")
+        return found
+
+    def require(self, capability: str) -> None:
+        """Declare a capability that nothing emitted implies; InternalError for an unknown name."""
+        _, names = enumerant("Capability", capability)
+        self.asked.update(names)
+
+    # Types
+
+    def type_void(self) -> int:
+        return self._type("OpTypeVoid", (), TypeInfo("void"))
+
+    def type_bool(self) -> int:
+        return self._type("OpTypeBool", (), TypeInfo("bool", 1))
+
+    def type_int(self, bits: int = 32, signed: bool = False) -> int:
+        """An integer of 8, 16, 32 or 64 bits. Signedness changes nothing in most instructions: use one consistently."""
+        if bits not in (8, 16, 32, 64):
+            raise InternalError(f"no integer type of {bits} bits: expected 8, 16, 32 or 64")
+        return self._type("OpTypeInt", (bits, int(signed)), self._scalar("int", bits, signed))
+
+    def type_float(self, bits: int = 32) -> int:
+        """An IEEE float of 16, 32 or 64 bits."""
+        if bits not in (16, 32, 64):
+            raise InternalError(f"no float type of {bits} bits: expected 16, 32 or 64")
+        return self._type("OpTypeFloat", (bits,), self._scalar("float", bits, True))
+
+    def type_bfloat16(self) -> int:
+        """The upper half of a binary32 (SPV_KHR_bfloat16): for conversions, dot products and cooperative matrices."""
+        return self._type("OpTypeFloat", (16, "BFloat16KHR"), TypeInfo("bfloat", 16, True))
+
+    def type_vector(self, element: int, length: int) -> int:
+        inner = self.info(element)
+        info = TypeInfo("vector", inner.bits, inner.signed, (element,), length, small=inner.small)
+        return self._type("OpTypeVector", (element, length), info)
+
+    def type_array(self, element: int, length: int, stride: int | None = None) -> int:
+        """An array of `length` elements; `stride` in bytes where its layout in memory is explicit."""
+        info = TypeInfo("array", members=(element,), length=length, small=self.info(element).small)
+        operands = (element, self.constant(self.type_int(32), length))
+        return self._type("OpTypeArray", operands, info, ("ArrayStride", stride))
+
+    def type_runtime_array(self, element: int, stride: int | None = None) -> int:
+        """An array whose length isn't known, the last member of a block; `stride` in bytes."""
+        info = TypeInfo("runtime_array", members=(element,), small=self.info(element).small)
+        return self._type("OpTypeRuntimeArray", (element,), info, ("ArrayStride", stride))
+
+    def type_struct(
+        self,
+        members: tuple[int, ...],
+        offsets: tuple[int, ...] | None = None,
+        *,
+        name: str = "",
+        member_names: tuple[str, ...] = (),
+        block: bool = False,
+    ) -> int:
+        """A structure. `offsets` in bytes make the layout explicit; `block` decorates it with Block.
+
+        Structures are equal when members, offsets, name and block are.
+        """
+        key = ("struct", members, offsets, name, block)
+        known = self._interned.get(key)
+        if known is not None:
+            return known
+        if offsets is not None and len(offsets) != len(members):
+            raise InternalError(f"{len(offsets)} offsets for {len(members)} members of structure {name!r}")
+        small = _NO_NAMES.union(*(self.info(member).small for member in members))
+        result = self._declare("OpTypeStruct", members, TypeInfo("struct", members=members, small=small))
+        self._interned[key] = result
+        for index, offset in enumerate(offsets or ()):
+            self.decorate_member(result, index, "Offset", offset)
+        if block:
+            self.decorate(result, "Block")
+        self.name(result, name)
+        for index, member_name in enumerate(member_names):
+            self.name_member(result, index, member_name)
+        return result
+
+    def type_pointer(self, storage: str, pointee: int, stride: int | None = None) -> int:
+        """A pointer; `stride` in bytes is for OpPtrAccessChain. Asks for 8- and 16-bit access where the class needs it."""
+        info = TypeInfo("pointer", 64 if storage == "PhysicalStorageBuffer" else 0, members=(pointee,), storage=storage)
+        result = self._type("OpTypePointer", (storage, pointee), info, ("ArrayStride", stride))
+        for arithmetic in self.info(pointee).small:
+            access = _ACCESS.get(storage)
+            self.asked.add(arithmetic if access is None else access[0 if arithmetic == "Int8" else 1])
+        return result
+
+    def type_function(self, result: int, parameters: tuple[int, ...] = ()) -> int:
+        return self._type("OpTypeFunction", (result, *parameters), TypeInfo("function", members=(result, *parameters)))
+
+    def type_cooperative_matrix(self, component: int, scope: str, rows: int, columns: int, use: str) -> int:
+        """A KHR cooperative matrix; `scope` "Subgroup" or "Workgroup", `use` "MatrixAKHR", "MatrixBKHR" or
+        "MatrixAccumulatorKHR"."""
+        inner = self.info(component)
+        if inner.kind == "bfloat":
+            self.require("BFloat16CooperativeMatrixKHR")
+        uint = self.type_int(32)
+        uses = {"MatrixAKHR": 0, "MatrixBKHR": 1, "MatrixAccumulatorKHR": 2}
+        operands = (
+            component,
+            self.scope(scope),
+            self.constant(uint, rows),
+            self.constant(uint, columns),
+            self.constant(uint, uses[use]),
+        )
+        info = TypeInfo("matrix", inner.bits, inner.signed, (component,), small=inner.small)
+        return self._type("OpTypeCooperativeMatrixKHR", operands, info)
+
+    def type_opaque(self, opname: str, *operands: Operand) -> int:
+        """Any other type instruction by name, e.g. "OpTypeTensorLayoutNV"."""
+        return self._type(opname, operands, TypeInfo("opaque"))
+
+    def _scalar(self, kind: str, bits: int, signed: bool) -> TypeInfo:
+        wide = _WIDE.get((kind, bits))
+        if wide is not None:
+            self.asked.add(wide)
+        small = _SMALL.get((kind, bits))
+        if small is not None:
+            self.declared_small.add(small)
+        return TypeInfo(kind, bits, signed, small=_NO_NAMES if small is None else frozenset({small}))
+
+    def _type(
+        self,
+        opname: str,
+        operands: tuple[Operand, ...],
+        info: TypeInfo,
+        decoration: tuple[str, int | None] = ("", None),
+    ) -> int:
+        key = (opname, operands, decoration[1])
+        known = self._interned.get(key)
+        if known is not None:
+            return known
+        result = self._declare(opname, operands, info)
+        self._interned[key] = result
+        if decoration[1] is not None:
+            self.decorate(result, decoration[0], decoration[1])
+        return result
+
+    def _declare(self, opname: str, operands: tuple[Operand, ...], info: TypeInfo) -> int:
+        layout = layout_of(opname)
+        result = self.id()
+        words = [result]
+        encode_operands(layout, operands, words, self.uses)
+        self.uses.add(layout.use)
+        self.declarations += instruction(layout.opcode, words)
+        self.types[result] = info
+        if info.small:
+            self.small_types[result] = info.small
+        return result
+
+    # Constants
+
+    def constant(self, type_id: int, value: Any) -> int:
+        """A scalar constant: bool, int (wraps to the type's width) or float (rounded to nearest even)."""
+        info = self.info(type_id)
+        if info.kind == "bool":
+            return self._constant("OpConstantTrue" if value else "OpConstantFalse", type_id, ())
+        return self.constant_bits(type_id, _bits_of(info, value))
+
+    def constant_bits(self, type_id: int, bits: int) -> int:
+        """A constant from its bits (the low ones of `bits`), for NaNs with a payload."""
+        info = self.info(type_id)
+        if info.kind not in ("int", "float", "bfloat"):
+            raise InternalError(f"a constant needs a scalar type, found {info.kind}")
+        bits &= (1 << info.bits) - 1
+        if info.kind == "int" and info.signed and info.bits < 32 and bits >> (info.bits - 1):
+            bits |= 0xFFFFFFFF ^ ((1 << info.bits) - 1)
+        words = (bits,) if info.bits <= 32 else (bits & 0xFFFFFFFF, bits >> 32)
+        return self._constant("OpConstant", type_id, words)
+
+    def constant_composite(self, type_id: int, members: tuple[int, ...]) -> int:
+        """A vector, array or structure of constants."""
+        return self._constant("OpConstantComposite", type_id, members)
+
+    def constant_null(self, type_id: int) -> int:
+        return self._constant("OpConstantNull", type_id, ())
+
+    def undef(self, type_id: int) -> int:
+        """An undefined value, declared once per type."""
+        return self._constant("OpUndef", type_id, ())
+
+    def spec_constant(self, type_id: int, default: int | bool, number: int) -> int:
+        """A specialization constant: a scalar that the pipeline may set under `number`; distinct numbers are distinct."""
+        key = ("spec", number)
+        known = self._interned.get(key)
+        if known is not None:
+            return known
+        info = self.info(type_id)
+        if info.kind == "bool":
+            opcode, words = layout_of("OpSpecConstantTrue" if default else "OpSpecConstantFalse").opcode, []
+        else:
+            opcode, bits = layout_of("OpSpecConstant").opcode, _bits_of(info, default)
+            words = [bits] if info.bits <= 32 else [bits & 0xFFFFFFFF, bits >> 32]
+        result = self._global_value(opcode, type_id, words)
+        self.decorate(result, "SpecId", number)
+        self._interned[key] = result
+        return result
+
+    def _constant(self, opname: str, type_id: int, words: tuple[int, ...]) -> int:
+        key = (opname, type_id, words)
+        known = self._interned.get(key)
+        if known is None:
+            self.asked.update(self.info(type_id).small)
+            known = self._interned[key] = self._global_value(layout_of(opname).opcode, type_id, list(words))
+        return known
+
+    def _global_value(self, opcode: int, type_id: int, words: list[int]) -> int:
+        result = self.id()
+        self.declarations += instruction(opcode, [type_id, result, *words])
+        self.value_types[result] = type_id
+        return result
+
+    def scope(self, name: str) -> int:
+        """The constant (u32) of a scope: "Workgroup", "Subgroup", "Device", "Invocation", "QueueFamily"."""
+        return self._named_constant("Scope", name)
+
+    def semantics(self, names: str) -> int:
+        """The constant (u32) of memory semantics, joined by "|": "AcquireRelease|WorkgroupMemory"."""
+        return self._named_constant("MemorySemantics", names)
+
+    def _named_constant(self, kind: str, names: str) -> int:
+        key = (kind, names)
+        known = self._interned.get(key)
+        if known is None:
+            number, found = enumerant(kind, names)
+            self.uses.update((kind, name) for name in found)
+            known = self._interned[key] = self.constant(self.type_int(32), number)
+        return known
+
+    # Global variables and annotations
+
+    def variable(self, storage: str, pointee: int, name: str = "", initializer: int | None = None) -> int:
+        """A global variable (Workgroup, Private, PushConstant, Input...); the result is its pointer."""
+        pointer = self.type_pointer(storage, pointee)
+        layout = layout_of("OpVariable")
+        words: list[int] = []
+        encode_operands(layout, (storage,) if initializer is None else (storage, initializer), words, self.uses)
+        result = self._global_value(layout.opcode, pointer, words)
+        self.globals.append((result, storage))
+        self.name(result, name)
+        return result
+
+    def builtin(self, name: str, type_id: int) -> int:
+        """The Input variable of a built-in such as "GlobalInvocationId", declared once; the result is its pointer."""
+        key = ("builtin", name, type_id)
+        known = self._interned.get(key)
+        if known is None:
+            known = self._interned[key] = self.variable("Input", type_id, name)
+            self.decorate(known, "BuiltIn", name)
+        return known
+
+    def name(self, target: int, text: str) -> None:
+        """Name an id for disassembly; an empty text does nothing."""
+        if text and self.debug:
+            self.names += instruction(5, [target, *pack_string(text)])
+
+    def name_member(self, target: int, member: int, text: str) -> None:
+        """Name a member of a structure."""
+        if text and self.debug:
+            self.names += instruction(6, [target, member, *pack_string(text)])
+
+    def decorate(self, target: int, decoration: str, *operands: Operand) -> None:
+        """Decorate an id; the same decoration twice is written once."""
+        self._annotate("OpDecorate", target, decoration, *operands)
+
+    def decorate_member(self, target: int, member: int, decoration: str, *operands: Operand) -> None:
+        """Decorate a member of a structure."""
+        self._annotate("OpMemberDecorate", target, member, decoration, *operands)
+
+    def _annotate(self, opname: str, *operands: Operand) -> None:
+        key = (opname, *operands)
+        if key in self._annotated:
+            return
+        self._annotated.add(key)
+        layout = layout_of(opname)
+        words: list[int] = []
+        encode_operands(layout, operands, words, self.uses)
+        self.annotations += instruction(layout.opcode, words)
+
+
+def _bits_of(info: TypeInfo, value: Any) -> int:
+    """The bits of a number in a scalar type."""
+    if info.kind == "int":
+        return int(value) & ((1 << info.bits) - 1)
+    if info.kind == "float" and info.bits == 64:
+        return int(struct.unpack("<Q", struct.pack("<d", value))[0])
+    if info.kind == "float":
+        return _float_bits(value, info.bits)
+    single = _float_bits(value, 32)
+    if single & 0x7FFFFFFF > 0x7F800000:
+        return single >> 16 | 0x40
+    return (single + 0x7FFF + (single >> 16 & 1)) >> 16
+
+
+def _float_bits(value: Any, bits: int) -> int:
+    """Rounded to nearest even; too large becomes infinite."""
+    kind = np.float32 if bits == 32 else np.float16
+    carrier = np.uint32 if bits == 32 else np.uint16
+    with np.errstate(all="ignore"):
+        return int(np.asarray(value, dtype=kind).view(carrier))

@@ -1,0 +1,206 @@
+"""Instruction encoding: a SPIR-V instruction by name, with its operands, to 32-bit words.
+
+Enters: an instruction's name and operands as Python values. Leaves: words, and the names of what was used (so that
+capabilities can be derived). Holds: the layouts of instructions parsed so far, a pure function of the grammar tables.
+
+How operands are written, in the order of the grammar:
+
+- an id, a literal integer: an int (a negative literal is taken as 32 bits of two's complement);
+- a literal string: a str; a literal float: a float (32 bits);
+- an enumerant: its SPIR-V name, or its number; its parameters follow as further operands: `"Offset", 4`;
+- a mask: names joined by "|" in ascending order of bits, or a number; the parameters follow in that order:
+  `"Aligned|MakePointerVisible", 16, scope`;
+- an instruction of GLSL.std.450: its name or number; a repeated pair: flat.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from ..errors import InternalError
+from ._gen_grammar import ALIASES, COMPOSITE_KINDS, ENUMERANTS, GLSL_STD_450, INSTRUCTIONS, MASK_KINDS
+
+__all__ = ["Layout", "Operand", "Use", "encode_operands", "enumerant", "instruction", "layout_of", "pack_string"]
+
+Operand = int | float | str
+"""What a caller may pass as one operand."""
+
+Use = tuple[str, str]
+"""A thing whose capabilities and extensions the module must declare: ("Op", opname) or (operand kind, enumerant)."""
+
+_ID_KINDS = frozenset({"IdRef", "IdScope", "IdMemorySemantics"})
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How one instruction is laid out. `operands` are (kind, quantifier) after the result type and result id.
+
+    `ids` is the number of operands when each is one id, else -1: the fast path of the writers.
+    """
+
+    name: str
+    opcode: int
+    has_type: bool
+    has_result: bool
+    operands: tuple[tuple[str, str], ...]
+    ids: int
+    use: Use
+
+
+_LAYOUTS: dict[str, Layout] = {}
+
+
+def layout_of(opname: str) -> Layout:
+    """The layout of an instruction, by name or alias; InternalError when the grammar has none of that name."""
+    known = _LAYOUTS.get(opname)
+    if known is not None:
+        return known
+    name = ALIASES.get(opname, opname)
+    row = INSTRUCTIONS.get(name)
+    if row is None:
+        raise InternalError(f"no SPIR-V instruction is called {opname!r}: expected a name such as 'OpIAdd'")
+    kinds = [(kind.rstrip("?*"), kind[len(kind.rstrip("?*")) :]) for kind in row[1].split()]
+    has_type = ("IdResultType", "") in kinds
+    has_result = ("IdResult", "") in kinds
+    operands = tuple(kinds[has_type + has_result :])
+    only_ids = all(kind in _ID_KINDS and not quantifier for kind, quantifier in operands)
+    layout = Layout(name, row[0], has_type, has_result, operands, len(operands) if only_ids else -1, ("Op", name))
+    _LAYOUTS[opname] = layout
+    return layout
+
+
+def pack_string(text: str) -> list[int]:
+    """The words of a literal string: UTF-8, ended by a zero byte, padded with zeros to whole words."""
+    data = text.encode("utf-8")
+    if b"\0" in data:
+        raise InternalError(f"a SPIR-V string can't hold a zero byte: {text!r}")
+    data += b"\0" * (4 - len(data) % 4)
+    return list(struct.unpack(f"<{len(data) // 4}I", data))
+
+
+def instruction(opcode: int, words: list[int]) -> list[int]:
+    """An instruction from its opcode and operand words; InternalError past the 65535 words that fit."""
+    count = len(words) + 1
+    if count > 0xFFFF:
+        raise InternalError(f"a SPIR-V instruction of {count} words: at most 65535 fit")
+    return [count << 16 | opcode, *words]
+
+
+def enumerant(kind: str, value: Operand) -> tuple[int, list[str]]:
+    """(number, names) of an enumerant or mask given by name or number; names in ascending order of value."""
+    table = ENUMERANTS[kind]
+    mask = kind in MASK_KINDS
+    if isinstance(value, str):
+        names = value.split("|") if mask else [value]
+        for name in names:
+            if name not in table:
+                raise InternalError(f"no {kind} is called {name!r} in the SPIR-V grammar")
+        names.sort(key=lambda name: table[name][0])
+        number = 0
+        for name in names:
+            number |= table[name][0]
+        return number, names
+    if not isinstance(value, int):
+        raise InternalError(f"a {kind} is given by name or number, not by {value!r}")
+    return value, _names_of(kind, value, mask)
+
+
+def _names_of(kind: str, value: int, mask: bool) -> list[str]:
+    names: dict[int, str] = {}
+    for name, row in ENUMERANTS[kind].items():
+        names.setdefault(row[0], name)
+    if not mask or value == 0:
+        if value not in names:
+            raise InternalError(f"no {kind} has the number {value} in the SPIR-V grammar")
+        return [names[value]]
+    bits = [1 << bit for bit in range(32) if value >> bit & 1]
+    if any(bit not in names for bit in bits):
+        raise InternalError(f"the {kind} mask {value:#x} has a bit that the SPIR-V grammar doesn't know")
+    return [names[bit] for bit in bits]
+
+
+def encode_operands(layout: Layout, operands: tuple[Operand, ...], words: list[int], uses: set[Use]) -> None:
+    """Append the words of `operands` to `words` and what they use to `uses`.
+
+    Raises InternalError for too few or too many operands and for an operand of the wrong kind.
+    """
+    position, count = 0, len(operands)
+    for kind, quantifier in layout.operands:
+        if quantifier == "*":
+            while position < count:
+                position = _encode_one(layout, kind, operands, position, words, uses)
+        elif quantifier == "?" and position == count:
+            break
+        else:
+            position = _encode_one(layout, kind, operands, position, words, uses)
+    if position < count and layout.name == "OpSpecConstantOp":
+        position = _append_ids(layout, operands, position, words)
+    if position != count:
+        raise InternalError(
+            f"{layout.name} takes {_expected(layout)}; {count - position} of {count} operands are left over"
+        )
+
+
+def _append_ids(layout: Layout, operands: tuple[Operand, ...], position: int, words: list[int]) -> int:
+    """The operands of the operation inside OpSpecConstantOp: ids or literal indices, all plain numbers."""
+    for operand in operands[position:]:
+        words.append(_number(layout, "IdRef", operand))
+    return len(operands)
+
+
+def _expected(layout: Layout) -> str:
+    return "(" + ", ".join(kind + quantifier for kind, quantifier in layout.operands) + ")"
+
+
+def _encode_one(
+    layout: Layout, kind: str, operands: tuple[Operand, ...], position: int, words: list[int], uses: set[Use]
+) -> int:
+    """Encode one operand of `kind`, with its parameters; return the position after it."""
+    if kind in COMPOSITE_KINDS:
+        for part in COMPOSITE_KINDS[kind]:
+            position = _encode_one(layout, part, operands, position, words, uses)
+        return position
+    if position >= len(operands):
+        raise InternalError(f"{layout.name} takes {_expected(layout)}; got only {len(operands)} operands: {operands}")
+    operand = operands[position]
+    if kind in ENUMERANTS:
+        return _encode_enumerant(layout, kind, operands, position, words, uses)
+    if kind == "LiteralString":
+        if not isinstance(operand, str):
+            raise InternalError(f"{layout.name}: expected a string, found {operand!r}")
+        words.extend(pack_string(operand))
+    elif kind == "LiteralFloat":
+        words.append(struct.unpack("<I", struct.pack("<f", operand))[0])
+    elif kind == "LiteralExtInstInteger" and isinstance(operand, str):
+        if operand not in GLSL_STD_450:
+            raise InternalError(f"GLSL.std.450 has no instruction called {operand!r}")
+        words.append(GLSL_STD_450[operand][0])
+    elif kind == "LiteralSpecConstantOpInteger" and isinstance(operand, str):
+        words.append(layout_of(operand).opcode)
+    else:
+        words.append(_number(layout, kind, operand))
+    return position + 1
+
+
+def _number(layout: Layout, kind: str, operand: Operand) -> int:
+    if not isinstance(operand, int) or not -0x80000000 <= operand <= 0xFFFFFFFF or (kind in _ID_KINDS and operand <= 0):
+        raise InternalError(f"{layout.name}: expected a {kind} as an int of 32 bits, found {operand!r}")
+    return operand & 0xFFFFFFFF
+
+
+def _encode_enumerant(
+    layout: Layout, kind: str, operands: tuple[Operand, ...], position: int, words: list[int], uses: set[Use]
+) -> int:
+    number, names = enumerant(kind, operands[position])
+    words.append(number)
+    position += 1
+    table = ENUMERANTS[kind]
+    for name in names:
+        uses.add((kind, name))
+        for parameter in table[name][1].split():
+            bare = parameter.rstrip("?*")
+            if bare != parameter and position == len(operands):
+                break
+            position = _encode_one(layout, bare, operands, position, words, uses)
+    return position
