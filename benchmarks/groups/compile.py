@@ -1,0 +1,100 @@
+"""What a user waits for: importing vkjit, the first result in a new process, source to SPIR-V."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.framework import Absent, Row, Target
+
+PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
+CHECKOUT = str(PROGRAMS.parent.parent)
+
+
+def _python(*arguments: str, **environment: str) -> str:
+    """What a new Python process prints. Raises Absent with its last line when it ends with code 3, "missing here"."""
+    path = os.pathsep.join(part for part in (CHECKOUT, os.environ.get("PYTHONPATH", "")) if part)
+    settings = os.environ | {"PYTHONPATH": path} | environment
+    done = subprocess.run([sys.executable, *arguments], env=settings, capture_output=True, text=True, check=False)
+    if done.returncode == 3:
+        raise Absent(done.stdout.strip().splitlines()[-1])
+    if done.returncode:
+        raise RuntimeError(f"python {' '.join(arguments)} failed:\n{done.stderr}")
+    return done.stdout
+
+
+def _import_seconds(module: str, before: str = "sys") -> float:
+    """The median time of `import module` in new processes that have imported `before`."""
+    code = f"import time, {before}; start = time.perf_counter(); import {module}; print(time.perf_counter() - start)"
+    return statistics.median(float(_python("-c", code)) for _ in range(5))
+
+
+def import_over_numpy() -> float:
+    return _import_seconds("vkjit", before="numpy")
+
+
+def import_numpy() -> float:
+    return _import_seconds("numpy")
+
+
+def _first_result(program: str, **environment: str) -> float:
+    """Wall time of a whole process that computes one result, start of Python included."""
+    start = time.perf_counter()
+    _python(str(PROGRAMS / program), **environment)
+    return time.perf_counter() - start
+
+
+def first_result_cold() -> float:
+    """Neither vkjit's cache nor the driver's holds anything."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _first_result("first_result.py", VKJIT_CACHE_DIR=folder, MESA_SHADER_CACHE_DISABLE="true")
+
+
+def first_result_warm() -> float:
+    """Both caches filled by a run before."""
+    with tempfile.TemporaryDirectory() as folder:
+        places = {"VKJIT_CACHE_DIR": f"{folder}/vkjit", "MESA_SHADER_CACHE_DIR": f"{folder}/mesa"}
+        _first_result("first_result.py", **places)
+        return _first_result("first_result.py", **places)
+
+
+def first_result_taichi() -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        return _first_result("first_result_taichi.py", TI_OFFLINE_CACHE_FILE_PATH=folder, TI_LOG_LEVEL="error")
+
+
+def first_result_numpy() -> float:
+    return _first_result("first_result_numpy.py")
+
+
+def _compile_milliseconds(which: str) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        return float(_python(str(PROGRAMS / "compile_kernel.py"), which, VKJIT_CACHE_DIR=folder))
+
+
+def compile_small() -> float:
+    return _compile_milliseconds("small")
+
+
+def compile_fifty_lines() -> float:
+    return _compile_milliseconds("fifty")
+
+
+def compile_small_taichi() -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        program = str(PROGRAMS / "compile_kernel_taichi.py")
+        return float(_python(program, TI_OFFLINE_CACHE_FILE_PATH=folder, TI_LOG_LEVEL="error"))
+
+
+ROWS = [
+    Row("import vkjit, over numpy", "s", import_over_numpy, Target(value=0.15), "import numpy", import_numpy),
+    Row("first result, cold caches", "s", first_result_cold, Target(value=1.0), "taichi", first_result_taichi),
+    Row("first result, warm caches", "s", first_result_warm, Target(value=1.0), "numpy", first_result_numpy),
+    Row("source to SPIR-V, small kernel", "ms", compile_small, Target(value=25), "taichi", compile_small_taichi),
+    Row("source to SPIR-V, 50 lines", "ms", compile_fifty_lines, Target(value=150)),
+]

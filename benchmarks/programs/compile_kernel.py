@@ -1,0 +1,106 @@
+"""Prints the milliseconds from source to SPIR-V of a kernel, `small` or `fifty`, where another was compiled before."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TypeVar
+
+os.environ["VKJIT_CACHE"] = "0"
+os.environ["VKJIT_SPIRV_VAL"] = "0"
+
+import numpy as np
+
+import vkjit as vk
+from vkjit import compiler
+
+T = TypeVar("T", bound=vk.Element)
+
+
+@vk.kernel(over="y")
+def warm_up(x: vk.In[T, "N"], y: vk.Out[T, "N"]):
+    i = vk.global_id(0)
+    y[i] = x[i]
+
+
+@vk.kernel(over="y")
+def small(a: T, x: vk.In[T, "N"], y: vk.InOut[T, "N"]):
+    i = vk.global_id(0)
+    y[i] = a * x[i] + y[i]
+
+
+@vk.kernel(over="y")
+def fifty(x: vk.In[T, "N"], y: vk.InOut[T, "N"], rounds: vk.i32):
+    i = vk.global_id(0)
+    value = vk.f32(x[i])
+    total = vk.f32(0)
+    largest = value
+    steps = 0
+    for k in range(rounds):
+        scaled = value * 0.5 + 1.0
+        if scaled > 2.0:
+            scaled = scaled - 1.0
+            steps += 1
+        elif scaled < -2.0:
+            scaled = scaled + 1.0
+            steps += 2
+        else:
+            scaled = scaled * scaled
+        shifted = scaled + vk.f32(k)
+        if shifted > 100.0:
+            break
+        root = vk.sqrt(abs(shifted) + 1.0)
+        wave = vk.exp(-root)
+        if wave < 1e-6:
+            continue
+        total += wave * root
+        largest = max(largest, wave)
+        value = value * 0.75 + wave
+    count = 0
+    rest = steps
+    while rest > 0:
+        if rest % 2 == 1:
+            count += 1
+        rest = rest // 2
+    mean = total / vk.f32(max(steps, 1))
+    inner = vk.f32(0)
+    for a in range(3):
+        for b in range(3):
+            weight = vk.f32(a * 3 + b)
+            inner += weight * value
+            if inner > 50.0:
+                inner = inner - 50.0
+    lower = min(mean, largest)
+    upper = max(mean, largest)
+    spread = upper - lower
+    if spread > 1.0:
+        spread = 1.0
+    ratio = inner / (spread + 1.0)
+    sign = 1.0 if value >= 0.0 else -1.0
+    result = sign * ratio + vk.f32(count)
+    result = result + lower * 0.25
+    result = result + upper * 0.125
+    y[i] = result
+
+
+def main() -> int:
+    """Compiles a first kernel, so that the compiler itself is loaded, then the one asked for."""
+    x = np.ones(64, dtype=np.float32)
+    y = np.zeros(64, dtype=np.float32)
+    try:
+        with vk.use_device("vulkan"):
+            warm_up(x, y)
+            before = compiler.TIMES.frontend + compiler.TIMES.passes + compiler.TIMES.emit
+            if sys.argv[1] == "small":
+                small(2.0, x, y)
+            else:
+                fifty(x, y, 4)
+    except vk.DeviceError as error:
+        print(f"no Vulkan device: {error}".replace("\n", " "))
+        return 3
+    print(compiler.TIMES.frontend + compiler.TIMES.passes + compiler.TIMES.emit - before)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

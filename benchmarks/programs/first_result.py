@@ -1,0 +1,30 @@
+"""From nothing to one checked result on the first Vulkan device: what a user's smallest program costs."""
+
+from __future__ import annotations
+
+import sys
+from typing import TypeVar
+
+import numpy as np
+
+import vkjit as vk
+
+T = TypeVar("T", bound=vk.Element)
+
+
+@vk.kernel(over="y")
+def saxpy(a: T, x: vk.In[T, "N"], y: vk.InOut[T, "N"]):
+    i = vk.global_id(0)
+    y[i] = a * x[i] + y[i]
+
+
+x = np.arange(1000, dtype=np.float32)
+y = np.ones(1000, dtype=np.float32)
+try:
+    with vk.use_device("vulkan"):
+        saxpy(2.0, x, y)
+except vk.DeviceError as error:
+    print(f"no Vulkan device: {error}".replace("\n", " "))
+    sys.exit(3)
+if not np.array_equal(y, 2 * x + 1):
+    sys.exit("wrong result")
