@@ -1,0 +1,210 @@
+"""Binding the arguments of a launch: which value belongs to which parameter, and what types follow.
+
+Enters: a `KernelSpec` and what the user passed. Leaves: one value per parameter (or `MISSING` for an Out that is to be
+allocated), the element types bound to type variables, scalars fitted to their types. Errors name the parameter, what was
+found and what was expected.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from . import dtypes
+from .dtypes import DType
+from .errors import ArgumentError, DTypeError, ShapeError
+from .frontend import KernelSpec, ParamSpec, tune_choice
+from .runtime.interface import Device, DeviceArray, contiguous_strides
+
+__all__ = ["MISSING", "Missing", "allocate_outs", "bind", "bind_types", "fit_scalar", "match_dims"]
+
+
+class Missing:
+    """The type of `MISSING`: an Out parameter that the caller left out."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING = Missing()
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return f"{type(value).__name__} of {value.dtype}"
+    return type(value).__name__
+
+
+def bind(spec: KernelSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """One value per parameter in order.
+
+    Positionals bind to all parameters in order; when there are fewer of them than parameters without a default, Outs are
+    taken as left out first. Keywords may name any parameter.
+    """
+    params = spec.params
+    names = [p.name for p in params]
+    unknown = [k for k in kwargs if k not in names]
+    if unknown:
+        raise ArgumentError(f"{spec.name}() has no parameter {unknown[0]!r}: it takes {_signature_text(spec)}")
+    values: list[Any] = [kwargs.get(name, MISSING) for name in names]
+    free = [i for i, p in enumerate(params) if p.name not in kwargs]
+    needed = [i for i in free if params[i].kind != "const" or params[i].default is None]
+    without_outs = [i for i in free if not _is_out(params[i])]
+    if len(args) < len([i for i in needed if not _optional(params[i])]) + sum(_is_out(params[i]) for i in free):
+        slots = without_outs
+    else:
+        slots = free
+    if len(args) > len(slots):
+        raise ArgumentError(
+            f"{spec.name}() takes {len(slots)} positional arguments ({', '.join(names[i] for i in slots)}) but {len(args)} "
+            f"were given: it takes {_signature_text(spec)}"
+        )
+    for i, value in zip(slots, args, strict=False):
+        values[i] = value
+    for i, param in enumerate(params):
+        if values[i] is MISSING and not _is_out(param):
+            if param.default is None:
+                raise ArgumentError(f"{spec.name}() misses the argument {param.name!r}: it takes {_signature_text(spec)}")
+            values[i] = tune_choice(param.default)
+    return values
+
+
+def _is_out(param: ParamSpec) -> bool:
+    return param.kind == "array" and param.mode == "out"
+
+
+def _optional(param: ParamSpec) -> bool:
+    return _is_out(param) or param.default is not None
+
+
+def _signature_text(spec: KernelSpec) -> str:
+    return "(" + ", ".join(str(p) for p in spec.params) + ")"
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """What bound a type variable, for the message when another argument disagrees."""
+
+    dtype: DType
+    name: str
+
+
+def bind_types(spec: KernelSpec, array_dtypes: dict[int, DType], values: list[Any]) -> dict[str, DType]:
+    """Type variables to element types: arrays first, then scalars that have a type of their own, then weak ones."""
+    bound: dict[str, _Origin] = {}
+    for i, dtype in array_dtypes.items():
+        param = spec.params[i]
+        if isinstance(param.dtype, TypeVar):
+            _bind_variable(spec, bound, param.dtype.__name__, dtype, param.name)
+        elif param.dtype is not None and param.dtype is not dtype:
+            raise DTypeError(
+                f"argument {param.name} of {spec.name}() has elements of {dtype!r}, expected {param.dtype!r}: convert it with "
+                f".astype({param.dtype.storage.name!r})"
+            )
+    for i, param in enumerate(spec.params):
+        if param.kind != "scalar" or not isinstance(param.dtype, TypeVar) or param.dtype.__name__ in bound:
+            continue
+        _bind_variable(spec, bound, param.dtype.__name__, natural_type(values[i], param.name), param.name)
+    return {name: origin.dtype for name, origin in bound.items()}
+
+
+def _bind_variable(spec: KernelSpec, bound: dict[str, _Origin], variable: str, dtype: DType, name: str) -> None:
+    origin = bound.get(variable)
+    if origin is None:
+        bound[variable] = _Origin(dtype, name)
+    elif origin.dtype is not dtype:
+        raise DTypeError(
+            f"{spec.name}(): {variable} is {origin.dtype!r} by argument {origin.name}, but argument {name} has {dtype!r}: "
+            f"convert one of them, or give them different type variables"
+        )
+
+
+def natural_type(value: Any, name: str) -> DType:
+    """The type of a scalar that nothing else decides: its NumPy type, else bool, i32 (i64 where needed) or f32."""
+    if isinstance(value, (bool, np.bool_)):
+        return dtypes.boolean
+    if isinstance(value, np.generic) and not isinstance(value, np.float64):
+        return dtypes.from_numpy(value.dtype)
+    if isinstance(value, int):
+        return dtypes.i32 if -(2**31) <= value < 2**31 else dtypes.i64
+    if isinstance(value, float):
+        return dtypes.f32
+    raise ArgumentError(f"argument {name} is a {_describe(value)}: expected a number")
+
+
+def fit_scalar(value: Any, dtype: DType, name: str) -> Any:
+    """The value as a NumPy scalar of that type; nothing is lost silently."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if not isinstance(value, (bool, int, float, np.generic)):
+        raise ArgumentError(f"argument {name} is a {_describe(value)}: expected a number of type {dtype!r}")
+    if dtype.kind == "bool":
+        if isinstance(value, (bool, np.bool_)):
+            return np.bool_(value)
+        raise DTypeError(f"argument {name} is {value!r} ({_describe(value)}): expected True or False")
+    if dtype.is_float:
+        return _fit_float(value, dtype, name)
+    if isinstance(value, (float, np.floating)):
+        raise DTypeError(f"argument {name} is {value!r}: expected an integer of type {dtype!r}; convert it with int(...)")
+    limits = np.iinfo(dtype.numpy)
+    number = int(value)
+    if not limits.min <= number <= limits.max:
+        raise DTypeError(f"argument {name} is {number}, out of range for {dtype!r} ({limits.min} to {limits.max})")
+    return dtype.numpy.type(number)
+
+
+def _fit_float(value: Any, dtype: DType, name: str) -> Any:
+    number = float(value)
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(number) != int(value):
+        raise DTypeError(f"argument {name} is {value}, which {dtype!r} can't hold exactly: pass float({value}) to round it")
+    with np.errstate(over="ignore"):
+        fitted = dtype.numpy.type(number)
+    if math.isfinite(number) and not np.isfinite(fitted):
+        raise DTypeError(f"argument {name} is {number!r}, out of range for {dtype!r}")
+    return fitted
+
+
+def match_dims(spec: KernelSpec, shapes: dict[int, tuple[int, ...]]) -> dict[str, Any]:
+    """Dimension names to sizes, from the arrays given. Raises ShapeError that shows both arguments that disagree."""
+    known: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    pending = [i for i in shapes if spec.params[i].dims is not None]
+    for i in pending:
+        param = spec.params[i]
+        assert param.dims is not None
+        problem = param.dims.match(shapes[i], known)
+        if problem is not None:
+            others = {origins[n] for n in param.dims.names if n in origins}
+            context = "".join(f"; {text}" for text in sorted(others))
+            raise ShapeError(
+                f"{spec.name}(): argument {param.name} has shape {shapes[i]}, expected ({param.dims}): {problem}{context}"
+            )
+        for name in param.dims.names:
+            origins.setdefault(name, f"argument {param.name} has shape {shapes[i]} for ({param.dims})")
+    return known
+
+
+def allocate_outs(
+    spec: KernelSpec, values: list[Any], known: dict[str, Any], bound: dict[str, DType], device: Device
+) -> list[int]:
+    """Allocates the Outs that are missing, in place of `MISSING`; returns their positions."""
+    made = []
+    for i, param in enumerate(spec.params):
+        if values[i] is not MISSING:
+            continue
+        shape = param.dims.evaluate(known) if param.dims is not None else None
+        if shape is None:
+            raise ArgumentError(
+                f"{spec.name}(): can't tell the shape of {param.name} from the other arguments"
+                f"{f' ({param.dims})' if param.dims is not None else ''}: pass an array for it"
+            )
+        dtype = bound.get(param.dtype.__name__) if isinstance(param.dtype, TypeVar) else param.dtype
+        if dtype is None:
+            raise ArgumentError(f"{spec.name}(): can't tell the element type of {param.name}: pass an array for it")
+        buffer = device.allocate(math.prod(shape) * dtype.itemsize)
+        values[i] = DeviceArray(buffer, 0, dtype, shape, contiguous_strides(shape))
+        made.append(i)
+    return made

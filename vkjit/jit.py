@@ -1,0 +1,340 @@
+"""`@vk.kernel` and `@vk.func`: what a decorated function is to its caller.
+
+Enters: a Python function and launch options. Leaves: a `Kernel`, which binds arguments, compiles per signature, launches,
+and hands back what it allocated. NumPy arrays in, NumPy arrays out; device arrays (tensors) in, device arrays out.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from . import arguments, compiler, frontend, plan, staging
+from .arguments import MISSING
+from .dtypes import DType
+from .errors import ArgumentError, CompileError
+from .frontend import ArrayArg, ConstArg, DeviceFunction, KernelSpec, ScalarArg, Signature, tune_choice
+from .plan import Grid, LaunchPlan
+from .runtime import select
+from .runtime.interface import Device, DeviceArray
+
+__all__ = ["Kernel", "func", "kernel"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+NARROW_LIMIT = 2**31 - 1
+
+
+def kernel(
+    fn: Callable[..., Any] | None = None,
+    *,
+    over: str | None = None,
+    groups: int | tuple[int, ...] | Callable[..., Any] | None = None,
+    local: int | tuple[int, ...] | Callable[..., Any] | None = None,
+    strict: bool = False,
+    fast_math: bool = False,
+    debug: bool | None = None,
+) -> Any:
+    """Makes a GPU kernel of a Python function.
+
+    over: the name of an array parameter: one invocation per element, out-of-range invocations never run the body.
+    groups: the number of workgroups (int, tuple, or a function that receives by name the arguments it asks for).
+    local: the workgroup size, likewise; left out, the library chooses.
+    strict: no fused or reordered floating point: + - * / sqrt bit-equal on every device.
+    fast_math: the device's own math functions.
+    debug: bounds checks, division by zero and asserts are reported (None: VKJIT_DEBUG, and bounds checks on CPU devices).
+
+    Raises CompileError at the decoration for what can be seen in the signature, else at the first launch of a signature.
+    """
+    options = {
+        "over": over, "groups": groups, "local": local, "strict": strict, "fast_math": fast_math, "debug": debug,
+    }  # fmt: skip
+    if fn is None:
+        return functools.partial(_make_kernel, **options)
+    return _make_kernel(fn, **options)
+
+
+def _make_kernel(fn: Callable[..., Any], **options: Any) -> Kernel:
+    return Kernel(fn, **options)
+
+
+def func(fn: F) -> F:
+    """Makes a device function, callable from kernels and other device functions: generic, several results, no recursion."""
+    return DeviceFunction(fn)  # type: ignore[return-value]  # to a type checker it stays the function
+
+
+def _grid(value: Any, what: str, name: str) -> Grid:
+    sizes = (value,) if isinstance(value, (int, np.integer)) else value
+    if not isinstance(sizes, (tuple, list)) or not 1 <= len(sizes) <= 3:
+        raise ArgumentError(f"{name}: {what} is {value!r}: expected an int or a tuple of one to three ints")
+    for size in sizes:
+        if isinstance(size, (bool, np.bool_)) or not isinstance(size, (int, np.integer)) or size < 0:
+            raise ArgumentError(f"{name}: {what} is {value!r}: expected ints of at least 0")
+    padded = (*map(int, sizes), 1, 1)
+    return (padded[0], padded[1], padded[2])
+
+
+class Kernel:
+    """A compiled-on-demand kernel. Call it to launch; `kernel[groups](...)` sets the number of workgroups."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        over: str | None,
+        groups: Any,
+        local: Any,
+        strict: bool,
+        fast_math: bool,
+        debug: bool | None,
+    ) -> None:
+        if over is not None and groups is not None:
+            raise CompileError(f"kernel {fn.__name__} has over= and groups=", hint="use one of them")
+        if strict and fast_math:
+            raise CompileError(f"kernel {fn.__name__} has strict=True and fast_math=True", hint="use one of them")
+        self.spec: KernelSpec = frontend.describe(fn, over=over)
+        self._groups = groups
+        self._local = local
+        self._strict = strict
+        self._fast_math = fast_math
+        self._debug = debug
+        self._plans: dict[Any, LaunchPlan] = {}
+        self._captures = frontend.Captures(fn)
+        self._lock = threading.Lock()
+        functools.update_wrapper(self, fn)
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def __repr__(self) -> str:
+        return f"<vk.kernel {self.spec.name}({', '.join(str(p) for p in self.spec.params)})>"
+
+    def __getitem__(self, groups: int | tuple[int, ...]) -> Callable[..., Any]:
+        """The kernel with that number of workgroups."""
+        if self.spec.over is not None:
+            raise ArgumentError(
+                f"{self.name} runs over {self.spec.over!r}: its grid follows from that array; call it without []"
+            )
+        return functools.partial(self._launch, _grid(groups, "the number of workgroups", self.name))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Launches; returns the Outs that were left out (one, or a tuple in order), or None."""
+        return self._launch(None, *args, **kwargs)
+
+    # -- one launch, top to bottom
+
+    def _launch(self, groups: Grid | None, /, *args: Any, **kwargs: Any) -> Any:
+        spec = self.spec
+        values = arguments.bind(spec, args, kwargs)
+        device, wrap = self._device_of(values)
+        hosts = {i: v for i, v in enumerate(values) if isinstance(v, np.ndarray) and spec.params[i].kind == "array"}
+        array_dtypes = {i: staging.element_type(v, spec.params[i].name) for i, v in hosts.items()}
+        for i, value in enumerate(values):
+            if isinstance(value, DeviceArray):
+                array_dtypes[i] = value.dtype
+        bound = arguments.bind_types(spec, array_dtypes, values)
+        shapes = {i: values[i].shape for i in array_dtypes}
+        known = arguments.match_dims(spec, shapes)
+        self._fit_scalars(values, bound)
+        written = [spec.params[i].mode != "in" for i in hosts]
+        read = [spec.params[i].mode != "out" or bool(self._partial_writes(i)) for i in hosts]
+        for i, value in hosts.items():
+            if spec.params[i].mode != "in" and not value.flags.writeable:
+                raise ArgumentError(f"{self.name}(): argument {spec.params[i].name} is written but read-only")
+        staged = staging.stage(device, list(hosts.values()), written, read, [spec.params[i].name for i in hosts])
+        for i, item in zip(hosts, staged, strict=True):
+            values[i] = item.array
+        made = arguments.allocate_outs(spec, values, known, bound, device)
+        self._run(groups, device, values, bound)
+        if staged:
+            staging.copy_back(device, staged, written)
+        results = [self._result(values[i], wrap, bool(hosts)) for i in made]
+        if staged and not any(written) and not results:
+            device.synchronize()
+        staging.release(staged)
+        return None if not results else results[0] if len(results) == 1 else tuple(results)
+
+    def _partial_writes(self, position: int) -> bool:
+        """Whether an Out that the caller passed keeps elements that the kernel doesn't write: then it travels both ways."""
+        return True
+
+    def _device_of(self, values: list[Any]) -> tuple[Device, Callable[[DeviceArray], Any] | None]:
+        """The device of the arguments, with tensors replaced by their device arrays; else the default device."""
+        device: Device | None = None
+        wrap: Callable[[DeviceArray], Any] | None = None
+        for i, value in enumerate(values):
+            if self.spec.params[i].kind != "array" or value is MISSING or isinstance(value, np.ndarray):
+                continue
+            array = value if isinstance(value, DeviceArray) else getattr(value, "__vkjit_array__", None)
+            if array is None:
+                values[i] = self._as_array(value, i)
+                continue
+            if array is not value:
+                wrap = type(value).__vkjit_wrap__
+                values[i] = array
+            if device is not None and array.device is not device:
+                raise ArgumentError(
+                    f"{self.name}(): argument {self.spec.params[i].name} lies on {array.device.name}, another argument on "
+                    f"{device.name}: move one of them"
+                )
+            device = array.device
+        return device or select.default_device(), wrap
+
+    def _as_array(self, value: Any, position: int) -> Any:
+        param = self.spec.params[position]
+        if param.mode == "in" and isinstance(value, (list, tuple, bool, int, float, np.generic)):
+            raise ArgumentError(
+                f"{self.name}(): argument {param.name} is a {type(value).__name__}, expected an array: "
+                f"pass np.asarray(...) with the element type that you mean"
+            )
+        raise ArgumentError(
+            f"{self.name}(): argument {param.name} is a {type(value).__name__}, expected a NumPy array or a vk tensor"
+        )
+
+    def _fit_scalars(self, values: list[Any], bound: dict[str, DType]) -> None:
+        for i, param in enumerate(self.spec.params):
+            if param.kind != "scalar":
+                continue
+            if isinstance(param.dtype, TypeVar):
+                dtype = bound[param.dtype.__name__]
+            else:
+                dtype = param.dtype if param.dtype is not None else arguments.natural_type(values[i], param.name)
+            values[i] = arguments.fit_scalar(values[i], dtype, param.name)
+
+    def _run(self, groups: Grid | None, device: Device, values: list[Any], bound: dict[str, DType]) -> None:
+        local = self._local_size(device, values)
+        grid = self._grid_size(groups, device, values, local)
+        signature = self._signature(device, values, bound, local, grid)
+        self._plan(device, signature, values).launch(grid, values)
+
+    def _named(self, function: Callable[..., Any], device: Device, values: list[Any]) -> Any:
+        """Calls a function of `groups=` or `local=` with the arguments that it asks for."""
+        available: dict[str, Any] = {p.name: v for p, v in zip(self.spec.params, values, strict=True)}
+        available["dev"] = device
+        wanted = list(inspect.signature(function).parameters)
+        missing = [name for name in wanted if name not in available]
+        if missing:
+            raise ArgumentError(
+                f"{self.name}: the launch function asks for {missing[0]!r}; there are {', '.join(available)}"
+            )
+        return function(**{name: available[name] for name in wanted})
+
+    def _local_size(self, device: Device, values: list[Any]) -> Grid:
+        chosen = tune_choice(self._local)
+        if callable(chosen):
+            chosen = self._named(chosen, device, values)
+        if chosen is None:
+            rank = 1
+            if self.spec.over is not None:
+                rank = len(values[self._over_position()].shape)
+            return plan.default_local_size(rank, device.caps)
+        local = _grid(chosen, "local=", self.name)
+        caps = device.caps
+        total = local[0] * local[1] * local[2]
+        if total == 0 or total > caps.max_invocations or any(
+            size > limit for size, limit in zip(local, caps.max_local_size, strict=True)
+        ):
+            raise ArgumentError(
+                f"{self.name}: a workgroup of {local} has {total} invocations; {device.name} takes 1 to "
+                f"{caps.max_invocations}, per axis at most {caps.max_local_size}"
+            )
+        return local
+
+    def _over_position(self) -> int:
+        return next(i for i, p in enumerate(self.spec.params) if p.name == self.spec.over)
+
+    def _grid_size(self, groups: Grid | None, device: Device, values: list[Any], local: Grid) -> Grid:
+        if groups is not None:
+            return groups
+        if self.spec.over is not None:
+            return plan.grid_for_shape(values[self._over_position()].shape, local)
+        chosen = self._groups
+        if chosen is None:
+            raise ArgumentError(
+                f"{self.name} has neither over= nor groups=: launch it as {self.name}[groups](...) with the number of workgroups"
+            )
+        if callable(chosen):
+            chosen = self._named(chosen, device, values)
+        return _grid(chosen, "groups=", self.name)
+
+    def _signature(
+        self, device: Device, values: list[Any], bound: dict[str, DType], local: Grid, grid: Grid
+    ) -> Signature:
+        spec = self.spec
+        positions = [i for i, p in enumerate(spec.params) if p.kind == "array"]
+        arrays = [values[i] for i in positions]
+        restrict = not staging.overlaps(arrays, [spec.params[i].mode != "in" for i in positions])
+        narrow = all(_spans_narrow(a) for a in arrays)
+        args: list[ArrayArg | ScalarArg | ConstArg] = []
+        for param, value in zip(spec.params, values, strict=True):
+            if param.kind == "array":
+                args.append(ArrayArg(value.dtype, len(value.shape), _is_contiguous(value), restrict))
+            elif param.kind == "scalar":
+                args.append(ScalarArg(frontend.scalar_dtype(param, value, bound)))
+            else:
+                args.append(ConstArg(value))
+        debug = self._debug if self._debug is not None else os.environ.get("VKJIT_DEBUG", "0") not in ("", "0")
+        checked = debug or (self._debug is None and device.caps.kind in ("cpu", "interpreter"))
+        limits = device.caps.max_groups
+        return Signature(
+            args=tuple(args),
+            local_size=local,
+            narrow=narrow,
+            cut=any(g > limit for g, limit in zip(grid, limits, strict=True)),
+            strict=self._strict,
+            fast_math=self._fast_math,
+            debug=debug,
+            bounds=checked,
+            typevars=tuple(sorted(bound.items())),
+        )
+
+    def _plan(self, device: Device, signature: Signature, values: list[Any]) -> LaunchPlan:
+        """The plan for a signature; recompiles when a captured value was rebound."""
+        if self._captures.changed():
+            with self._lock:
+                self._plans.clear()
+                self._captures = frontend.Captures(self.spec.fn)
+        key = (device, signature)
+        found = self._plans.get(key)
+        if found is not None:
+            return found
+        with self._lock:
+            found = self._plans.get(key)
+            if found is None:
+                artifact = compiler.compile_kernel(self.spec, signature, device.caps)
+                found = self._plans[key] = LaunchPlan(device, artifact)
+        return found
+
+    @staticmethod
+    def _result(array: DeviceArray, wrap: Callable[[DeviceArray], Any] | None, hosts: bool) -> Any:
+        """An allocated Out as the caller expects it: a tensor where tensors came in, else a NumPy array."""
+        if wrap is not None:
+            return wrap(array)
+        if hosts:
+            result = staging.fetch(array)
+            array.buffer.close()
+            return result
+        return array
+
+
+def _is_contiguous(array: DeviceArray) -> bool:
+    """C order, with strides of axes of length 1 ignored."""
+    step = 1
+    for extent, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
+        if extent != 1 and stride != step:
+            return 0 in array.shape
+        step *= extent
+    return True
+
+
+def _spans_narrow(array: DeviceArray) -> bool:
+    reach = sum((e - 1) * abs(s) for e, s in zip(array.shape, array.strides, strict=True) if e > 0)
+    return reach <= NARROW_LIMIT and all(e <= NARROW_LIMIT for e in array.shape)
+
+

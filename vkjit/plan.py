@@ -1,0 +1,119 @@
+"""Launch plans: everything about a launch that the signature decides, prepared once.
+
+Enters: an artifact loaded on a device. Leaves: `LaunchPlan.launch`, which packs the argument block with one struct call and
+queues the dispatch (several, where the grid is past the device's limits).
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from .dtypes import DType
+from .errors import ArgumentError
+from .runtime.artifact import ArgField, KernelArtifact
+from .runtime.interface import Buffer, Device, DeviceArray, DeviceCaps
+
+__all__ = ["LaunchPlan", "default_local_size", "grid_for_shape"]
+
+_STRUCT_CODES = {
+    "bool": "?", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
+    "f16": "e", "f32": "f", "f64": "d", "index": "q", "bf16": "f",
+}  # fmt: skip
+
+Grid = tuple[int, int, int]
+
+
+def default_local_size(rank: int, caps: DeviceCaps) -> Grid:
+    """The workgroup size that the library chooses for a kernel over `rank` axes."""
+    budget = min(256 if caps.kind not in ("cpu", "interpreter") else 128, caps.max_invocations)
+    if rank <= 1:
+        return (min(budget, caps.max_local_size[0]), 1, 1)
+    wide = min(32, budget, caps.max_local_size[0])
+    return (wide, max(1, min(budget // wide, caps.max_local_size[1])), 1)
+
+
+def grid_for_shape(shape: tuple[int, ...], local: Grid) -> Grid:
+    """Workgroups that cover one invocation per element: the last axis along x, those before the last two folded onto z."""
+    folded = 1
+    for extent in shape[:-2]:
+        folded *= extent
+    sizes = (shape[-1] if shape else 1, shape[-2] if len(shape) > 1 else 1, folded)
+    x, y, z = (-(-size // width) for size, width in zip(sizes, local, strict=True))
+    return (x, y, z)
+
+
+def _parts(groups: Grid, limits: Grid) -> Iterator[tuple[Grid, Grid]]:
+    """Cuts a grid into (base, size) pieces within the limits."""
+    axes = [[(start, min(limit, total - start)) for start in range(0, total, limit)] for total, limit in
+            zip(groups, limits, strict=True)]
+    for z, y, x in itertools.product(axes[2], axes[1], axes[0]):
+        yield (x[0], y[0], z[0]), (x[1], y[1], z[1])
+
+
+class LaunchPlan:
+    """An artifact on a device, with the recipe of its argument block."""
+
+    __slots__ = ("_cut", "_fields", "_packer", "_read_args", "_write_args", "artifact", "device", "kernel")
+
+    def __init__(self, device: Device, artifact: KernelArtifact) -> None:
+        self.device = device
+        self.artifact = artifact
+        self.kernel = device.load(artifact)
+        self._fields = artifact.fields
+        self._packer = struct.Struct(_format(artifact.fields, artifact.block_size))
+        self._cut = any(f.role in ("base", "groups") for f in artifact.fields)
+        self._read_args = sorted(artifact.reads)
+        self._write_args = sorted(artifact.writes)
+
+    def launch(self, groups: Grid, values: Sequence[Any]) -> None:
+        """Queues the kernel. `values`: by parameter number, a DeviceArray or a fitted scalar (anything for a Const)."""
+        if 0 in groups:
+            return
+        reads = [values[i].buffer for i in self._read_args]
+        writes = [values[i].buffer for i in self._write_args]
+        limits = self.device.caps.max_groups
+        if groups[0] <= limits[0] and groups[1] <= limits[1] and groups[2] <= limits[2]:
+            self._queue(groups, values, reads, writes, (0, 0, 0), groups)
+            return
+        if not self._cut:
+            raise ArgumentError(f"{self.artifact.name}: {groups} workgroups are past the device's limit of {limits}")
+        for base, size in _parts(groups, limits):
+            self._queue(size, values, reads, writes, base, groups)
+
+    def _queue(
+        self, size: Grid, values: Sequence[Any], reads: list[Buffer], writes: list[Buffer], base: Grid, groups: Grid
+    ) -> None:
+        block = self._packer.pack(*[_field_value(f, values, base, groups) for f in self._fields])
+        self.device.launch(self.kernel, size, block, reads, writes)
+
+
+def _format(fields: tuple[ArgField, ...], size: int) -> str:
+    """The struct format of an argument block; gaps are padding."""
+    text, position = "<", 0
+    for item in fields:
+        text += "x" * (item.offset - position) + _code(item.role, item.dtype)
+        position = item.offset + item.size
+    return text + "x" * (size - position)
+
+
+def _code(role: str, dtype: DType) -> str:
+    return "Q" if role in ("address", "report") else _STRUCT_CODES[dtype.name]
+
+
+def _field_value(item: ArgField, values: Sequence[Any], base: Grid, groups: Grid) -> Any:
+    role = item.role
+    if role == "scalar":
+        return values[item.arg]
+    if role == "report":
+        return 0  # the device puts the address of a report slot here
+    if role == "base":
+        return base[item.axis]
+    if role == "groups":
+        return groups[item.axis]
+    array: DeviceArray = values[item.arg]
+    if role == "address":
+        return array.address
+    return array.shape[item.axis] if role == "extent" else array.strides[item.axis]
