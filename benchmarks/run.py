@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures vkjit beside references: `python benchmarks/run.py [GROUP...] [--list] [--only NAME] [--json FILE]`.
 
-Enters: groups, modules of `benchmarks/groups/` that each have a list `ROWS`. Leaves: a table per group, and JSON if asked.
+Enters: groups, modules of `benchmarks/groups/`, each with a list `ROWS`. Leaves: a table per group, and JSON if asked.
 The exit code is 0 unless a measurement failed with an error; a target that isn't met is a finding, not an error.
 """
 
