@@ -30,7 +30,8 @@ Enters: types, constants and instructions by their SPIR-V names. Leaves: a modul
     code = m.to_bytes()                                     # checks blocks, labels and phis
 
 A loop header's phi: `p = header.phi(u32, start, before.label)`, later `p.add(following, back.label)`. Function-scope
-variables: `f.variable(f32)`. Scopes and semantics: `m.scope("Workgroup")`, `m.semantics("AcquireRelease|WorkgroupMemory")`.
+variables: `f.variable(f32)`. Scopes and memory semantics: `m.scope("Workgroup")`,
+`m.semantics("AcquireRelease|WorkgroupMemory")`.
 Names of instructions and enumerants are checked against tables generated from the Khronos grammar; capabilities and
 extensions follow from what was emitted (`m.requirements()`), or `m.require(capability)`, `m.extension(name)`.
 """

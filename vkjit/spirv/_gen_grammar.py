@@ -8,8 +8,8 @@ ALIASES       another name of an instruction -> its name in INSTRUCTIONS
 GLSL_STD_450  name -> (number, count of operands)
 
 Operand kinds, capabilities and extensions are separated by blanks; a kind ends in "?" when optional, in "*" when
-repeated. Any one of several capabilities is enough (of a Capability they are what it implies). The version is the header word
-of the first SPIR-V version that needs no extension; UNVERSIONED when none does.
+repeated. Any one of several capabilities is enough (of a Capability they are what it implies). The version is the
+header word of the first SPIR-V version that needs no extension; UNVERSIONED when none does.
 """
 # ruff: noqa: E501  (one row per line)
 

@@ -77,7 +77,7 @@ class OpenBlock:
         self._append(layout, [result_type, result], operands)
         module.value_types[result] = result_type
         if module.small_types:
-            self._note_small(layout.name, result_type, operands)
+            self._note_small(layout, result_type, operands)
         if layout.name in _TYPED:
             self._note_typed(layout.name, result_type, operands)
         return result
@@ -92,7 +92,7 @@ class OpenBlock:
         self._begin(opname)
         self._append(layout, [], operands)
         if self._module.small_types:
-            self._note_small(layout.name, 0, operands)
+            self._note_small(layout, 0, operands)
         if layout.name == "OpAtomicStore":
             self._note_typed(layout.name, 0, operands)
 
@@ -184,23 +184,24 @@ class OpenBlock:
             return
         bound = module.bound
         for operand in operands:
-            if operand.__class__ is not int or not 0 < operand < bound:  # type: ignore[operator]  # an int by then
+            if operand.__class__ is not int or not 0 < operand < bound:
                 raise InternalError(f"{layout.name}: {operand!r} isn't an id of this module")
         words.append((1 + len(prefix) + len(operands)) << 16 | layout.opcode)
         words += prefix
         words += operands  # type: ignore[arg-type]  # checked above
 
-    def _note_small(self, opname: str, result_type: int, operands: tuple[Operand, ...]) -> None:
+    def _note_small(self, layout: Layout, result_type: int, operands: tuple[Operand, ...]) -> None:
         """Ask for arithmetic on 8- and 16-bit types where they are more than moved."""
-        if opname in _MOVES:
+        if layout.name in _MOVES:
             return
         module = self._module
         small_types, value_types = module.small_types, module.value_types
         module.asked.update(small_types.get(result_type, ()))
-        for operand in operands:
-            type_id = value_types.get(operand)  # type: ignore[call-overload]  # a str or float is never a key
-            if type_id in small_types:
-                module.asked.update(small_types[type_id])
+        last = len(layout.operands) - 1
+        for position, operand in enumerate(operands):
+            if not isinstance(operand, int) or not layout.operands[min(position, last)][0].startswith("Id"):
+                continue
+            module.asked.update(small_types.get(value_types.get(operand, 0), ()))
 
     def _note_typed(self, opname: str, result_type: int, operands: tuple[Operand, ...]) -> None:
         """Ask for the capability that depends on the type worked on."""
@@ -232,9 +233,7 @@ class OpenBlock:
             merge, merge_words = self._merge
             allowed = ("OpBranchConditional", "OpSwitch" if merge == "OpSelectionMerge" else "OpBranch")
             if opname not in allowed:
-                raise InternalError(
-                    f"{merge} in block %{self.label} must be followed by one of {allowed}, not {opname}"
-                )
+                raise InternalError(f"{merge} in block %{self.label} takes one of {allowed} after it, not {opname}")
             self._words += merge_words
         layout = layout_of(opname)
         self._module.uses.add(layout.use)
@@ -252,7 +251,8 @@ class OpenBlock:
             parents = phi.operands[1::2]
             if len(parents) != len(predecessors) or set(parents) != predecessors or len(phi.operands) % 2:
                 raise InternalError(
-                    f"phi %{phi.id} of block %{self.label} has parents {parents}; the predecessors are {sorted(predecessors)}"
+                    f"phi %{phi.id} of block %{self.label} has parents {parents}; "
+                    f"the block's predecessors are {sorted(predecessors)}"
                 )
             words += instruction(245, [phi.result_type, phi.id, *phi.operands])
         if self._function.is_first(self):
@@ -284,9 +284,9 @@ class FunctionWriter:
 
     __slots__ = (
         "_blocks",
+        "_head",
         "_predecessors",
         "_variables",
-        "_head",
         "id",
         "module",
         "parameters",
@@ -323,17 +323,13 @@ class FunctionWriter:
         return block
 
     def variable(self, pointee: int, name: str = "", initializer: int | None = None) -> int:
-        """A variable of function scope, declared in the first block wherever this is called; the result is its pointer."""
+        """A variable of function scope, declared in the first block wherever this is called. Returns its pointer."""
         module = self.module
         pointer = module.type_pointer("Function", pointee)
         result = module.id()
         words = [pointer, result]
-        encode_operands(
-            layout_of("OpVariable"),
-            ("Function",) if initializer is None else ("Function", initializer),
-            words,
-            module.uses,
-        )
+        operands: tuple[Operand, ...] = ("Function",) if initializer is None else ("Function", initializer)
+        encode_operands(layout_of("OpVariable"), operands, words, module.uses)
         self._variables += instruction(59, words)
         module.value_types[result] = pointer
         module.name(result, name)

@@ -18,7 +18,7 @@ from typing import Any
 
 TARGET = Path(__file__).with_name("_gen_grammar.py")
 
-# What a Vulkan compute compiler can't reach: OpenCL, and extensions of one vendor that no driver of a GPU exposes in Vulkan.
+# What a Vulkan compute compiler can't reach: OpenCL, and vendors' extensions of it.
 _FOREIGN_SUFFIXES = ("INTEL", "INTELMask", "ALTERA", "QCOM", "ARM", "AMDX", "NVX")
 _FOREIGN_ROOTS = frozenset({"Kernel", "Addresses", "Linkage"})
 
@@ -32,8 +32,8 @@ ALIASES       another name of an instruction -> its name in INSTRUCTIONS
 GLSL_STD_450  name -> (number, count of operands)
 
 Operand kinds, capabilities and extensions are separated by blanks; a kind ends in "?" when optional, in "*" when
-repeated. Any one of several capabilities is enough (of a Capability they are what it implies). The version is the header word
-of the first SPIR-V version that needs no extension; UNVERSIONED when none does.
+repeated. Any one of several capabilities is enough (of a Capability they are what it implies). The version is the
+header word of the first SPIR-V version that needs no extension; UNVERSIONED when none does.
 """
 # ruff: noqa: E501  (one row per line)
 
@@ -128,9 +128,8 @@ def _enumerants(kind: dict[str, Any], foreign: frozenset[str]) -> list[str]:
             continue
         value = entry["value"]
         number = int(value, 16) if isinstance(value, str) else value
-        for known in (name, *entry.get("aliases", ())):
-            if not known.endswith(_FOREIGN_SUFFIXES):
-                rows.append("        " + _row(known, number, _kinds(entry.get("parameters", [])), needs))
+        known = [each for each in (name, *entry.get("aliases", ())) if not each.endswith(_FOREIGN_SUFFIXES)]
+        rows += ["        " + _row(each, number, _kinds(entry.get("parameters", [])), needs) for each in known]
     return [*rows, "    },\n"]
 
 

@@ -68,7 +68,7 @@ class Module(TypeTable):
             self.execution_mode(function, "LocalSize", *local_size)
 
     def execution_mode(self, function: FunctionWriter, mode: str, *operands: int) -> None:
-        """An execution mode with literal parameters, e.g. ("SignedZeroInfNanPreserve", 32), or ids for ("LocalSizeId")."""
+        """An execution mode and its parameters: literals ("SignedZeroInfNanPreserve", 32) or ids (LocalSizeId)."""
         opname = "OpExecutionModeId" if "IdRef" in ENUMERANTS["ExecutionMode"][mode][1] else "OpExecutionMode"
         layout = layout_of(opname)
         words: list[int] = []

@@ -82,10 +82,12 @@ def _extensions(uses: list[Use], version: int) -> tuple[str, ...]:
             if not found.intersection(choices):
                 found.add(choices[0])
         elif since != UNVERSIONED or not capabilities:
-            raise InternalError(
-                f"{use[1]} needs SPIR-V {since >> 16}.{since >> 8 & 255}; the module is for {version:#x}"
-            )
+            raise InternalError(f"{use[1]} needs SPIR-V {_dotted(since)}; the module is for {_dotted(version)}")
     return tuple(sorted(found))
+
+
+def _dotted(version: int) -> str:
+    return f"{version >> 16}.{version >> 8 & 255}" if version != UNVERSIONED else "with an extension"
 
 
 def typed_capability(opname: str, scalar: str, bits: int, lanes: int) -> str | None:

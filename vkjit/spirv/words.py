@@ -144,8 +144,7 @@ def encode_operands(layout: Layout, operands: tuple[Operand, ...], words: list[i
 
 def _append_ids(layout: Layout, operands: tuple[Operand, ...], position: int, words: list[int]) -> int:
     """The operands of the operation inside OpSpecConstantOp: ids or literal indices, all plain numbers."""
-    for operand in operands[position:]:
-        words.append(_number(layout, "IdRef", operand))
+    words += [_number(layout, "IdRef", operand) for operand in operands[position:]]
     return len(operands)
 
 
