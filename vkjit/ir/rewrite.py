@@ -1,0 +1,168 @@
+"""What all passes share: walking, counting uses, replacing, cloning, asking about control flow.
+ Nothing here keeps lists of users: a pass that replaces values collects a mapping from old to new and applies it in
+the one walk that it makes anyway (`rewrite_region`) or at its end (`replace_uses`). All functions take time in
+proportion to the IR that they touch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from .builder import Builder
+from .core import Function, Module, Op, Region, Value
+
+__all__ = [
+    "breaks_of",
+    "clone_function",
+    "clone_module",
+    "clone_op",
+    "clone_region",
+    "completes",
+    "constant_of",
+    "exits_of",
+    "is_constant",
+    "replace_uses",
+    "resolve",
+    "rewrite_region",
+    "use_counts",
+    "used_values",
+    "walk_with_parents",
+]
+
+LOOPS = frozenset({"for", "loop"})
+
+
+# -- asking
+
+
+def constant_of(value: Value) -> Any:
+    """The Python number of a constant; None for any other value."""
+    op = value.op
+    return op.attrs["value"] if op is not None and op.name == "const" else None
+
+
+def is_constant(value: Value) -> bool:
+    """True for the result of a `const`."""
+    op = value.op
+    return op is not None and op.name == "const"
+
+
+def exits_of(region: Region) -> Iterator[Op]:
+    """The `break`s and `continue`s that belong to the loop whose body is `region`."""
+    for op in region.ops:
+        if op.name in ("break", "continue"):
+            yield op
+        elif op.regions and op.name not in LOOPS:
+            for inner in op.regions:
+                yield from exits_of(inner)
+
+
+def breaks_of(loop: Op) -> list[Op]:
+    """The `break`s that end a loop."""
+    return [op for op in exits_of(loop.regions[0]) if op.name == "break"]
+
+
+def completes(op: Op) -> bool:
+    """False when control never reaches what follows: an `if` that leaves both ways, a `loop` without `break`."""
+    if op.name == "if":
+        return any(region.ops and region.ops[-1].name == "yield" for region in op.regions)
+    return op.name != "loop" or any(e.name == "break" for e in exits_of(op.regions[0]))
+
+
+def walk_with_parents(region: Region, parents: tuple[Op, ...] = ()) -> Iterator[tuple[Op, tuple[Op, ...]]]:
+    """Each operation in program order with the operations around it, outermost first."""
+    for op in region.ops:
+        yield op, parents
+        for inner in op.regions:
+            yield from walk_with_parents(inner, (*parents, op))
+
+
+def use_counts(region: Region) -> Counter[Value]:
+    """How often each value is an operand inside the region."""
+    return Counter(value for op in region.walk() for value in op.operands)
+
+
+def used_values(region: Region) -> set[Value]:
+    """The values that are operands inside the region."""
+    return {value for op in region.walk() for value in op.operands}
+
+
+# -- replacing
+
+
+def resolve(mapping: Mapping[Value, Value], value: Value) -> Value:
+    """Follows a chain of replacements to its end."""
+    while value in mapping:
+        value = mapping[value]
+    return value
+
+
+def replace_uses(region: Region, mapping: Mapping[Value, Value]) -> None:
+    """Replaces operands inside the region; chains in the mapping are followed."""
+    if not mapping:
+        return
+    for op in region.walk():
+        if any(value in mapping for value in op.operands):
+            op.operands[:] = [resolve(mapping, value) for value in op.operands]
+
+
+Rule = Callable[[Op, Builder], "Sequence[Value] | None"]
+"""Looks at one operation (operands already replaced). None keeps it; otherwise the values that stand for its results:
+the operation goes, and what the rule built with the builder stands in its place."""
+
+
+def rewrite_region(region: Region, rule: Rule, mapping: dict[Value, Value] | None = None) -> dict[Value, Value]:
+    """Applies a rule to each operation in program order, outer ones before those inside; gives the replacements."""
+    mapping = {} if mapping is None else mapping
+    source, region.ops = region.ops, []
+    builder = Builder(region)
+    for op in source:
+        if mapping:
+            op.operands[:] = [resolve(mapping, value) for value in op.operands]
+        builder.loc = op.loc
+        values = rule(op, builder)
+        if values is None:
+            region.ops.append(op)
+            for inner in op.regions:
+                rewrite_region(inner, rule, mapping)
+            continue
+        for old, new in zip(op.results, values, strict=True):
+            new.name = new.name or old.name
+            mapping[old] = new
+    return mapping
+
+
+# -- cloning
+
+
+def clone_op(op: Op, mapping: dict[Value, Value]) -> Op:
+    """A copy of an operation with its regions; `mapping` gives values for operands and receives the copies' results."""
+    operands = [mapping.get(value, value) for value in op.operands]
+    copy = Op(op.name, operands, [r.type for r in op.results], dict(op.attrs), None, op.loc)
+    for old, new in zip(op.results, copy.results, strict=True):
+        new.name = old.name
+        mapping[old] = new
+    copy.regions = [clone_region(region, mapping) for region in op.regions]
+    return copy
+
+
+def clone_region(region: Region, mapping: dict[Value, Value]) -> Region:
+    """A copy of a region; `mapping` as for `clone_op`."""
+    copy = Region([a.type for a in region.args], [a.name for a in region.args])
+    mapping.update(zip(region.args, copy.args, strict=True))
+    copy.ops = [clone_op(op, mapping) for op in region.ops]
+    return copy
+
+
+def clone_function(function: Function) -> Function:
+    """A copy that shares nothing that a pass may change."""
+    body = clone_region(function.body, {})
+    return Function(function.name, body, list(function.result_types), dict(function.attrs), function.loc)
+
+
+def clone_module(module: Module) -> Module:
+    """A copy that shares nothing that a pass may change."""
+    functions = {name: clone_function(function) for name, function in module.functions.items()}
+    return Module(clone_function(module.kernel), functions, list(module.sites))

@@ -1,0 +1,251 @@
+"""Checks one operation against its row of the op table: operands, results, attributes.
+ Enters: an operation. Leaves: a list of complaints, empty where it fits. What lies around the operation (scopes,
+regions, terminators) is checked by `verify`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..dtypes import DType
+from .core import Op, Value
+from .ops import KINDS, OpInfo
+from .types import BOOL, I32, INDEX, U32, Array, Scalar, Type, Vector
+
+__all__ = ["constant_fits", "signature_errors"]
+
+_FIXED: dict[str, Scalar] = {"index": INDEX, "i32": I32, "u32": U32}
+_REDUCE = frozenset({"add", "mul", "min", "max", "and", "or", "xor"})
+_ATOMIC = frozenset({"add", "sub", "min", "max", "and", "or", "xor", "exchange"})
+_ORDERS = frozenset({"relaxed", "acquire", "release", "acq_rel"})
+_SCOPES = frozenset({"subgroup", "workgroup", "device"})
+
+
+def signature_errors(op: Op, row: OpInfo) -> list[str]:
+    """What is wrong with the operation by itself."""
+    errors = [f"attribute {name} is missing" for name in row.attrs if name not in op.attrs]
+    if len(op.regions) != row.regions:
+        errors.append(f"expected {row.regions} regions, found {len(op.regions)}")
+    if errors:
+        return errors
+    errors += _operand_errors(op, row)
+    errors += _attribute_errors(op)
+    if not errors:
+        errors += _result_errors(op, row)
+        errors += _shape_errors(op)
+    return errors
+
+
+def constant_fits(value: Any, dtype: DType) -> bool:
+    """True when a Python number can stand for a constant of the dtype."""
+    if dtype.kind == "bool":
+        return type(value) is bool
+    if dtype.is_float:
+        return type(value) in (int, float)
+    low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+    return type(value) is int and low <= value < low + (1 << dtype.bits)
+
+
+def _expand(op: Op, row: OpInfo) -> tuple[str, ...]:
+    """The signature's words, one per operand: `*index` and `*any` repeated as often as they have to be."""
+    words: list[str] = []
+    for word in row.operands:
+        if word == "*index":
+            array = op.operands[0].type if op.operands else None
+            words += ["offset" if isinstance(array, Array) and array.linear else "index"] * getattr(array, "rank", 0)
+        elif word == "*any":
+            words += ["any"] * (len(op.operands) - len(row.operands) + 1)
+        else:
+            words.append(word)
+    return tuple(words)
+
+
+def _operand_errors(op: Op, row: OpInfo) -> list[str]:
+    words = _expand(op, row)
+    if len(words) != len(op.operands):
+        return [f"expected {len(words)} operands ({' '.join(words)}), found {len(op.operands)}"]
+    errors: list[str] = []
+    bound = {w: v.type for w, v in reversed(list(zip(words, op.operands, strict=True))) if w in ("T", "S")}
+    for position, (word, value) in enumerate(zip(words, op.operands, strict=True)):
+        expected = _expected(word, bound, op.operands, value.type)
+        if expected is not None and expected != value.type:
+            errors.append(f"operand {position} has type {value.type}, expected {expected}")
+    errors += _kind_errors(bound, row)
+    return errors
+
+
+def _expected(word: str, bound: dict[str, Type], operands: Sequence[Value], found: Type) -> Type | None:
+    """The type that an operand has to have; None where anything will do."""
+    if word in _FIXED:
+        return _FIXED[word]
+    if word == "offset":
+        return found if found in (INDEX, I32) else INDEX
+    if word in ("T", "S"):
+        return bound[word]
+    if word == "bool":
+        shape = bound.get("T")
+        return Vector(BOOL.dtype, shape.size) if isinstance(shape, Vector) else BOOL
+    if word == "element":
+        return getattr(operands[0].type, "element", None)
+    return None
+
+
+def _kind_errors(bound: dict[str, Type], row: OpInfo) -> list[str]:
+    errors = []
+    for word, found in bound.items():
+        if not isinstance(found, (Scalar, Vector)):
+            errors.append(f"{found} isn't a scalar or vector, as {word} has to be")
+        elif word == "T" and found.dtype.kind not in KINDS[row.of]:
+            errors.append(f"{found} isn't one of: {', '.join(sorted(KINDS[row.of]))}")
+    return errors
+
+
+def _result_errors(op: Op, row: OpInfo) -> list[str]:
+    if row.result == "*":
+        return []
+    expected = _result_types(op, row)
+    found = [r.type for r in op.results]
+    if expected == found:
+        return []
+    return [f"results have types ({_types(found)}), expected ({_types(expected)})"]
+
+
+def _types(types: Sequence[Type]) -> str:
+    return ", ".join(map(str, types))
+
+
+def _result_types(op: Op, row: OpInfo) -> list[Type]:
+    word = row.result
+    if not word:
+        return []
+    if word == "type":
+        return [op.attrs["type"]]
+    if word in _FIXED:
+        return [_FIXED[word]]
+    if word == "element":
+        return [getattr(op.operands[0].type, "element", INDEX)]
+    if word == "bool":
+        source = op.operands[0].type
+        return [Vector(BOOL.dtype, source.size) if isinstance(source, Vector) else BOOL]
+    return [op.operands[row.operands.index(word)].type]
+
+
+def _attribute_errors(op: Op) -> list[str]:
+    errors = []
+    for name, value in op.attrs.items():
+        message = _attribute_error(op, name, value)
+        if message:
+            errors.append(f"attribute {name} is {value!r}: {message}")
+    return errors
+
+
+def _attribute_error(op: Op, name: str, value: Any) -> str:
+    if name == "type":
+        return "" if isinstance(value, Type) else "expected a type"
+    if name in ("dim", "axis", "lane", "mask", "site"):
+        if type(value) is not int or value < 0:
+            return "expected a number from 0"
+        limit = _limit(op, name)
+        return "" if limit is None or value < limit else f"expected a number below {limit}"
+    allowed = _choices(op, name)
+    if allowed is not None and value not in allowed:
+        return f"expected one of {', '.join(sorted(map(str, allowed)))}"
+    if name == "callee" and not isinstance(value, str):
+        return "expected a name"
+    return ""
+
+
+def _limit(op: Op, name: str) -> int | None:
+    if name == "dim":
+        return 3
+    if not op.operands:
+        return None
+    first = op.operands[0].type
+    if name == "axis":
+        return first.rank if isinstance(first, Array) else None
+    if name == "lane":
+        return first.size if isinstance(first, Vector) else 0
+    return None
+
+
+def _choices(op: Op, name: str) -> frozenset[Any] | None:
+    if name == "op":
+        return _ATOMIC if op.name == "atomic" else _REDUCE
+    if name == "order" and op.name.startswith("atomic"):
+        return _ORDERS
+    if name == "scope" and (op.name.startswith("atomic") or op.name == "fence"):
+        return _SCOPES
+    if name == "exclusive":
+        return frozenset({True, False})
+    return None
+
+
+def _shape_errors(op: Op) -> list[str]:
+    """Rules that the signature's words don't say, by operation."""
+    if op.name in ("extent", "stride", "linear", "load", "store") or op.name.startswith("atomic"):
+        return _array_errors(op)
+    if op.name in ("shared", "local"):
+        return _allocation_errors(op)
+    if op.name == "const":
+        target = op.attrs["type"]
+        fits = isinstance(target, (Scalar, Vector)) and constant_fits(op.attrs["value"], target.dtype)
+        return [] if fits else [f"{op.attrs['value']!r} is no constant of type {target}"]
+    if op.name in ("cast", "bitcast"):
+        return _conversion_errors(op)
+    if op.name.startswith("vec_"):
+        return _vector_errors(op)
+    if op.name == "for" and not isinstance(op.operands[0].type, Scalar):
+        return [f"{op.operands[0].type} isn't a scalar"]
+    return []
+
+
+def _array_errors(op: Op) -> list[str]:
+    array = op.operands[0].type
+    if not isinstance(array, Array):
+        return [f"operand 0 has type {array}, expected an array"]
+    if op.name in ("extent", "stride") and array.linear:
+        return ["a linear array has neither extents nor strides"]
+    if op.name == "linear":
+        target = op.attrs["type"]
+        same = isinstance(target, Array) and (target.element, target.space) == (array.element, array.space)
+        return [] if same and target.linear else [f"expected a linear array of {array.element} in {array.space} memory"]
+    writes = op.name in ("store", "atomic", "atomic_cas", "atomic_store")
+    return ["an `in` array can't be written"] if writes and array.access == "in" else []
+
+
+def _allocation_errors(op: Op) -> list[str]:
+    array = op.attrs["type"]
+    if not isinstance(array, Array) or array.space != op.name or array.shape is None:
+        return [f"expected the type of a {op.name} array with a shape, found {array}"]
+    if array.rank != len(array.shape) or (array.linear and array.rank != 1) or any(e < 0 for e in array.shape):
+        return [f"rank and shape of {array} don't agree"]
+    return []
+
+
+def _conversion_errors(op: Op) -> list[str]:
+    source, target = op.operands[0].type, op.attrs["type"]
+    if not (isinstance(source, (Scalar, Vector)) and isinstance(target, (Scalar, Vector))):
+        return [f"can't convert {source} to {target}"]
+    if getattr(source, "size", 1) != getattr(target, "size", 1):
+        return [f"can't convert {source} to {target}: not of one shape"]
+    if op.name == "bitcast" and source.dtype.bits != target.dtype.bits:
+        return [f"can't bitcast {source} to {target}: not of one width"]
+    return []
+
+
+def _vector_errors(op: Op) -> list[str]:
+    if op.name == "vec_make":
+        target = op.attrs["type"]
+        expected = [Scalar(target.dtype)] * target.size if isinstance(target, Vector) else []
+        fits = bool(expected) and [v.type for v in op.operands] == expected
+        return [] if fits else [f"components don't make a {target}"]
+    vector = op.operands[0].type
+    if not isinstance(vector, Vector):
+        return [f"{vector} isn't a vector"]
+    other = op.attrs["type"] if op.name == "vec_extract" else op.operands[1].type
+    return (
+        []
+        if other == Scalar(vector.dtype)
+        else [f"a component of {vector} has type {vector.dtype.name}, found {other}"]
+    )

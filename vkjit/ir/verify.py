@@ -1,0 +1,282 @@
+"""Checks every rule of the IR and reports all that is broken, not only the first.
+
+A module is valid when all of these hold.
+
+ 1. Names: each operation is a row of the op table.
+ 2. Signatures: number and types of operands and results, attributes and number of regions are those of the row.
+ 3. Ownership: a result belongs to its operation, an argument to its region; no operation or region stands in two
+    places.
+ 4. Visibility: an operand is defined earlier in the same region, is an argument of it, or is visible at the operation
+    around it; nothing of another function is used.
+ 5. Endings: a region is not empty and its last operation, and no other, is a terminator.
+ 6. `if`: regions without arguments, that end in `yield` with the types of the results, or in an exit. When neither
+    region yields, there are no results.
+ 7. Loops: the body's arguments are the carried values (for `for`, after the induction variable, which has the type of
+    the bounds); `continue` gives them, `break` gives the results. The results of `for` have the types of the carried
+    values.
+ 8. `yield` ends a region of an `if`; `break` and `continue` stand in a loop; `return` has the types of the function's
+    results.
+ 9. `unreachable` ends a region directly after an operation that never completes (an `if` that exits both ways, a `loop`
+    without `break`), and such an operation is always followed by it.
+10. Arrays are parameters, allocations or `linear`, never results of control flow or operands of `select`.
+11. Calls: the callee is in the module, takes and gives the types of the call, and no function calls itself in a circle.
+12. The kernel has no results; its `local_size` is three positive ints.
+13. Reports: `site` is a site of the module.
+In form "normal" (after `lower_exits`) also:
+14. `return` is the last operation of the function's body and stands nowhere else.
+In form "primitive" (what emitters take) also:
+15. Nothing is called, and there are no functions but the kernel.
+16. Arrays are accessed through linear ones.
+17. An operation that computes has a SPIR-V instruction for the kind of its operands.
+"""
+
+from __future__ import annotations
+
+from ..errors import InternalError
+from .core import Function, Module, Op, Region, Value
+from .ops import OPS, OpInfo
+from .printer import name_values, print_op
+from .rewrite import completes
+from .signature import signature_errors
+from .types import Array, Scalar, Type, Vector
+
+__all__ = ["verify", "violations"]
+
+FORMS = ("high", "normal", "primitive")
+_LOOPS = ("for", "loop")
+
+
+def verify(module: Module, form: str = "high") -> None:
+    """Raises InternalError that lists all violations; `form` is "high", "normal" or "primitive"."""
+    found = violations(module, form)
+    if found:
+        listing = "\n".join(found)
+        raise InternalError(f"invalid IR ({form} form), {len(found)} violations:\n{listing}")
+
+
+def violations(module: Module, form: str = "high") -> list[str]:
+    """All violations, each with the operation and its location."""
+    if form not in FORMS:
+        raise InternalError(f"no form of the IR is named {form!r}: expected one of {', '.join(FORMS)}")
+    found: list[str] = []
+    seen: set[int] = set()
+    for function in module.all_functions():
+        checker = _Checker(module, function, form, seen)
+        checker.function_rules()
+        found += checker.found
+    found += _call_circles(module)
+    if form == "primitive" and module.functions:
+        found.append(f"functions remain beside the kernel: {', '.join(sorted(module.functions))} (15)")
+    return found
+
+
+class _Checker:
+    """One function. `seen` holds the identities of operations and regions already met in the module."""
+
+    def __init__(self, module: Module, function: Function, form: str, seen: set[int]) -> None:
+        self.module = module
+        self.function = function
+        self.form = form
+        self.seen = seen
+        self.found: list[str] = []
+        self.names = name_values(function)
+        self.visible: set[Value] = set()
+        self.loops: list[Op] = []
+
+    def complain(self, op: Op, rule: int, text: str) -> None:
+        where = f"@{self.function.name}, {op.loc}"
+        self.found.append(f"{where}: {text} ({rule})\n    {print_op(op, self.names)}")
+
+    def function_rules(self) -> None:
+        function = self.function
+        if function is self.module.kernel:
+            size = function.attrs.get("local_size")
+            if function.result_types:
+                self.found.append(f"@{function.name}: a kernel has no results (12)")
+            if not (isinstance(size, tuple) and len(size) == 3 and all(type(s) is int and s > 0 for s in size)):
+                self.found.append(f"@{function.name}: local_size is {size!r}, expected three positive ints (12)")
+        elif self.module.functions.get(function.name) is not function:
+            self.found.append(f"@{function.name}: the module knows it by another name (11)")
+        self.region(function.body, None)
+
+    # -- regions
+
+    def region(self, region: Region, parent: Op | None) -> None:
+        """Checks a region's operations; what it defines is visible only inside."""
+        if id(region) in self.seen:
+            self.found.append(f"@{self.function.name}: one region stands in two places (3)")
+            return
+        self.seen.add(id(region))
+        defined: list[Value] = []
+        for number, argument in enumerate(region.args):
+            if argument.owner is not region or argument.index != number:
+                self.found.append(f"@{self.function.name}: argument {number} isn't owned by its region (3)")
+            defined.append(argument)
+        self.visible.update(defined)
+        for position, op in enumerate(region.ops):
+            self.operation(op, region, position, parent)
+            defined += op.results
+            self.visible.update(op.results)
+        if not region.ops or not self.is_terminator(region.ops[-1]):
+            around = f" of {print_op(parent, self.names)}" if parent else ""
+            self.found.append(f"@{self.function.name}: a region{around} has no terminator (5)")
+        self.visible.difference_update(defined)
+
+    @staticmethod
+    def is_terminator(op: Op) -> bool:
+        row = OPS.get(op.name)
+        return row is not None and row.terminator
+
+    def operation(self, op: Op, region: Region, position: int, parent: Op | None) -> None:
+        row = OPS.get(op.name)
+        if row is None:
+            self.complain(op, 1, "no operation has this name")
+            return
+        if id(op) in self.seen:
+            self.complain(op, 3, "the operation stands in two places")
+            return
+        self.seen.add(id(op))
+        self.value_rules(op)
+        for text in signature_errors(op, row):
+            self.complain(op, 2, text)
+        last = position == len(region.ops) - 1
+        if row.terminator:
+            if not last:
+                self.complain(op, 5, "a terminator isn't the last operation of its region")
+            self.terminator_rules(op, region, position, parent)
+        elif not completes(op) and (last or region.ops[position + 1].name != "unreachable"):
+            self.complain(op, 9, "the operation never completes, but no unreachable follows")
+        self.nested(op)
+        self.special_rules(op, row)
+
+    def value_rules(self, op: Op) -> None:
+        for number, result in enumerate(op.results):
+            if result.owner is not op or result.index != number:
+                self.complain(op, 3, f"result {number} isn't owned by the operation")
+        for number, value in enumerate(op.operands):
+            if value not in self.visible:
+                known = "isn't visible here" if value in self.names else "belongs to no operation of this function"
+                self.complain(op, 4, f"operand {number} {known}")
+
+    # -- structured operations
+
+    def nested(self, op: Op) -> None:
+        if not op.regions:
+            return
+        if op.name == "if":
+            self.if_rules(op)
+        elif op.name in _LOOPS:
+            self.loop_rules(op)
+            self.loops.append(op)
+        for region in op.regions:
+            self.region(region, op)
+        if op.name in _LOOPS:
+            self.loops.pop()
+
+    def if_rules(self, op: Op) -> None:
+        if any(region.args for region in op.regions):
+            self.complain(op, 6, "the regions of an if take no arguments")
+        if op.results and not completes(op):
+            self.complain(op, 6, "neither region yields, but there are results")
+
+    def loop_rules(self, op: Op) -> None:
+        skip = 3 if op.name == "for" else 0
+        if len(op.operands) < skip:
+            return
+        carried = [v.type for v in op.operands[skip:]]
+        arguments = ([op.operands[0].type] if skip else []) + carried
+        self.same(op, 7, "arguments of the body", [a.type for a in op.regions[0].args] if op.regions else [], arguments)
+        if op.name == "for":
+            self.same(op, 7, "results", [r.type for r in op.results], carried)
+
+    def same(self, op: Op, rule: int, what: str, found: list[Type], expected: list[Type]) -> None:
+        if found != expected:
+            text = f"({', '.join(map(str, found))}), expected ({', '.join(map(str, expected))})"
+            self.complain(op, rule, f"{what}: {text}")
+
+    # -- terminators
+
+    def terminator_rules(self, op: Op, region: Region, position: int, parent: Op | None) -> None:
+        given = [v.type for v in op.operands]
+        if op.name == "unreachable":
+            if position == 0 or completes(region.ops[position - 1]):
+                self.complain(op, 9, "unreachable follows an operation that completes")
+        elif op.name == "return":
+            self.same(op, 8, "returned", given, self.function.result_types)
+            if self.form != "high" and region is not self.function.body:
+                self.complain(op, 14, "return stands inside control flow")
+        elif op.name == "yield":
+            if parent is None or parent.name != "if":
+                self.complain(op, 8, "yield ends a region of something that isn't an if")
+            else:
+                self.same(op, 6, "yielded", given, [r.type for r in parent.results])
+        elif not self.loops:
+            self.complain(op, 8, f"{op.name} outside of loops")
+        else:
+            loop = self.loops[-1]
+            skip = 3 if loop.name == "for" else 0
+            expected = loop.results if op.name == "break" else loop.operands[skip:]
+            self.same(op, 7, f"given by {op.name}", given, [v.type for v in expected])
+        if self.form != "high" and region is self.function.body and op.name != "return":
+            self.complain(op, 14, "the function's body has to end in return")
+
+    # -- the rest
+
+    def special_rules(self, op: Op, row: OpInfo) -> None:
+        if op.name == "call":
+            self.call_rules(op)
+        elif op.name in ("report", "print"):
+            site = op.attrs.get("site")
+            if type(site) is int and site >= len(self.module.sites):
+                self.complain(op, 13, f"the module has {len(self.module.sites)} sites")
+        elif row.terminator or op.regions or op.name == "select":
+            values = [*op.operands, *op.results]
+            if any(isinstance(v.type, Array) for v in values):
+                self.complain(op, 10, "an array passes through control flow")
+        if self.form == "primitive":
+            self.primitive_rules(op, row)
+
+    def call_rules(self, op: Op) -> None:
+        callee = self.module.functions.get(op.attrs.get("callee", ""))
+        if callee is None:
+            self.complain(op, 11, "the module has no such function")
+            return
+        self.same(op, 11, "arguments", [v.type for v in op.operands], [p.type for p in callee.params])
+        self.same(op, 11, "results", [r.type for r in op.results], callee.result_types)
+
+    def primitive_rules(self, op: Op, row: OpInfo) -> None:
+        if op.name == "call":
+            self.complain(op, 15, "a call remains")
+        if op.name in ("load", "store") or op.name.startswith("atomic"):
+            array = op.operands[0].type if op.operands else None
+            if isinstance(array, Array) and not array.linear:
+                self.complain(op, 16, "access to an array that isn't linear")
+        if row.meaning is not None and op.operands:
+            first = op.operands[0].type
+            kind = first.dtype.kind if isinstance(first, (Scalar, Vector)) else ""
+            if kind not in row.spirv and "any" not in row.spirv:
+                self.complain(op, 17, f"no SPIR-V instruction for kind {kind!r}")
+
+
+def _call_circles(module: Module) -> list[str]:
+    """One complaint for each function that can reach itself through calls."""
+    calls = {
+        function.name: {op.attrs.get("callee") for op in function.body.walk() if op.name == "call"}
+        for function in module.functions.values()
+    }
+    done: set[str] = set()
+    found: list[str] = []
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        if name in path:
+            found.append(
+                f"functions call themselves in a circle: {' -> '.join((*path[path.index(name) :], name))} (11)"
+            )
+        elif name in calls and name not in done:
+            for callee in sorted(c for c in calls[name] if isinstance(c, str)):
+                visit(callee, (*path, name))
+            done.add(name)
+
+    for name in calls:
+        visit(name, ())
+    return found
