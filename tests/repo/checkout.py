@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def is_git_checkout() -> bool:
-    """Whether the files come from git; an unpacked source distribution has no history."""
-    return (ROOT / ".git").exists()
+@functools.cache
+def tracked() -> tuple[str, ...] | None:
+    """Names of the files in git; None for an unpacked source distribution, without git, or in a clone of another user."""
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        return None
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return tuple(name for name in done.stdout.split("\0") if name) if done.returncode == 0 else None
 
 
 @functools.cache
 def files() -> tuple[Path, ...]:
     """All files of the project, without links, environments and caches."""
-    if is_git_checkout():
-        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        found = [ROOT / name for name in listed.split("\0") if name]
+    names = tracked()
+    if names is not None:
+        found = [ROOT / name for name in names]
     else:
         found = [
             Path(folder) / name
