@@ -103,16 +103,16 @@ def ensure_driver() -> None:
     if has_vulkan_device():
         return
     command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *DRIVER_PACKAGES]
-    skipped = "no Vulkan device found: the tests that need one are skipped. To run them, install "
+    skipped = "no Vulkan device found: the tests that need one are skipped. To run them, install\n    "
     if platform.system() != "Linux" or shutil.which("apt-get") is None:
         say(f"{skipped}your GPU's Vulkan driver, or Mesa's lavapipe")
         return
-    advice = f"{skipped}your GPU's driver, or Mesa's software driver: sudo {' '.join(command)}"
+    advice = f"{skipped}your GPU's driver, or Mesa's software driver: sudo apt-get install {' '.join(DRIVER_PACKAGES)}"
     prefix = root_prefix()
     if prefix is None:
         say(advice)
         return
-    say(f"no Vulkan device found, installing one: {' '.join(command)}")
+    say(f"no Vulkan device found, installing Mesa's software driver: {' '.join(command)}")
     call(*prefix, "apt-get", "update", "-qq", quiet=True)
     call(*prefix, *command, quiet=True)
     if not has_vulkan_device():

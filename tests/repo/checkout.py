@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @functools.cache
 def tracked() -> tuple[str, ...] | None:
-    """Names of the files in git; None for an unpacked source distribution, without git, or in a clone of another user."""
+    """Names of the files in git; None in an unpacked source distribution, without git, or in another user's clone."""
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
         return None
     done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
