@@ -3,9 +3,9 @@
 SSA with nested regions of one block each. An operation's operands are values, its results are values, its regions hold
 operations and end in a terminator (see `ops`). Every operation has a `Loc`. Structure is checked by `verify`.
 
-    if %c            two regions; ends of both are `yield` (the results), or an exit (break, continue, return, unreachable)
-    for lo hi step   one region with arguments (induction variable, carried values...); `continue` gives the next carried
-                     values, `break` the results; when the range is exhausted the carried values are the results
+    if %c            two regions; ends of both are `yield` (the results), or an exit (break, return...)
+    for lo hi step   one region with arguments (induction variable, carried values...); `continue` gives the next
+                     carried values, `break` the results; when the range is exhausted the carried values are the results
     loop             the same without a range: ends only by `break` (or return)
 
 `break` and `continue` may stand in nested `if`s and belong to the innermost loop. `return` may stand anywhere until the

@@ -10,6 +10,7 @@ A row's `signature` reads "operands -> result". Its words:
 Adding an operation is adding a row (and, if it is structured or touches memory, one case in interpreter and emitter).
 """
 
+# ruff: noqa: E501 - one row of the table per line reads better than folded rows
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -41,11 +42,11 @@ class OpInfo:
     """One row.
 
     `speculatable`: may run where the program would not have run it. `convergent`: depends on which invocations run it
-    together, so it must not move into or out of control flow. `uniformity`: "operands" (uniform if they are), "always",
-    "never", "load" (see language reference), "workgroup" (same value in the whole workgroup), "subgroup". `meaning`: the NumPy
-    function. `ulp`: error bound of float results against the exact value (0: correctly rounded, None: not a number).
-    `spirv`: instruction by kind of the (first) operand; "glsl:Name" is of GLSL.std.450; a kind that is missing has to be
-    lowered before emission. `attrs`: required attributes.
+    together, so it must not move into or out of control flow. `uniformity`: "operands" (uniform if they are),
+    "always", "never", "load" (see language reference), "workgroup" (same value in the whole workgroup), "subgroup".
+    `meaning`: the NumPy function. `ulp`: error bound of float results against the exact value (0: correctly rounded,
+    None: not a number). `spirv`: instruction by kind of the (first) operand; "glsl:Name" is of GLSL.std.450; a kind
+    that is missing has to be lowered before emission. `attrs`: required attributes.
     """
 
     name: str

@@ -44,10 +44,10 @@ class Vector(Type):
 class Array(Type):
     """A strided array.
 
-    `space` is "global", "shared" or "local"; shared and local arrays have a static C-order `shape`. `access` of a global
-    array is "in", "out" or "inout". `contiguous` promises C order: strides follow from the extents. `restrict` promises
-    that no other array of the kernel overlaps it, unless neither is written. A `linear` array is rank 1, indexed by the
-    offset in elements from its first element, of unknown extent.
+    `space` is "global", "shared" or "local"; shared and local arrays have a static C-order `shape`. `access` of a
+    global array is "in", "out" or "inout". `contiguous` promises C order: strides follow from the extents. `restrict`
+    promises that no other array of the kernel overlaps it, unless neither is written. A `linear` array is rank 1,
+    indexed by the offset in elements from its first element, of unknown extent.
     """
 
     element: Scalar | Vector
@@ -64,11 +64,10 @@ class Array(Type):
         return self.element.dtype
 
     def __str__(self) -> str:
-        parts = [str(self.element), str(self.rank)]
         if self.space != "global":
-            shape = "x".join(map(str, self.shape or ()))
-            return f"{self.space}<{self.element}, {shape}{', linear' if self.linear else ''}>"
-        parts.append(self.access)
+            parts = [str(self.element), "x".join(map(str, self.shape or ())), "linear" if self.linear else ""]
+            return f"{self.space}<{', '.join(filter(None, parts))}>"
+        parts = [str(self.element), str(self.rank), self.access]
         parts += [flag for flag in ("contiguous", "restrict", "linear") if getattr(self, flag)]
         return f"array<{', '.join(parts)}>"
 

@@ -1,0 +1,234 @@
+"""Reads the text form of the IR back (see `printer`), for tests and tools; the grammar is `ir.lark`.
+ Enters: text. Leaves: a Module, such that printing it gives the text again. Operands may be defined later in the
+function: whether a definition is visible where it is used is for `verify` to say. Faults of the text raise
+CompileError with line and column.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from .. import dtypes
+from ..dtypes import DType
+from ..errors import UNKNOWN, CompileError, Loc, ReportSite
+from .core import Function, Module, Op, Region, Value
+from .ops import OPS
+from .types import Array, Scalar, Type, Vector
+
+__all__ = ["parse_module"]
+
+_ESCAPES = {"n": "\n", "r": "\r"}
+
+
+@cache
+def _grammar() -> Any:
+    from lark import Lark
+
+    text = Path(__file__).with_name("ir.lark").read_text(encoding="utf-8")
+    return Lark(text, parser="lalr", start="module", maybe_placeholders=True, propagate_positions=True)
+
+
+def parse_module(text: str, file: str = "<ir>") -> Module:
+    """The module that the text describes; `file` names it in errors. Raises CompileError."""
+    from lark.exceptions import UnexpectedInput
+
+    text = text if text.endswith("\n") else text + "\n"
+    try:
+        tree = _grammar().parse(text)
+    except UnexpectedInput as error:
+        raise _unexpected(error, text, file) from None
+    return _Reader(file, text).module(tree)
+
+
+def _unexpected(error: Any, text: str, file: str) -> CompileError:
+    line, column = max(getattr(error, "line", 1), 1), max(getattr(error, "column", 1), 1)
+    if line < 1 or line > text.count("\n") + 1:
+        line = text.count("\n") + 1
+    token = getattr(error, "token", None)
+    found = "the end of the text" if token is not None and token.type == "$END" else repr(str(token or error.char))
+    wanted = getattr(error, "expected", None) or getattr(error, "allowed", None) or ()
+    expected = ", ".join(sorted(str(w) for w in wanted if not str(w).startswith("__")))
+    return _error(f"found {found}, expected one of {expected}", text, file, line, column - 1)
+
+
+def _error(reason: str, text: str, file: str, line: int, column: int) -> CompileError:
+    source = (text.splitlines() or [""])[min(line, len(text.splitlines())) - 1]
+    return CompileError(f"column {column + 1}: {reason}\n    {source}\n    {' ' * column}^", Loc(file, line, column))
+
+
+class _Reader:
+    """Turns the tree into IR. `pending` holds the operations whose operands are still names."""
+
+    def __init__(self, file: str, text: str) -> None:
+        self.file = file
+        self.text = text
+        self.values: dict[str, Value] = {}
+        self.pending: list[tuple[Op, list[Any]]] = []
+
+    def fail(self, reason: str, where: Any) -> CompileError:
+        line = getattr(where, "line", None) or where.meta.line
+        column = getattr(where, "column", None) or where.meta.column
+        return _error(reason, self.text, self.file, line, column - 1)
+
+    def module(self, tree: Any) -> Module:
+        sites: list[ReportSite] = []
+        functions: dict[str, Function] = {}
+        kernel: Function | None = None
+        for child in tree.children:
+            if child.data == "site":
+                sites.append(self.site(child))
+                continue
+            function = self.function(child)
+            if str(child.children[0]) == "func":
+                if function.name in functions:
+                    raise self.fail(f"function @{function.name} is defined twice", child.children[1])
+                functions[function.name] = function
+            elif kernel is None:
+                kernel = function
+            else:
+                raise self.fail("a module has one kernel", child.children[0])
+        if kernel is None:
+            raise _error("the module has no kernel", self.text, self.file, 1, 0)
+        return Module(kernel, functions, sites)
+
+    def site(self, tree: Any) -> ReportSite:
+        _, kind, message, loc = tree.children
+        return ReportSite(_unquote(kind), self.location(loc), _unquote(message))
+
+    def location(self, tree: Any) -> Loc:
+        if tree is None:
+            return UNKNOWN
+        file, line, column, end = tree.children
+        return Loc(_unquote(file), int(line), int(column), int(end))
+
+    # -- functions and operations
+
+    def function(self, tree: Any) -> Function:
+        _, name, arguments, results, attrs, loc, body = tree.children
+        self.values, self.pending = {}, []
+        region = self.region(arguments, body)
+        for op, operands in self.pending:
+            op.operands = [self.operand(token) for token in operands]
+        result_types = self.types(results.children[0]) if results else []
+        found = self.attributes(attrs.children[0]) if attrs else {}
+        return Function(str(name), region, result_types, found, self.location(loc))
+
+    def operand(self, token: Any) -> Value:
+        value = self.values.get(str(token))
+        if value is None:
+            raise self.fail(f"{token} isn't defined in this function", token)
+        return value
+
+    def define(self, token: Any, value: Value) -> None:
+        name = str(token)
+        if name in self.values:
+            raise self.fail(f"{name} is defined twice in this function", token)
+        value.name = "" if name[1:].isdigit() else name[1:]
+        self.values[name] = value
+
+    def region(self, arguments: Any, body: Any) -> Region:
+        pairs = [a.children for a in arguments.children] if arguments else []
+        region = Region([self.type(t) for _, t in pairs])
+        for (token, _), value in zip(pairs, region.args, strict=True):
+            self.define(token, value)
+        region.ops = [self.op(op) for op in body.children]
+        return region
+
+    def op(self, tree: Any) -> Op:
+        defs, name, inputs, attrs, types, loc, regions = tree.children
+        found = self.attributes(attrs) if attrs else {}
+        operands: list[Any] = []
+        for item in inputs.children if inputs else ():
+            if item.data == "use":
+                operands.append(item.children[0])
+            else:
+                found["value"] = self.attribute(item)
+        result_types = self.types(types) if types else []
+        names = defs.children if defs else []
+        if len(names) != len(result_types):
+            raise self.fail(f"{len(names)} results but {len(result_types)} types", name)
+        if "type" in _attribute_names(str(name)) and "type" not in found and len(result_types) == 1:
+            found["type"] = result_types[0]
+        op = Op(str(name), [], result_types, found, None, self.location(loc))
+        for token, value in zip(names, op.results, strict=True):
+            self.define(token, value)
+        self.pending.append((op, operands))
+        op.regions = [self.region(*r.children) for r in regions.children] if regions else []
+        return op
+
+    # -- attributes and types
+
+    def attributes(self, tree: Any) -> dict[str, Any]:
+        pairs = [child.children for child in tree.children if child is not None]
+        return {str(name): self.attribute(value) for name, value in pairs}
+
+    def attribute(self, tree: Any) -> Any:
+        kind = tree.data
+        if kind in ("true", "false", "none"):
+            return {"true": True, "false": False, "none": None}[kind]
+        if kind == "tuple":
+            return tuple(self.attribute(child) for child in tree.children)
+        if kind in ("scalar", "vector", "array", "allocated"):
+            return self.type(tree)
+        token = tree.children[0]
+        if kind == "int":
+            return int(token)
+        if kind == "float":
+            return float(token)
+        if kind == "nan_bits":
+            return struct.unpack("<d", struct.pack("<Q", int(token[4:], 16)))[0]
+        return _unquote(token) if kind == "string" else self.dtype(token)
+
+    def types(self, tree: Any) -> list[Type]:
+        return [self.type(child) for child in tree.children]
+
+    def type(self, tree: Any) -> Type:
+        if tree.data == "scalar":
+            return Scalar(self.dtype(tree.children[0]))
+        if tree.data == "vector":
+            return Vector(self.dtype(tree.children[0]), int(tree.children[1]))
+        if tree.data == "array":
+            element, rank, access, *flags = tree.children
+            return Array(self.element(element), int(rank), access=str(access), **self.flags(flags))
+        space, element, extents, linear = tree.children
+        shape = tuple(int(e) for e in str(extents.children[0]).split("x")) if extents else ()
+        flags = self.flags([linear] if linear else [])
+        return Array(self.element(element), len(shape), space=str(space), shape=shape, **flags)
+
+    def element(self, tree: Any) -> Scalar | Vector:
+        found = self.type(tree)
+        if not isinstance(found, (Scalar, Vector)):
+            raise self.fail(f"{found} can't be the element of an array", tree)
+        return found
+
+    def flags(self, tokens: list[Any]) -> dict[str, Any]:
+        for token in tokens:
+            if str(token) not in ("contiguous", "restrict", "linear"):
+                raise self.fail(f"found {token}, expected contiguous, restrict or linear", token)
+        return {str(token): True for token in tokens}
+
+    def dtype(self, token: Any) -> DType:
+        found = dtypes.by_name.get(str(token))
+        if found is None:
+            raise self.fail(f"no element type is named {token}", token)
+        return found
+
+
+def _attribute_names(name: str) -> tuple[str, ...]:
+    row = OPS.get(name)
+    return row.attrs if row is not None else ()
+
+
+def _unquote(token: Any) -> str:
+    out: list[str] = []
+    characters = iter(str(token)[1:-1])
+    for character in characters:
+        if character == "\\":
+            following = next(characters)
+            out.append(_ESCAPES.get(following, following))
+        else:
+            out.append(character)
+    return "".join(out)
