@@ -1,0 +1,60 @@
+"""Whether operations are recorded: a flag per thread, and the context managers that set it."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TypeVar
+
+__all__ = ["enable_grad", "is_grad_enabled", "no_grad", "set_grad_enabled"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _State(threading.local):
+    enabled = True
+
+
+_state = _State()
+
+
+def is_grad_enabled() -> bool:
+    """True where operations on tensors that require gradients are recorded."""
+    return _state.enabled
+
+
+class set_grad_enabled:  # noqa: N801  # PyTorch's name
+    """Context manager and decorator that switches recording on or off in this thread."""
+
+    def __init__(self, enabled: bool) -> None:
+        self._enabled = enabled
+        self._saved: list[bool] = []
+
+    def __enter__(self) -> None:
+        self._saved.append(_state.enabled)
+        _state.enabled = self._enabled
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _state.enabled = self._saved.pop()
+
+    def __call__(self, function: F) -> F:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with set_grad_enabled(self._enabled):
+                return function(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]  # the wrapped function keeps the signature
+
+
+def no_grad() -> set_grad_enabled:
+    """Nothing inside is recorded: `with vk.no_grad(): ...` or `@vk.no_grad()`."""
+    return set_grad_enabled(False)
+
+
+def enable_grad() -> set_grad_enabled:
+    """Records inside a `no_grad` block again."""
+    return set_grad_enabled(True)

@@ -1,0 +1,297 @@
+"""The tape: which operation made which tensor, and the walk backwards over it.
+
+Enters: operations as they run (`record`). Leaves: gradients (`backward`, `grad`). A node keeps its inputs and outputs; a
+rule of the table `rules` turns gradients of outputs into gradients of inputs. Rules are written with tensor operations, so
+with `create_graph=True` they are recorded in turn.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..dtypes import DType
+from ..errors import ArgumentError, InternalError, ShapeError, VkjitError
+from ..runtime.interface import Device
+from .mode import is_grad_enabled, set_grad_enabled
+
+if TYPE_CHECKING:
+    from ..tensor.tensor import Tensor
+
+__all__ = ["RULES", "GradMeta", "Node", "RuleRow", "backward", "grad", "record", "rule"]
+
+Gradient = Any
+Rule = Callable[..., Sequence[Gradient]]
+
+_sequence = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRow:
+    """A row of the table of gradients: the vector-Jacobian product and what it needs kept."""
+
+    vjp: Rule
+    keeps_inputs: bool
+    keeps_outputs: bool
+
+
+RULES: dict[str, RuleRow] = {}
+"""Operation name to its vector-Jacobian product: vjp(node, *gradients of outputs) -> gradient (or None) per input."""
+
+
+def rule(name: str, *, inputs: bool = False, outputs: bool = False) -> Callable[[Rule], Rule]:
+    """Registers the VJP of an operation; refuses a second one. `inputs`, `outputs`: whether their values are needed."""
+
+    def register(function: Rule) -> Rule:
+        if name in RULES:
+            raise InternalError(f"operation {name} has a gradient rule already")
+        RULES[name] = RuleRow(function, inputs, outputs)
+        return function
+
+    return register
+
+
+class GradMeta:
+    """What autograd knows of one tensor; outlives the tensor's values while something on the tape refers to it."""
+
+    __slots__ = ("device", "dtype", "grad", "hooks", "node", "output_number", "requires_grad", "retains_grad", "shape")
+
+    def __init__(self, shape: tuple[int, ...], dtype: DType, device: Device, *, requires_grad: bool = False) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.device = device
+        self.requires_grad = requires_grad
+        self.retains_grad = False
+        self.grad: Tensor | None = None
+        self.node: Node | None = None
+        self.output_number = 0
+        self.hooks: list[Callable[[Tensor], Tensor | None]] = []
+
+
+class Node:
+    """One recorded operation.
+
+    `edges` has the GradMeta of each operand (None for numbers and tensors without gradient), `params` the keyword
+    parameters. `input(i)` and `output(i)` give values that the rule asked to keep, checked for in-place changes.
+    """
+
+    __slots__ = ("_inputs", "_outputs", "_released", "edges", "name", "needs", "number", "params", "results", "row")
+
+    def __init__(
+        self, name: str, row: RuleRow, inputs: tuple[Any, ...], params: dict[str, Any], outputs: Sequence[Tensor]
+    ) -> None:
+        self.name = name
+        self.row = row
+        self.params = params
+        self.edges: tuple[GradMeta | None, ...] = tuple(getattr(value, "meta", None) for value in inputs)
+        self.needs = tuple(edge is not None and edge.requires_grad for edge in self.edges)
+        self.number = next(_sequence)
+        self.results = tuple(t.meta for t in outputs)
+        self._inputs = [(v, getattr(v, "version", 0)) for v in inputs] if row.keeps_inputs else None
+        self._outputs = [(t.alias(), t.version) for t in outputs] if row.keeps_outputs else None
+        self._released = False
+
+    def input(self, position: int) -> Any:
+        """An operand as it was; an error where it has been changed in place since."""
+        if self._inputs is None:
+            raise InternalError(f"the gradient rule of {self.name} reads an operand that it did not ask to keep")
+        value, version = self._inputs[position]
+        self._check(value, version, f"operand {position}")
+        return value
+
+    def output(self, position: int = 0) -> Tensor:
+        """A result as it was, still on the tape (for double backward)."""
+        if self._outputs is None:
+            raise InternalError(f"the gradient rule of {self.name} reads a result that it did not ask to keep")
+        value, version = self._outputs[position]
+        self._check(value, version, f"result {position}")
+        return value
+
+    def _check(self, value: Any, version: int, what: str) -> None:
+        if getattr(value, "version", 0) != version:
+            raise VkjitError(
+                f"{what} of {self.name} (shape {value.shape}) was changed in place after it was recorded, and its old values "
+                f"are needed for the gradient: use an operation that makes a new tensor, or .clone() first"
+            )
+
+    def release(self) -> None:
+        """Lets go of what was kept, after a backward pass that doesn't retain the graph."""
+        self._inputs = self._outputs = None
+        self._released = True
+
+    def vjp(self, gradients: Sequence[Gradient]) -> Sequence[Gradient]:
+        """Gradients of the inputs from gradients of the outputs."""
+        if self._released:
+            raise VkjitError(
+                f"backward through {self.name} a second time, but what it kept has been released: call "
+                f"backward(retain_graph=True) the first time"
+            )
+        results = tuple(self.row.vjp(self, *gradients))
+        if len(results) != len(self.edges):
+            raise InternalError(
+                f"the gradient rule of {self.name} gave {len(results)} gradients for {len(self.edges)} inputs"
+            )
+        return results
+
+
+def record(name: str, inputs: tuple[Any, ...], params: dict[str, Any], outputs: Sequence[Tensor]) -> None:
+    """Puts an operation on the tape where one of its inputs requires a gradient and it has a rule."""
+    row = RULES.get(name)
+    if row is None or not is_grad_enabled() or not any(getattr(v, "requires_grad", False) for v in inputs):
+        return
+    if not any(t.dtype.is_float for t in outputs):
+        return
+    # set before the node keeps aliases of the outputs, which share their GradMeta
+    for position, tensor in enumerate(outputs):
+        if tensor.dtype.is_float:
+            tensor.meta.requires_grad = True
+            tensor.meta.output_number = position
+    node = Node(name, row, inputs, params, outputs)
+    for tensor in outputs:
+        if tensor.dtype.is_float:
+            tensor.meta.node = node
+
+
+def _collect(roots: Sequence[Node]) -> list[Node]:
+    """All nodes that the roots depend on, youngest first: a valid order, since inputs are older than results."""
+    seen: set[int] = set()
+    found: list[Node] = []
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        found.append(node)
+        stack.extend(edge.node for edge in node.edges if edge is not None and edge.node is not None)
+    found.sort(key=lambda node: -node.number)
+    return found
+
+
+def _seed(tensor: Tensor, gradient: Tensor | None) -> Tensor:
+    from ..tensor import creation
+
+    if gradient is None:
+        if tensor.numel() != 1:
+            raise ShapeError(
+                f"backward() without a gradient needs a tensor of one element, found shape {tensor.shape}: reduce it "
+                f"(.sum(), .mean()) or pass gradient="
+            )
+        return creation.ones(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    if gradient.shape != tensor.shape:
+        raise ShapeError(f"the gradient has shape {gradient.shape}, expected the tensor's {tensor.shape}")
+    return gradient
+
+
+class _Walk:
+    """One pass backwards: gradients arrive at metas, wait there, and are handed on when their node's turn comes."""
+
+    def __init__(self, wanted: Sequence[GradMeta]) -> None:
+        self._pending: dict[int, tuple[GradMeta, Tensor]] = {}
+        self._wanted = {id(meta) for meta in wanted}
+        self.found: dict[int, Tensor] = {}
+
+    def deliver(self, meta: GradMeta, gradient: Tensor) -> None:
+        key = id(meta)
+        waiting = self._pending.get(key)
+        self._pending[key] = (meta, gradient if waiting is None else waiting[1] + gradient)
+
+    def take(self, meta: GradMeta) -> Tensor | None:
+        """The whole gradient of a tensor, after its hooks."""
+        waiting = self._pending.pop(id(meta), None)
+        if waiting is None:
+            return None
+        gradient = waiting[1]
+        for hook in meta.hooks:
+            replaced = hook(gradient)
+            gradient = gradient if replaced is None else replaced
+        if id(meta) in self._wanted:
+            self.found[id(meta)] = gradient
+        return gradient
+
+    def run(self, roots: Sequence[GradMeta], *, retain_graph: bool, fill: bool) -> None:
+        """Walks from the roots; with `fill`, adds to `.grad` of leaves and of tensors that retain theirs."""
+        for node in _collect([meta.node for meta in roots if meta.node is not None]):
+            gradients = [self.take(meta) for meta in node.results]
+            if fill:
+                for meta, gradient in zip(node.results, gradients, strict=True):
+                    if meta.retains_grad and gradient is not None:
+                        _fill(meta, gradient)
+            if all(g is None for g in gradients):
+                continue
+            for edge, need, gradient in zip(node.edges, node.needs, node.vjp(gradients), strict=True):
+                if need and gradient is not None:
+                    assert edge is not None
+                    self.deliver(edge, _fitted(node, edge, gradient))
+            if not retain_graph:
+                node.release()
+        for meta, _ in list(self._pending.values()):
+            gradient = self.take(meta)
+            if fill and gradient is not None and meta.node is None:
+                _fill(meta, gradient)
+
+
+def _fill(meta: GradMeta, gradient: Tensor) -> None:
+    meta.grad = gradient if meta.grad is None else meta.grad + gradient
+
+
+def _fitted(node: Node, edge: GradMeta, gradient: Tensor) -> Tensor:
+    if gradient.shape != edge.shape:
+        raise InternalError(f"the gradient rule of {node.name} gave shape {gradient.shape} for an input of {edge.shape}")
+    return gradient if gradient.dtype is edge.dtype else gradient.to(edge.dtype)
+
+
+def backward(
+    tensors: Sequence[Tensor],
+    gradients: Sequence[Tensor | None] | None = None,
+    *,
+    retain_graph: bool = False,
+    create_graph: bool = False,
+) -> None:
+    """Adds to `.grad` of every leaf that requires a gradient: the gradient of the tensors, weighted by `gradients`."""
+    for tensor in tensors:
+        if not tensor.requires_grad:
+            raise ArgumentError(
+                "backward() on a tensor that doesn't require a gradient: set requires_grad=True on what it is computed from"
+            )
+    walk = _Walk([])
+    for tensor, gradient in zip(tensors, gradients or [None] * len(tensors), strict=True):
+        walk.deliver(tensor.meta, _seed(tensor, gradient))
+    with set_grad_enabled(create_graph):
+        walk.run([t.meta for t in tensors], retain_graph=retain_graph or create_graph, fill=True)
+
+
+def grad(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    *,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """The gradients of `outputs` with respect to `inputs`, one per input; `.grad` stays as it is."""
+    from ..tensor.tensor import Tensor
+
+    roots = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+    targets = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    if grad_outputs is None:
+        weights: list[Tensor | None] = [None] * len(roots)
+    else:
+        weights = [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
+    walk = _Walk([t.meta for t in targets])
+    for tensor, weight in zip(roots, weights, strict=True):
+        walk.deliver(tensor.meta, _seed(tensor, weight))
+    keep = create_graph if retain_graph is None else retain_graph
+    with set_grad_enabled(create_graph):
+        walk.run([t.meta for t in roots], retain_graph=keep, fill=False)
+    results = tuple(walk.found.get(id(t.meta)) for t in targets)
+    if not allow_unused and any(r is None for r in results):
+        position = next(i for i, r in enumerate(results) if r is None)
+        raise ArgumentError(
+            f"input {position} (shape {targets[position].shape}) was not used to compute the outputs: pass allow_unused=True to "
+            f"get None for it"
+        )
+    return results

@@ -1,0 +1,75 @@
+"""Elementwise iteration: broadcast, then as few axes as possible.
+
+Enters: a shape and strided arrays that broadcast to it. Leaves: views of those arrays, all of one shape of the least rank
+(at least 1), so that contiguous operands of any shape become rank 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import ShapeError
+from ..runtime.interface import DeviceArray
+
+__all__ = ["broadcast_shapes", "coalesce", "expand"]
+
+Shape = tuple[int, ...]
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The common shape; ShapeError that names the axis where two extents are neither equal nor 1."""
+    rank = max((len(s) for s in shapes), default=0)
+    result = [1] * rank
+    for shape in shapes:
+        for axis, extent in enumerate(shape, start=rank - len(shape)):
+            if extent == 1 or extent == result[axis]:
+                continue
+            if result[axis] != 1:
+                raise ShapeError(
+                    f"shapes {', '.join(map(str, shapes))} don't broadcast: along axis {axis - rank} the sizes are "
+                    f"{result[axis]} and {extent}, expected equal sizes or 1"
+                )
+            result[axis] = extent
+    return tuple(result)
+
+
+def expand(array: DeviceArray, shape: Shape) -> DeviceArray:
+    """The array as a view of `shape`: new and stretched axes have stride 0."""
+    if array.shape == shape:
+        return array
+    missing = len(shape) - len(array.shape)
+    strides = [0] * missing
+    for extent, stride, target in zip(array.shape, array.strides, shape[missing:], strict=True):
+        if extent != target and extent != 1:
+            raise ShapeError(f"a tensor of shape {array.shape} can't be expanded to {shape}")
+        strides.append(stride if extent == target else 0)
+    return DeviceArray(array.buffer, array.offset, array.dtype, shape, tuple(strides))
+
+
+def coalesce(arrays: Sequence[DeviceArray]) -> list[DeviceArray]:
+    """Drops axes of extent 1 and merges neighbours that every array steps through alike. All have one shape."""
+    shape = arrays[0].shape
+    if len(shape) == 1:
+        return list(arrays)
+    axes = [a for a, extent in enumerate(shape) if extent != 1]
+    merged_shape: list[int] = []
+    merged_strides: list[list[int]] = [[] for _ in arrays]
+    for axis in axes:
+        steps = [array.strides[axis] for array in arrays]
+        if merged_shape and all(
+            strides[-1] == step * shape[axis] for strides, step in zip(merged_strides, steps, strict=True)
+        ):
+            merged_shape[-1] *= shape[axis]
+            for strides, step in zip(merged_strides, steps, strict=True):
+                strides[-1] = step
+            continue
+        merged_shape.append(shape[axis])
+        for strides, step in zip(merged_strides, steps, strict=True):
+            strides.append(step)
+    if not merged_shape:
+        merged_shape = [1]
+        merged_strides = [[1] for _ in arrays]
+    return [
+        DeviceArray(a.buffer, a.offset, a.dtype, tuple(merged_shape), tuple(strides))
+        for a, strides in zip(arrays, merged_strides, strict=True)
+    ]

@@ -1,0 +1,77 @@
+"""Result types of tensor operations: PyTorch's rules.
+
+Three categories: bool < integer < float. Tensors with dimensions decide over 0-d tensors and Python numbers of the same
+category; a number of a higher category lifts to that category's default (i64 for integers, f32 for floats).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import dtypes
+from ..dtypes import DType
+from ..errors import DTypeError
+
+__all__ = ["category", "promote_types", "result_type"]
+
+_WIDER_SIGNED = {8: dtypes.i16, 16: dtypes.i32, 32: dtypes.i64}
+
+
+def category(dtype: DType) -> int:
+    """0 for bool, 1 for integers, 2 for floats."""
+    return 0 if dtype.kind == "bool" else 2 if dtype.is_float else 1
+
+
+def promote_types(a: DType, b: DType) -> DType:
+    """The type of two tensors with dimensions; u8 with i8 gives i16, i64 with f32 gives f32."""
+    if a is b:
+        return a
+    if category(a) != category(b):
+        return a if category(a) > category(b) else b
+    if a.is_float or a.kind == b.kind:
+        if a.bits == b.bits:
+            return dtypes.f32
+        return a if a.bits > b.bits else b
+    signed, unsigned = (a, b) if a.kind == "int" else (b, a)
+    if signed.bits > unsigned.bits:
+        return signed
+    wider = _WIDER_SIGNED.get(unsigned.bits)
+    if wider is None:
+        raise DTypeError(f"{a!r} and {b!r} have no common type: convert one of them with .to(...)")
+    return wider
+
+
+def _number_type(value: Any) -> DType:
+    if isinstance(value, bool):
+        return dtypes.boolean
+    if isinstance(value, int):
+        return dtypes.i64
+    if isinstance(value, float):
+        return dtypes.f32
+    raise DTypeError(f"expected a tensor or a number, found {type(value).__name__}")
+
+
+def result_type(*operands: Any) -> DType:
+    """The type that an elementwise operation computes in. Operands: tensors, dtypes (as tensors with dimensions), numbers."""
+    ranked: dict[int, DType] = {}
+    for operand in operands:
+        rank, dtype = _rank_of(operand)
+        ranked[rank] = promote_types(ranked[rank], dtype) if rank in ranked else dtype
+    result: DType | None = None
+    for rank in sorted(ranked, reverse=True):
+        dtype = ranked[rank]
+        if result is None or category(dtype) > category(result):
+            result = dtype
+    if result is None:
+        raise DTypeError("expected at least one operand")
+    return result
+
+
+def _rank_of(operand: Any) -> tuple[int, DType]:
+    """2: tensor with dimensions or dtype, 1: 0-d tensor, 0: Python number."""
+    if isinstance(operand, DType):
+        return 2, operand
+    shape = getattr(operand, "shape", None)
+    if shape is None:
+        return 0, _number_type(operand)
+    return (2 if len(shape) else 1), operand.dtype

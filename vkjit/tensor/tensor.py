@@ -1,0 +1,249 @@
+"""`vk.Tensor`: a strided array on a device, with its place on the autograd tape.
+
+Holds: a `DeviceArray` (buffer, offset, dtype, shape, strides), a version counter shared by all views of the buffer, a
+`GradMeta`. Operators and methods are installed by the modules that define the operations (`methods.install`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import staging
+from ..autograd.tape import GradMeta, backward
+from ..dtypes import DType
+from ..errors import ArgumentError, DTypeError
+from ..runtime.interface import Device, DeviceArray
+
+__all__ = ["Tensor", "Version"]
+
+
+class Version:
+    """How often the memory behind a tensor and its views has been written in place."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
+
+class Tensor:
+    """An n-dimensional array on a device. Make one with `vk.tensor`, `vk.zeros`, `vk.from_numpy` and their like."""
+
+    __slots__ = ("__weakref__", "_array", "_version", "meta")
+    __array_priority__ = 1000  # NumPy's operators leave mixed expressions to this class
+
+    def __init__(self, array: DeviceArray, *, version: Version | None = None, meta: GradMeta | None = None) -> None:
+        self._array = array
+        self._version = version if version is not None else Version()
+        self.meta = meta if meta is not None else GradMeta(array.shape, array.dtype, array.device)
+
+    # -- what it is
+
+    @property
+    def __vkjit_array__(self) -> DeviceArray:
+        return self._array
+
+    @classmethod
+    def __vkjit_wrap__(cls, array: DeviceArray) -> Tensor:
+        return Tensor(array)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements along each axis."""
+        return self._array.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Distance between neighbours along each axis, in elements."""
+        return self._array.strides
+
+    def stride(self, dim: int | None = None) -> Any:
+        """PyTorch's form of `strides`."""
+        return self.strides if dim is None else self.strides[dim]
+
+    def size(self, dim: int | None = None) -> Any:
+        """PyTorch's form of `shape`."""
+        return self.shape if dim is None else self.shape[dim]
+
+    @property
+    def dtype(self) -> DType:
+        return self._array.dtype
+
+    @property
+    def device(self) -> Device:
+        return self._array.device
+
+    @property
+    def ndim(self) -> int:
+        return len(self._array.shape)
+
+    def dim(self) -> int:
+        """Number of axes."""
+        return self.ndim
+
+    def numel(self) -> int:
+        """Number of elements."""
+        return math.prod(self._array.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements."""
+        return self.numel() * self.dtype.itemsize
+
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie in C order without gaps."""
+        step = 1
+        for extent, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if extent != 1 and stride != step:
+                return self.numel() == 0
+            step *= extent
+        return True
+
+    # -- autograd
+
+    @property
+    def version(self) -> int:
+        """How often its memory has been written in place."""
+        return self._version.value
+
+    def bump_version(self) -> None:
+        """Called by every operation that writes in place."""
+        self._version.value += 1
+
+    @property
+    def requires_grad(self) -> bool:
+        return self.meta.requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, value: bool = True) -> Tensor:
+        """Makes it a leaf whose gradient is collected in `.grad`."""
+        if self.meta.node is not None:
+            raise ArgumentError("requires_grad can be set on leaves only: this tensor is the result of a recorded operation")
+        if value and not self.dtype.is_float:
+            raise DTypeError(f"only float tensors can require a gradient, this one holds {self.dtype!r}")
+        self.meta.requires_grad = value
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """True for tensors that no recorded operation made."""
+        return self.meta.node is None
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient that `backward` has collected."""
+        return self.meta.grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None and value.shape != self.shape:
+            raise ArgumentError(f"a gradient of shape {value.shape} doesn't fit a tensor of {self.shape}")
+        self.meta.grad = value
+
+    def retain_grad(self) -> None:
+        """Keeps the gradient of a tensor that is no leaf."""
+        self.meta.retains_grad = True
+
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Callable[[], None]:
+        """Calls `hook(gradient)` in backward; what it returns replaces the gradient. Returns a function that removes it."""
+        self.meta.hooks.append(hook)
+        return lambda: self.meta.hooks.remove(hook)
+
+    def backward(
+        self, gradient: Tensor | None = None, *, retain_graph: bool = False, create_graph: bool = False
+    ) -> None:
+        """Adds the gradient of this tensor to `.grad` of the leaves it depends on."""
+        backward([self], [gradient], retain_graph=retain_graph, create_graph=create_graph)
+
+    def detach(self) -> Tensor:
+        """The same values, off the tape; shares memory."""
+        return Tensor(self._array, version=self._version)
+
+    def alias(self) -> Tensor:
+        """Another object for the same tensor: memory, version and place on the tape are shared."""
+        return Tensor(self._array, version=self._version, meta=self.meta)
+
+    def view_of(self, array: DeviceArray) -> Tensor:
+        """A view of the same memory with other shape, strides or offset; not recorded."""
+        return Tensor(array, version=self._version)
+
+    # -- to the host
+
+    def numpy(self) -> npt.NDArray[Any]:
+        """A NumPy copy (bf16 as float32); waits for what computes it."""
+        if self.requires_grad:
+            raise ArgumentError("this tensor requires a gradient: call .detach().numpy()")
+        return self._fetch()
+
+    def _fetch(self) -> npt.NDArray[Any]:
+        values = staging.fetch(self._array)
+        if self.dtype.name != "bf16":
+            return values
+        widened: npt.NDArray[Any] = (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        return widened
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        if copy is False:
+            raise ValueError("a tensor reaches NumPy by a copy only: leave copy out")
+        values = self._fetch()
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def item(self) -> Any:
+        """The value of a tensor of one element as a Python number."""
+        if self.numel() != 1:
+            raise ArgumentError(f"item() needs a tensor of one element, found shape {self.shape}")
+        return self._fetch().reshape(()).item()
+
+    def tolist(self) -> Any:
+        """Nested lists of Python numbers."""
+        return self._fetch().tolist()
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        if not self.dtype.is_integer:
+            raise TypeError(f"only integer tensors can be an index, this one holds {self.dtype!r}")
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        if self.numel() != 1:
+            raise ArgumentError(f"the truth of a tensor of shape {self.shape} is ambiguous: use .any() or .all()")
+        return bool(self.item())
+
+    def __len__(self) -> int:
+        if self.ndim == 0:
+            raise TypeError("a 0-d tensor has no length")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        body = np.array2string(self._fetch(), separator=", ", prefix="tensor(", threshold=100)
+        parts = [body, f"dtype={self.dtype!r}", f"device={self.device.name!r}"]
+        if self.meta.node is not None:
+            parts.append(f"from={self.meta.node.name}")
+        elif self.requires_grad:
+            parts.append("requires_grad=True")
+        return f"tensor({', '.join(parts)})"
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+def as_shape(sizes: Sequence[Any]) -> tuple[int, ...]:
+    """`(2, 3)` from `f(2, 3)` or `f((2, 3))`, checked to be ints of at least 0."""
+    flat = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else tuple(sizes)
+    for size in flat:
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
+            raise ArgumentError(f"a shape consists of ints of at least 0, found {flat}")
+    return tuple(int(size) for size in flat)
