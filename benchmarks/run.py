@@ -116,7 +116,7 @@ def device_names() -> list[str]:
     """The devices that vkjit finds, with their drivers."""
     import vkjit
 
-    return [f"{device.name} ({device.caps.kind}, {device.caps.driver})" for device in vkjit.devices()]
+    return [f"{info.name} ({info.kind}, {info.driver})" for info in vkjit.devices()]
 
 
 def run_group(group: str, only: str | None) -> tuple[list[Result], int]:

@@ -20,13 +20,13 @@ import vkjit
 
 @functools.cache
 def found() -> dict[str, Any]:
-    """Every device that vkjit finds, by label."""
+    """What vkjit tells about every device that it finds, by label."""
     devices: dict[str, Any] = {}
-    for one in vkjit.devices():
-        label = "interpreter" if one.caps.kind == "interpreter" else "vulkan-" + _slug(one.name)
+    for info in vkjit.devices():
+        label = "interpreter" if info.kind == "interpreter" else "vulkan-" + _slug(info.name)
         while label in devices:
             label += "'"
-        devices[label] = one
+        devices[label] = info
     return devices
 
 
@@ -57,7 +57,11 @@ def parameters(wanted: str) -> list[Any]:
 
 @contextmanager
 def opened(label: str) -> Iterator[Any]:
-    """The device of that label, made the default for kernels that are called without one."""
-    chosen = found()[label]
-    with vkjit.use_device(chosen):
+    """The device of that label, the default for kernels inside the block; it stays open for the next test."""
+    chosen = vkjit.device(found()[label].index)
+    vkjit.set_default_device(chosen)
+    try:
         yield chosen
+        chosen.synchronize()
+    finally:
+        vkjit.set_default_device(None)

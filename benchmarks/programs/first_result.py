@@ -1,4 +1,4 @@
-"""From nothing to one checked result on the first Vulkan device: what a user's smallest program costs."""
+"""From nothing to one checked result on the default device: what a user's smallest program costs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,9 @@ def saxpy(a: T, x: vk.In[T, "N"], y: vk.InOut[T, "N"]):
 
 x = np.arange(1000, dtype=np.float32)
 y = np.ones(1000, dtype=np.float32)
-try:
-    with vk.use_device("vulkan"):
-        saxpy(2.0, x, y)
-except vk.DeviceError as error:
-    print(f"no Vulkan device: {error}".replace("\n", " "))
+if vk.default_device().caps.kind == "interpreter":
+    print("no Vulkan device on this machine")
     sys.exit(3)
+saxpy(2.0, x, y)
 if not np.array_equal(y, 2 * x + 1):
     sys.exit("wrong result")
