@@ -7,6 +7,7 @@ found and what was expected.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ import numpy as np
 from . import dtypes
 from .dtypes import DType
 from .errors import ArgumentError, DTypeError, ShapeError
-from .frontend import KernelSpec, ParamSpec, tune_choice
+from .frontend import REQUIRED, KernelSpec, ParamSpec, tune_choice
 from .runtime.interface import Device, DeviceArray, contiguous_strides
 
 __all__ = ["MISSING", "Missing", "allocate_outs", "bind", "bind_types", "fit_scalar", "match_dims"]
@@ -30,6 +31,8 @@ class Missing:
 
 
 MISSING = Missing()
+
+_MODE_NAMES = {"in": "In", "out": "Out", "inout": "InOut"}
 
 
 def _describe(value: Any) -> str:
@@ -48,26 +51,23 @@ def bind(spec: KernelSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> lis
     names = [p.name for p in params]
     unknown = [k for k in kwargs if k not in names]
     if unknown:
-        raise ArgumentError(f"{spec.name}() has no parameter {unknown[0]!r}: it takes {_signature_text(spec)}")
+        raise ArgumentError(f"{spec.name}() has no parameter {unknown[0]!r}: it takes {signature_text(spec)}")
     values: list[Any] = [kwargs.get(name, MISSING) for name in names]
     free = [i for i, p in enumerate(params) if p.name not in kwargs]
-    needed = [i for i in free if params[i].kind != "const" or params[i].default is None]
-    without_outs = [i for i in free if not _is_out(params[i])]
-    if len(args) < len([i for i in needed if not _optional(params[i])]) + sum(_is_out(params[i]) for i in free):
-        slots = without_outs
-    else:
-        slots = free
+    outs = [i for i in free if _is_out(params[i])]
+    required = [i for i in free if not _is_out(params[i]) and params[i].default is REQUIRED]
+    slots = free if len(args) >= len(required) + len(outs) else [i for i in free if i not in outs]
     if len(args) > len(slots):
         raise ArgumentError(
             f"{spec.name}() takes {len(slots)} positional arguments ({', '.join(names[i] for i in slots)}) but {len(args)} "
-            f"were given: it takes {_signature_text(spec)}"
+            f"were given: it takes {signature_text(spec)}"
         )
     for i, value in zip(slots, args, strict=False):
         values[i] = value
     for i, param in enumerate(params):
         if values[i] is MISSING and not _is_out(param):
-            if param.default is None:
-                raise ArgumentError(f"{spec.name}() misses the argument {param.name!r}: it takes {_signature_text(spec)}")
+            if param.default is REQUIRED:
+                raise ArgumentError(f"{spec.name}() misses the argument {param.name!r}: it takes {signature_text(spec)}")
             values[i] = tune_choice(param.default)
     return values
 
@@ -76,12 +76,32 @@ def _is_out(param: ParamSpec) -> bool:
     return param.kind == "array" and param.mode == "out"
 
 
-def _optional(param: ParamSpec) -> bool:
-    return _is_out(param) or param.default is not None
+def signature_text(spec: KernelSpec) -> str:
+    """The parameters as the user may have written them, for messages."""
+    return "(" + ", ".join(_parameter_text(p) for p in spec.params) + ")"
 
 
-def _signature_text(spec: KernelSpec) -> str:
-    return "(" + ", ".join(str(p) for p in spec.params) + ")"
+def _parameter_text(param: ParamSpec) -> str:
+    dtype = getattr(param.dtype, "__name__", None) if isinstance(param.dtype, TypeVar) else repr(param.dtype)
+    if param.kind == "array":
+        dims = f', "{param.dims}"' if param.dims is not None else ""
+        return f"{param.name}: {_MODE_NAMES[param.mode or 'inout']}[{dtype}{dims}]"
+    if param.kind == "const":
+        return f"{param.name}: Const"
+    return param.name if param.dtype is None else f"{param.name}: {dtype}"
+
+
+def resolve(spec: KernelSpec, values: list[Any]) -> KernelSpec:
+    """The specification with unannotated parameters made arrays or scalars, as the values are."""
+    if all(p.kind != "any" for p in spec.params):
+        return spec
+    params = []
+    for param, value in zip(spec.params, values, strict=True):
+        if param.kind == "any":
+            is_array = isinstance(value, (DeviceArray, np.ndarray)) or hasattr(value, "__vkjit_array__")
+            param = dataclasses.replace(param, kind="array", mode="inout") if is_array else dataclasses.replace(param, kind="scalar")
+        params.append(param)
+    return dataclasses.replace(spec, params=tuple(params))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from . import arguments, compiler, frontend, plan, staging
+from . import arguments, compiler, dtypes, frontend, plan, staging
 from .arguments import MISSING
 from .dtypes import DType
 from .errors import ArgumentError, CompileError
@@ -113,7 +113,7 @@ class Kernel:
         return self.spec.name
 
     def __repr__(self) -> str:
-        return f"<vk.kernel {self.spec.name}({', '.join(str(p) for p in self.spec.params)})>"
+        return f"<vk.kernel {self.spec.name}({arguments.signature_text(self.spec)[1:-1]})>"
 
     def __getitem__(self, groups: int | tuple[int, ...]) -> Callable[..., Any]:
         """The kernel with that number of workgroups."""
@@ -130,9 +130,9 @@ class Kernel:
     # -- one launch, top to bottom
 
     def _launch(self, groups: Grid | None, /, *args: Any, **kwargs: Any) -> Any:
-        spec = self.spec
-        values = arguments.bind(spec, args, kwargs)
-        device, wrap = self._device_of(values)
+        values = arguments.bind(self.spec, args, kwargs)
+        spec = arguments.resolve(self.spec, values)
+        device, wrap = self._device_of(spec, values)
         hosts = {i: v for i, v in enumerate(values) if isinstance(v, np.ndarray) and spec.params[i].kind == "array"}
         array_dtypes = {i: staging.element_type(v, spec.params[i].name) for i, v in hosts.items()}
         for i, value in enumerate(values):
@@ -141,17 +141,16 @@ class Kernel:
         bound = arguments.bind_types(spec, array_dtypes, values)
         shapes = {i: values[i].shape for i in array_dtypes}
         known = arguments.match_dims(spec, shapes)
-        self._fit_scalars(values, bound)
+        self._fit_scalars(spec, values, bound)
         written = [spec.params[i].mode != "in" for i in hosts]
-        read = [spec.params[i].mode != "out" or bool(self._partial_writes(i)) for i in hosts]
         for i, value in hosts.items():
             if spec.params[i].mode != "in" and not value.flags.writeable:
                 raise ArgumentError(f"{self.name}(): argument {spec.params[i].name} is written but read-only")
-        staged = staging.stage(device, list(hosts.values()), written, read, [spec.params[i].name for i in hosts])
+        staged = staging.stage(device, list(hosts.values()), written, [spec.params[i].name for i in hosts])
         for i, item in zip(hosts, staged, strict=True):
             values[i] = item.array
         made = arguments.allocate_outs(spec, values, known, bound, device)
-        self._run(groups, device, values, bound)
+        self._run(groups, spec, device, values, bound)
         if staged:
             staging.copy_back(device, staged, written)
         results = [self._result(values[i], wrap, bool(hosts)) for i in made]
@@ -160,16 +159,12 @@ class Kernel:
         staging.release(staged)
         return None if not results else results[0] if len(results) == 1 else tuple(results)
 
-    def _partial_writes(self, position: int) -> bool:
-        """Whether an Out that the caller passed keeps elements that the kernel doesn't write: then it travels both ways."""
-        return True
-
-    def _device_of(self, values: list[Any]) -> tuple[Device, Callable[[DeviceArray], Any] | None]:
+    def _device_of(self, spec: KernelSpec, values: list[Any]) -> tuple[Device, Callable[[DeviceArray], Any] | None]:
         """The device of the arguments, with tensors replaced by their device arrays; else the default device."""
         device: Device | None = None
         wrap: Callable[[DeviceArray], Any] | None = None
         for i, value in enumerate(values):
-            if self.spec.params[i].kind != "array" or value is MISSING or isinstance(value, np.ndarray):
+            if spec.params[i].kind != "array" or value is MISSING or isinstance(value, np.ndarray):
                 continue
             array = value if isinstance(value, DeviceArray) else getattr(value, "__vkjit_array__", None)
             if array is None:
@@ -197,8 +192,8 @@ class Kernel:
             f"{self.name}(): argument {param.name} is a {type(value).__name__}, expected a NumPy array or a vk tensor"
         )
 
-    def _fit_scalars(self, values: list[Any], bound: dict[str, DType]) -> None:
-        for i, param in enumerate(self.spec.params):
+    def _fit_scalars(self, spec: KernelSpec, values: list[Any], bound: dict[str, DType]) -> None:
+        for i, param in enumerate(spec.params):
             if param.kind != "scalar":
                 continue
             if isinstance(param.dtype, TypeVar):
@@ -207,10 +202,10 @@ class Kernel:
                 dtype = param.dtype if param.dtype is not None else arguments.natural_type(values[i], param.name)
             values[i] = arguments.fit_scalar(values[i], dtype, param.name)
 
-    def _run(self, groups: Grid | None, device: Device, values: list[Any], bound: dict[str, DType]) -> None:
+    def _run(self, groups: Grid | None, spec: KernelSpec, device: Device, values: list[Any], bound: dict[str, DType]) -> None:
         local = self._local_size(device, values)
         grid = self._grid_size(groups, device, values, local)
-        signature = self._signature(device, values, bound, local, grid)
+        signature = self._signature(spec, device, values, bound, local, grid)
         self._plan(device, signature, values).launch(grid, values)
 
     def _named(self, function: Callable[..., Any], device: Device, values: list[Any]) -> Any:
@@ -264,9 +259,8 @@ class Kernel:
         return _grid(chosen, "groups=", self.name)
 
     def _signature(
-        self, device: Device, values: list[Any], bound: dict[str, DType], local: Grid, grid: Grid
+        self, spec: KernelSpec, device: Device, values: list[Any], bound: dict[str, DType], local: Grid, grid: Grid
     ) -> Signature:
-        spec = self.spec
         positions = [i for i, p in enumerate(spec.params) if p.kind == "array"]
         arrays = [values[i] for i in positions]
         restrict = not staging.overlaps(arrays, [spec.params[i].mode != "in" for i in positions])
@@ -276,7 +270,7 @@ class Kernel:
             if param.kind == "array":
                 args.append(ArrayArg(value.dtype, len(value.shape), _is_contiguous(value), restrict))
             elif param.kind == "scalar":
-                args.append(ScalarArg(frontend.scalar_dtype(param, value, bound)))
+                args.append(ScalarArg(_scalar_dtype(param.dtype, value, bound)))
             else:
                 args.append(ConstArg(value))
         debug = self._debug if self._debug is not None else os.environ.get("VKJIT_DEBUG", "0") not in ("", "0")
@@ -321,6 +315,13 @@ class Kernel:
             array.buffer.close()
             return result
         return array
+
+
+def _scalar_dtype(declared: DType | TypeVar | None, value: Any, bound: dict[str, DType]) -> DType:
+    """The type of a fitted scalar: as declared, as bound, or as its NumPy type says."""
+    if isinstance(declared, TypeVar):
+        return bound[declared.__name__]
+    return declared if declared is not None else dtypes.from_numpy(value.dtype)
 
 
 def _is_contiguous(array: DeviceArray) -> bool:
