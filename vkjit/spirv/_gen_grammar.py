@@ -49,7 +49,7 @@ INSTRUCTIONS: Final[dict[str, tuple[int, str, str, str, int]]] = {
     "OpTypeFloat": (22, "IdResult LiteralInteger FPEncoding?", "", "", 0x10000),
     "OpTypeVector": (23, "IdResult IdRef LiteralInteger", "", "", 0x10000),
     "OpTypeMatrix": (24, "IdResult IdRef LiteralInteger", "Matrix", "", 0x10000),
-    "OpTypeImage": (25, "IdResult IdRef Dim LiteralInteger LiteralInteger LiteralInteger LiteralInteger ImageFormat AccessQualifier?", "", "", 0x10000),
+    "OpTypeImage": (25, "IdResult IdRef Dim LiteralInteger LiteralInteger LiteralInteger LiteralInteger ImageFormat", "", "", 0x10000),
     "OpTypeSampler": (26, "IdResult", "", "", 0x10000),
     "OpTypeSampledImage": (27, "IdResult IdRef", "", "", 0x10000),
     "OpTypeArray": (28, "IdResult IdRef IdRef", "", "", 0x10000),

@@ -21,6 +21,7 @@ __all__ = ["disassemble"]
 
 _RESULT_COLUMN = 15
 _INTEGER_NAMES = {8: "char", 16: "short", 32: "int", 64: "long"}
+_NAME_BYTES = frozenset(b"0123456789_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _FLOAT_NAMES = {16: "half", 32: "float", 64: "double"}
 
 
@@ -235,7 +236,7 @@ class _Namer:
             self._save(result, self._suggest(layout, operands) or str(result))
 
     def _save(self, number: int, suggestion: str) -> None:
-        name = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in suggestion) or "_"
+        name = bytes(byte if byte in _NAME_BYTES else 0x5F for byte in suggestion.encode()).decode() or "_"
         unique, index = name, 0
         while unique in self._taken:
             unique, index = f"{name}_{index}", index + 1

@@ -22,7 +22,6 @@ __all__ = ["ClosedBlock", "FunctionWriter", "OpenBlock", "Phi"]
 
 # Uses of 8- and 16-bit values that need no arithmetic capability.
 _MOVES = frozenset({"OpLoad", "OpStore", "OpCopyObject", "OpFConvert", "OpUConvert", "OpSConvert"})
-_LINE, _NO_LINE = layout_of("OpLine").opcode, layout_of("OpNoLine").opcode
 
 
 class Phi:
@@ -122,7 +121,7 @@ class OpenBlock:
         self._pending_line = None
         if self._line is not None:
             self._begin("OpNoLine")
-            self._words += instruction(_NO_LINE, [])
+            self._words += instruction("OpNoLine", [])
             self._line = None
 
     def selection_merge(self, merge: int, control: Operand = "None") -> None:
@@ -170,7 +169,7 @@ class OpenBlock:
 
     def _write_line(self) -> None:
         if self._pending_line is not None and self._pending_line != self._line:
-            self._words += instruction(_LINE, list(self._pending_line))
+            self._words += instruction("OpLine", list(self._pending_line))
             self._line = self._pending_line
         self._pending_line = None
 
@@ -180,7 +179,7 @@ class OpenBlock:
         words = self._words
         if layout.ids != len(operands):
             encode_operands(layout, operands, prefix, module.uses)
-            words += instruction(layout.opcode, prefix)
+            words += instruction(layout.name, prefix)
             return
         bound = module.bound
         for operand in operands:
@@ -222,7 +221,7 @@ class OpenBlock:
         layout = layout_of(opname)
         words: list[int] = []
         encode_operands(layout, operands, words, self._module.uses)
-        self._merge = (opname, instruction(layout.opcode, words))
+        self._merge = (opname, instruction(opname, words))
         self._function.referenced.add(words[0])
 
     def _terminate(self, opname: str, words: list[int], targets: tuple[int, ...]) -> ClosedBlock:
@@ -237,7 +236,7 @@ class OpenBlock:
             self._words += merge_words
         layout = layout_of(opname)
         self._module.uses.add(layout.use)
-        self._words += instruction(layout.opcode, words)
+        self._words += instruction(opname, words)
         self.closed = True
         self._function.note_branch(self.label, targets)
         return ClosedBlock(self.label)
@@ -246,7 +245,7 @@ class OpenBlock:
         """The block's words from its label on; InternalError for an open block or a phi that misses a predecessor."""
         if not self.closed:
             raise InternalError(f"block %{self.label} has no terminator")
-        words = instruction(248, [self.label])
+        words = instruction("OpLabel", [self.label])
         for phi in self._phis:
             parents = phi.operands[1::2]
             if len(parents) != len(predecessors) or set(parents) != predecessors or len(phi.operands) % 2:
@@ -254,7 +253,7 @@ class OpenBlock:
                     f"phi %{phi.id} of block %{self.label} has parents {parents}; "
                     f"the block's predecessors are {sorted(predecessors)}"
                 )
-            words += instruction(245, [phi.result_type, phi.id, *phi.operands])
+            words += instruction("OpPhi", [phi.result_type, phi.id, *phi.operands])
         if self._function.is_first(self):
             words += self._function.variable_words
         return words + self._words
@@ -305,12 +304,12 @@ class FunctionWriter:
         words = [return_type, self.id]
         function_type = module.type_function(return_type, parameters)
         encode_operands(layout_of("OpFunction"), (control, function_type), words, module.uses)
-        self._head = instruction(54, words)
+        self._head = instruction("OpFunction", words)
         self.parameters = tuple(module.id() for _ in parameters)
         for parameter, type_id in zip(self.parameters, parameters, strict=True):
             module.value_types[parameter] = type_id
             module.asked.update(module.small_types.get(type_id, ()))
-            self._head += instruction(55, [type_id, parameter])
+            self._head += instruction("OpFunctionParameter", [type_id, parameter])
 
     def label(self) -> int:
         """A fresh label for a block that is opened later."""
@@ -330,7 +329,7 @@ class FunctionWriter:
         words = [pointer, result]
         operands: tuple[Operand, ...] = ("Function",) if initializer is None else ("Function", initializer)
         encode_operands(layout_of("OpVariable"), operands, words, module.uses)
-        self._variables += instruction(59, words)
+        self._variables += instruction("OpVariable", words)
         module.value_types[result] = pointer
         module.name(result, name)
         return result
@@ -361,4 +360,4 @@ class FunctionWriter:
         words = list(self._head)
         for block in self._blocks:
             words += block.finish(self._predecessors.get(block.label, set()))
-        return words + instruction(56, [])
+        return words + instruction("OpFunctionEnd", [])

@@ -74,7 +74,7 @@ class Module(TypeTable):
         words: list[int] = []
         encode_operands(layout, (function.id, mode, *operands), words, self.uses)
         self.uses.add(layout.use)
-        self._modes += instruction(layout.opcode, words)
+        self._modes += instruction(opname, words)
 
     def import_set(self, name: str) -> int:
         """The id of an extended instruction set, e.g. "GLSL.std.450" or "NonSemantic.DebugPrintf"."""
@@ -82,7 +82,7 @@ class Module(TypeTable):
         known = self._interned.get(key)
         if known is None:
             known = self._interned[key] = self.id()
-            self._imports += instruction(11, [known, *pack_string(name)])
+            self._imports += instruction("OpExtInstImport", [known, *pack_string(name)])
             if name.startswith("NonSemantic."):
                 self.extension("SPV_KHR_non_semantic_info", since=(1, 6))
         return known
@@ -106,7 +106,7 @@ class Module(TypeTable):
         known = self._interned.get(key)
         if known is None:
             known = self._interned[key] = self.id()
-            self._strings += instruction(7, [known, *pack_string(text)])
+            self._strings += instruction("OpString", [known, *pack_string(text)])
         return known
 
     def source_file(self, path: str) -> int:
@@ -115,7 +115,7 @@ class Module(TypeTable):
         known = self._interned.get(key)
         if known is None:
             known = self._interned[key] = self.string(path)
-            self._sources += instruction(3, [ENUMERANTS["SourceLanguage"]["Unknown"][0], 0, known])
+            self._sources += instruction("OpSource", [ENUMERANTS["SourceLanguage"]["Unknown"][0], 0, known])
         return known
 
     def requirements(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -164,15 +164,15 @@ class Module(TypeTable):
         capabilities, extensions = self.requirements()
         words: list[int] = []
         for name in capabilities:
-            words += instruction(17, [ENUMERANTS["Capability"][name][0]])
+            words += instruction("OpCapability", [ENUMERANTS["Capability"][name][0]])
         for name in extensions:
-            words += instruction(10, pack_string(name))
+            words += instruction("OpExtension", pack_string(name))
         words += self._imports
         addressing = ENUMERANTS["AddressingModel"][self._addressing()][0]
-        words += instruction(14, [addressing, ENUMERANTS["MemoryModel"][self.memory_model][0]])
+        words += instruction("OpMemoryModel", [addressing, ENUMERANTS["MemoryModel"][self.memory_model][0]])
         everything = self.version >= 0x10400
         interface = [value for value, storage in self.globals if everything or storage in ("Input", "Output")]
         model = ENUMERANTS["ExecutionModel"]["GLCompute"][0]
         for function, name in self._entries:
-            words += instruction(15, [model, function, *pack_string(name), *interface])
+            words += instruction("OpEntryPoint", [model, function, *pack_string(name), *interface])
         return words

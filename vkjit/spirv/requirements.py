@@ -74,20 +74,20 @@ def resolve(uses: set[Use], asked: Iterable[str], version: int) -> tuple[tuple[s
 def _extensions(uses: list[Use], version: int) -> tuple[str, ...]:
     found: set[str] = set()
     for use in uses:
-        _, _, capabilities, extensions, since = _row(use)
+        _, _, _, extensions, since = _row(use)
         if since <= version:
             continue
         choices = extensions.split()
         if choices:
             if not found.intersection(choices):
                 found.add(choices[0])
-        elif since != UNVERSIONED or not capabilities:
+        elif since != UNVERSIONED:
             raise InternalError(f"{use[1]} needs SPIR-V {_dotted(since)}; the module is for {_dotted(version)}")
     return tuple(sorted(found))
 
 
 def _dotted(version: int) -> str:
-    return f"{version >> 16}.{version >> 8 & 255}" if version != UNVERSIONED else "with an extension"
+    return f"{version >> 16}.{version >> 8 & 255}"
 
 
 def typed_capability(opname: str, scalar: str, bits: int, lanes: int) -> str | None:

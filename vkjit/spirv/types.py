@@ -8,6 +8,7 @@ Constants are equal when type and bits are: 0.0 and -0.0 differ, and so do NaNs 
 
 from __future__ import annotations
 
+import operator
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -122,7 +123,8 @@ class TypeTable:
 
     def type_bfloat16(self) -> int:
         """The upper half of a binary32 (SPV_KHR_bfloat16): for conversions, dot products and cooperative matrices."""
-        return self._type("OpTypeFloat", (16, "BFloat16KHR"), TypeInfo("bfloat", 16, True))
+        info = TypeInfo("bfloat", 16, True, small=frozenset({"BFloat16TypeKHR"}))
+        return self._type("OpTypeFloat", (16, "BFloat16KHR"), info)
 
     def type_vector(self, element: int, length: int) -> int:
         inner = self.info(element)
@@ -131,6 +133,8 @@ class TypeTable:
 
     def type_array(self, element: int, length: int, stride: int | None = None) -> int:
         """An array of `length` elements; `stride` in bytes where its layout in memory is explicit."""
+        if length < 1:
+            raise InternalError(f"an array of {length} elements: SPIR-V arrays have at least one")
         info = TypeInfo("array", members=(element,), length=length, small=self.info(element).small)
         operands = (element, self.constant(self.type_int(32), length))
         return self._type("OpTypeArray", operands, info, ("ArrayStride", stride))
@@ -237,7 +241,7 @@ class TypeTable:
         words = [result]
         encode_operands(layout, operands, words, self.uses)
         self.uses.add(layout.use)
-        self.declarations += instruction(layout.opcode, words)
+        self.declarations += instruction(layout.name, words)
         self.types[result] = info
         if info.small:
             self.small_types[result] = info.small
@@ -282,11 +286,11 @@ class TypeTable:
             return known
         info = self.info(type_id)
         if info.kind == "bool":
-            opcode, words = layout_of("OpSpecConstantTrue" if default else "OpSpecConstantFalse").opcode, []
+            opname, words = "OpSpecConstantTrue" if default else "OpSpecConstantFalse", []
         else:
-            opcode, bits = layout_of("OpSpecConstant").opcode, _bits_of(info, default)
+            opname, bits = "OpSpecConstant", _bits_of(info, default)
             words = [bits] if info.bits <= 32 else [bits & 0xFFFFFFFF, bits >> 32]
-        result = self._global_value(opcode, type_id, words)
+        result = self._global_value(opname, type_id, words)
         self.decorate(result, "SpecId", number)
         self._interned[key] = result
         return result
@@ -296,12 +300,12 @@ class TypeTable:
         known = self._interned.get(key)
         if known is None:
             self.asked.update(self.info(type_id).small)
-            known = self._interned[key] = self._global_value(layout_of(opname).opcode, type_id, list(words))
+            known = self._interned[key] = self._global_value(opname, type_id, list(words))
         return known
 
-    def _global_value(self, opcode: int, type_id: int, words: list[int]) -> int:
+    def _global_value(self, opname: str, type_id: int, words: list[int]) -> int:
         result = self.id()
-        self.declarations += instruction(opcode, [type_id, result, *words])
+        self.declarations += instruction(opname, [type_id, result, *words])
         self.value_types[result] = type_id
         return result
 
@@ -330,7 +334,7 @@ class TypeTable:
         layout = layout_of("OpVariable")
         words: list[int] = []
         encode_operands(layout, (storage,) if initializer is None else (storage, initializer), words, self.uses)
-        result = self._global_value(layout.opcode, pointer, words)
+        result = self._global_value(layout.name, pointer, words)
         self.globals.append((result, storage))
         self.name(result, name)
         return result
@@ -347,12 +351,12 @@ class TypeTable:
     def name(self, target: int, text: str) -> None:
         """Name an id for disassembly; an empty text does nothing."""
         if text and self.debug:
-            self.names += instruction(5, [target, *pack_string(text)])
+            self.names += instruction("OpName", [target, *pack_string(text)])
 
     def name_member(self, target: int, member: int, text: str) -> None:
         """Name a member of a structure."""
         if text and self.debug:
-            self.names += instruction(6, [target, member, *pack_string(text)])
+            self.names += instruction("OpMemberName", [target, member, *pack_string(text)])
 
     def decorate(self, target: int, decoration: str, *operands: Operand) -> None:
         """Decorate an id; the same decoration twice is written once."""
@@ -370,13 +374,13 @@ class TypeTable:
         layout = layout_of(opname)
         words: list[int] = []
         encode_operands(layout, operands, words, self.uses)
-        self.annotations += instruction(layout.opcode, words)
+        self.annotations += instruction(layout.name, words)
 
 
 def _bits_of(info: TypeInfo, value: Any) -> int:
     """The bits of a number in a scalar type."""
     if info.kind == "int":
-        return int(value) & ((1 << info.bits) - 1)
+        return operator.index(value) & ((1 << info.bits) - 1)
     if info.kind == "float" and info.bits == 64:
         return int(struct.unpack("<Q", struct.pack("<d", value))[0])
     if info.kind == "float":

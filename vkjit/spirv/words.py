@@ -79,12 +79,12 @@ def pack_string(text: str) -> list[int]:
     return list(struct.unpack(f"<{len(data) // 4}I", data))
 
 
-def instruction(opcode: int, words: list[int]) -> list[int]:
-    """An instruction from its opcode and operand words; InternalError past the 65535 words that fit."""
+def instruction(opname: str, words: list[int]) -> list[int]:
+    """An instruction from its name and operand words; InternalError past the 65535 words that fit."""
     count = len(words) + 1
     if count > 0xFFFF:
-        raise InternalError(f"a SPIR-V instruction of {count} words: at most 65535 fit")
-    return [count << 16 | opcode, *words]
+        raise InternalError(f"{opname} of {count} words: at most 65535 fit into a SPIR-V instruction")
+    return [count << 16 | layout_of(opname).opcode, *words]
 
 
 def enumerant(kind: str, value: Operand) -> tuple[int, list[str]]:
