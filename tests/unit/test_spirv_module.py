@@ -65,7 +65,7 @@ def test_only_the_capabilities_that_are_needed_are_declared(name: str) -> None:
 def test_no_capability_can_be_left_out(name: str) -> None:
     """Dropping any declared capability makes spirv-val object, so none is there in vain."""
     code = samples.SAMPLES[name]().to_bytes()
-    # spirv-val doesn't connect these with what needs them, as there is no variable in that memory, and no vector operand.
+    # spirv-val doesn't connect these with what needs them: there is no variable in that memory, and no vector operand.
     unchecked = {"StorageBuffer8BitAccess", "StorageBuffer16BitAccess", "DotProductInput4x8BitPacked"}
     declared = samples.SAMPLES[name]().requirements()[0]
     others = set(declared)

@@ -107,9 +107,9 @@ def test_an_alias_is_the_same_instruction() -> None:
 def test_masks_name_their_bits_in_ascending_order() -> None:
     assert enumerant("MemorySemantics", "WorkgroupMemory|AcquireRelease") == (
         0x108,
-        ["AcquireRelease", "WorkgroupMemory"],
+        ("AcquireRelease", "WorkgroupMemory"),
     )
-    assert enumerant("MemorySemantics", 0x108) == (0x108, ["AcquireRelease", "WorkgroupMemory"])
+    assert enumerant("MemorySemantics", 0x108) == (0x108, ("AcquireRelease", "WorkgroupMemory"))
     assert enumerant("MemorySemantics", 0)[0] == 0
 
 

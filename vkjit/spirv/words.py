@@ -15,6 +15,7 @@ How operands are written, in the order of the grammar:
 
 from __future__ import annotations
 
+import functools
 import struct
 from dataclasses import dataclass
 
@@ -87,7 +88,8 @@ def instruction(opname: str, words: list[int]) -> list[int]:
     return [count << 16 | layout_of(opname).opcode, *words]
 
 
-def enumerant(kind: str, value: Operand) -> tuple[int, list[str]]:
+@functools.lru_cache(maxsize=4096)
+def enumerant(kind: str, value: Operand) -> tuple[int, tuple[str, ...]]:
     """(number, names) of an enumerant or mask given by name or number; names in ascending order of value."""
     table = ENUMERANTS[kind]
     mask = kind in MASK_KINDS
@@ -100,24 +102,24 @@ def enumerant(kind: str, value: Operand) -> tuple[int, list[str]]:
         number = 0
         for name in names:
             number |= table[name][0]
-        return number, names
+        return number, tuple(names)
     if not isinstance(value, int):
         raise InternalError(f"a {kind} is given by name or number, not by {value!r}")
     return value, _names_of(kind, value, mask)
 
 
-def _names_of(kind: str, value: int, mask: bool) -> list[str]:
+def _names_of(kind: str, value: int, mask: bool) -> tuple[str, ...]:
     names: dict[int, str] = {}
     for name, row in ENUMERANTS[kind].items():
         names.setdefault(row[0], name)
     if not mask or value == 0:
         if value not in names:
             raise InternalError(f"no {kind} has the number {value} in the SPIR-V grammar")
-        return [names[value]]
+        return (names[value],)
     bits = [1 << bit for bit in range(32) if value >> bit & 1]
     if any(bit not in names for bit in bits):
         raise InternalError(f"the {kind} mask {value:#x} has a bit that the SPIR-V grammar doesn't know")
-    return [names[bit] for bit in bits]
+    return tuple(names[bit] for bit in bits)
 
 
 def encode_operands(layout: Layout, operands: tuple[Operand, ...], words: list[int], uses: set[Use]) -> None:
