@@ -31,7 +31,7 @@ from .errors import (
 )
 from .jit import Kernel, func, kernel
 from .lang import *  # noqa: F403  # the language's names are listed in one place, lang/__init__.py
-from .runtime.select import default_device, device, devices, set_default_device, synchronize
+from .devices import default_device, device, devices, set_default_device, synchronize, use_device
 
 __version__ = "0.1.0"
 

@@ -21,7 +21,7 @@ from .dtypes import DType
 from .errors import ArgumentError, CompileError
 from .frontend import ArrayArg, ConstArg, DeviceFunction, KernelSpec, ScalarArg, Signature, tune_choice
 from .plan import Grid, LaunchPlan
-from .runtime import select
+from .devices import default_device
 from .runtime.interface import Device, DeviceArray
 
 __all__ = ["Kernel", "func", "kernel"]
@@ -179,7 +179,7 @@ class Kernel:
                     f"{device.name}: move one of them"
                 )
             device = array.device
-        return device or select.default_device(), wrap
+        return device or default_device(), wrap
 
     def _as_array(self, value: Any, position: int) -> Any:
         param = self.spec.params[position]

@@ -1,0 +1,106 @@
+"""The devices as users see them: `vk.devices()`, `vk.device(...)`, the default device.
+
+Brings together the Vulkan devices of the runtime and the kinds that other layers add (the interpreter). Nothing here opens
+a driver before a device is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+from .errors import ArgumentError
+from .runtime import select
+from .runtime.interface import Device
+from .runtime.select import DeviceInfo
+
+__all__ = ["default_device", "device", "devices", "set_default_device", "synchronize", "use_device"]
+
+_default = threading.local()
+
+
+@functools.lru_cache(maxsize=1)
+def _register_kinds() -> None:
+    """The interpreter's factory is imported when it is first opened."""
+    from .interp.device import INTERPRETER_CAPS
+
+    select.register_device_kind("interpreter", _open_interpreter, INTERPRETER_CAPS)
+
+
+def _open_interpreter(index: int) -> Device:
+    from .interp.device import InterpreterDevice
+
+    return InterpreterDevice(index)
+
+
+def devices() -> list[DeviceInfo]:
+    """All devices, best first: discrete, integrated, virtual and CPU Vulkan devices, then the reference interpreter."""
+    _register_kinds()
+    return select.devices()
+
+
+def device(spec: int | str | Device | None = None) -> Device:
+    """Opens a device by number, by part of its name or by kind ("cpu", "interpreter"); without one, the default device.
+
+    Opening a device twice gives the same object. Raises DeviceNotFoundError with a list of what exists.
+    """
+    if isinstance(spec, Device):
+        return spec
+    if spec is None:
+        return default_device()
+    if isinstance(spec, bool) or not isinstance(spec, (int, str)):
+        raise ArgumentError(f"a device is named by a number or a part of its name, found {spec!r}")
+    _register_kinds()
+    return select.open_device(spec)
+
+
+def default_device() -> Device:
+    """The device of this thread's launches: as set, else VKJIT_DEVICE, else the best that exists."""
+    chosen: Device | None = getattr(_default, "device", None)
+    if chosen is None or getattr(chosen, "closed", False):
+        chosen = getattr(_process, "device", None)
+    if chosen is None or getattr(chosen, "closed", False):
+        _register_kinds()
+        return select.open_device(None)
+    return chosen
+
+
+class _Process:
+    """The default of all threads that have none of their own."""
+
+    device: Device | None = None
+
+
+_process = _Process()
+
+
+def set_default_device(spec: int | str | Device | None) -> Device | None:
+    """Sets the device that NumPy arguments and new tensors go to, for all threads; None goes back to the automatic choice.
+
+    Returns the device that was set before (None: automatic), so that it can be put back.
+    """
+    before = _process.device
+    _process.device = None if spec is None else device(spec)
+    return before
+
+
+class use_device:  # noqa: N801  # a context manager, used like a function
+    """`with vk.use_device("interpreter"): ...`: the default device of this thread inside the block."""
+
+    def __init__(self, spec: int | str | Device) -> None:
+        self._device = device(spec)
+        self._saved: list[Any] = []
+
+    def __enter__(self) -> Device:
+        self._saved.append(getattr(_default, "device", None))
+        _default.device = self._device
+        return self._device
+
+    def __exit__(self, *_: object) -> None:
+        _default.device = self._saved.pop()
+
+
+def synchronize(spec: int | str | Device | None = None) -> None:
+    """Waits until the device (default: the default device) has done all that was queued; raises what kernels reported."""
+    device(spec).synchronize()
