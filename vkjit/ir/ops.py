@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from .semantics import MEANING
 
 __all__ = ["OPS", "Effect", "OpInfo", "info"]
@@ -117,7 +119,7 @@ def _all(signed: str, float_: str, unsigned: str | None = None) -> dict[str, str
 # -- constants and conversions
 _row("const", "-> type", "A constant; `value` is a Python number.", attrs=("type", "value"), uniformity="always")
 _row("poison", "-> type", "Any value: never read by a correct program.", attrs=("type",), uniformity="always")
-_row("cast", "S -> type", "Value conversion; see `semantics.cast`.", attrs=("type",))
+_row("cast", "S -> type", "Value conversion; see `semantics.cast`. `raw=True` (optional): the source is in the target's range.", attrs=("type",))
 _row("bitcast", "S -> type", "The same bits as another type of the same width.", attrs=("type",))
 
 # -- arithmetic
@@ -159,6 +161,9 @@ _row("shr_raw", "T T -> T", "Shift right; 0 <= amount < width.", "int", meaning=
 _row("popcount", "T -> T", "Number of bits set.", "int")
 _row("clz", "T -> T", "Leading zero bits.", "int")
 _row("ctz", "T -> T", "Trailing zero bits; the width for 0.", "int")
+_row("bitcount_raw", "u32 -> u32", "Number of bits set.", meaning=MEANING["popcount"], spirv={"uint": "BitCount"})
+_row("find_msb_raw", "u32 -> u32", "Number of the highest bit set; the operand is not 0.",
+     meaning=lambda x: np.asarray(x).dtype.type(31) - MEANING["clz"](x), spirv={"uint": "glsl:FindUMsb"})
 
 # -- comparison and choice
 _row("eq", "T T -> bool", "Equal.", commutative=True, spirv={**_all("IEqual", "FOrdEqual"), "bool": "LogicalEqual"})
@@ -209,7 +214,7 @@ _row("num_subgroups", "-> index", "Subgroups of a workgroup.", uniformity="alway
 # -- memory
 _row("extent", "array -> index", "Elements along `axis`.", attrs=("axis",), uniformity="always")
 _row("stride", "array -> index", "Distance in elements along `axis`.", attrs=("axis",), uniformity="always")
-_row("linear", "array -> type", "The array as a linear one: same first element.", attrs=("type",), uniformity="always")
+_row("linear", "array -> type", "The array as a linear one: same first element; the element may become another of the same size.", attrs=("type",), uniformity="always")
 _row("shared", "-> type", "A shared array of the workgroup, one per program point.", attrs=("type",), effect=Effect.ALLOCATE, speculatable=False, uniformity="always")
 _row("local", "-> type", "An array of the invocation.", attrs=("type",), effect=Effect.ALLOCATE, speculatable=False, uniformity="always")
 _row("load", "array *index -> element", "Read an element.", effect=Effect.READ, speculatable=False, uniformity="load")

@@ -208,10 +208,17 @@ def _array_errors(op: Op) -> list[str]:
         return ["a linear array has neither extents nor strides"]
     if op.name == "linear":
         target = op.attrs["type"]
-        same = isinstance(target, Array) and (target.element, target.space) == (array.element, array.space)
-        return [] if same and target.linear else [f"expected a linear array of {array.element} in {array.space} memory"]
+        same = isinstance(target, Array) and target.space == array.space and _bytes(target) == _bytes(array)
+        expected = f"expected a linear array of {array.element}, or of elements of its size, in {array.space} memory"
+        return [] if same and isinstance(target, Array) and target.linear else [expected]
     writes = op.name in ("store", "atomic", "atomic_cas", "atomic_store")
     return ["an `in` array can't be written"] if writes and array.access == "in" else []
+
+
+def _bytes(array: Array) -> int:
+    """Bytes of one element."""
+    lanes = array.element.size if isinstance(array.element, Vector) else 1
+    return lanes * array.dtype.itemsize
 
 
 def _allocation_errors(op: Op) -> list[str]:

@@ -1,0 +1,127 @@
+"""Shifts, bit counts, integer sign, absolute value and power."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ... import dtypes
+from ...ir.core import Region
+from ..formula import Formula, Term
+
+__all__ = ["BIT_RULES"]
+
+
+def _amount(y: Term) -> Term:
+    """The shift amount modulo the width."""
+    number = y.constant
+    return y if number is not None and 0 <= number < y.dtype.bits else y & (y.dtype.bits - 1)
+
+
+def shl(_f: Formula, x: Term, y: Term) -> Term:
+    return x << _amount(y)
+
+
+def shr(_f: Formula, x: Term, y: Term) -> Term:
+    return x >> _amount(y)
+
+
+def _words(x: Term) -> list[Term]:
+    """The value's bits as one or two u32, lowest first; narrow values are extended with zeros."""
+    unsigned = x.bits()
+    if x.dtype.bits < 32:
+        return [unsigned.cast(dtypes.u32)]
+    if x.dtype.bits == 32:
+        return [unsigned]
+    return [unsigned.cast(dtypes.u32), (unsigned >> 32).cast(dtypes.u32)]
+
+
+def _popcount(f: Formula, x: Term) -> Term:
+    counts = [f.call("bitcount_raw", word) for word in _words(x)]
+    return counts[0] if len(counts) == 1 else counts[0] + counts[1]
+
+
+def popcount(f: Formula, x: Term) -> Term:
+    """Set bits."""
+    return _popcount(f, x).cast(x.dtype)
+
+
+def ctz(f: Formula, x: Term) -> Term:
+    """The ones below the lowest set bit, counted; all bits for 0."""
+    unsigned = x.bits()
+    return _popcount(f, ~unsigned & (unsigned - 1)).cast(x.dtype)
+
+
+def _leading_zeros(f: Formula, word: Term) -> Term:
+    return f.select(word.equals(0), 32, 31 - f.call("find_msb_raw", word | 1))
+
+
+def clz(f: Formula, x: Term) -> Term:
+    """Zeros above the highest set bit; all bits for 0."""
+    words = [_leading_zeros(f, word) for word in _words(x)]
+    if len(words) == 2:
+        low, high = words
+        return f.select(high.equals(32), low + 32, high).cast(x.dtype)
+    return (words[0] - (32 - x.dtype.bits)).cast(x.dtype)
+
+
+def sign(f: Formula, x: Term) -> Term:
+    """-1, 0 or 1."""
+    if x.dtype.kind == "uint":
+        return f.select(x.equals(0), 0, f.term(1, x.dtype))
+    return f.select(x > 0, 1, x >> (x.dtype.bits - 1))
+
+
+def absolute(_f: Formula, x: Term) -> Term:
+    """An unsigned value is its own."""
+    return x
+
+
+def power(f: Formula, x: Term, y: Term) -> Term:
+    """Square and multiply, wrapping; a negative exponent gives the truncated reciprocal."""
+    number = y.constant
+    if number is not None and 0 <= number <= 16:
+        return _small_power(f, x, int(number))
+    exponent = y if y.dtype.kind == "uint" else y.abs().bits()
+    result = _square_and_multiply(f, x, exponent)
+    if y.dtype.kind == "uint":
+        return result
+    minus = f.select(x.equals(-1), f.select((y & 1).differs(0), -1, f.term(1, x.dtype)), 0)
+    return f.select(y < 0, f.select(x.equals(1), 1, minus), result)
+
+
+def _small_power(f: Formula, x: Term, exponent: int) -> Term:
+    if exponent == 0:
+        return f.term(1, x.dtype)
+    half = _small_power(f, x, exponent // 2)
+    square = half * half if exponent > 1 else x
+    return square * x if exponent > 1 and exponent & 1 else square
+
+
+def _square_and_multiply(f: Formula, x: Term, exponent: Term) -> Term:
+    """A counted loop of at most as many rounds as the exponent has bits."""
+    build, unsigned = f.builder, exponent.value.type
+    carried = [f.term(1, x.dtype).value, x.value, exponent.value]
+    bounds = [build.const(n, dtypes.i32) for n in (0, exponent.dtype.bits, 1)]
+    body = Region([bounds[0].type, *(v.type for v in carried)], ["bit", "result", "base", "exponent"])
+    with build.at(body):
+        _, result, base, rest = (f.term(value) for value in body.args)
+        done = build.op("if", rest.equals(0).value, types=[], regions=[Region(), Region()])
+        with build.at(done.regions[0]):
+            build.op("break", *body.args[1:])
+        with build.at(done.regions[1]):
+            build.op("yield")
+        result = f.select((rest & 1).differs(0), result * base, result)
+        build.op("continue", result.value, (base * base).value, (rest >> 1).value)
+    loop = build.op("for", *bounds, *carried, types=[x.value.type, x.value.type, unsigned], regions=[body])
+    return f.term(loop.results[0])
+
+
+BIT_RULES: dict[str, Callable[..., Term]] = {
+    "shl": shl,
+    "shr": shr,
+    "popcount": popcount,
+    "ctz": ctz,
+    "clz": clz,
+    "sign": sign,
+    "pow": power,
+}

@@ -1,0 +1,70 @@
+"""Conversions: float to integer saturates, bool is 0 or 1, and pairs that devices round twice go another way.
+
+What stays is a `cast` with the attribute `raw`: its source is in range of the target, where SPIR-V defines the result.
+Conversions between integers (they wrap) and to wider floats need no mark.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ... import dtypes
+from ...dtypes import DType
+from ...ir.core import Op
+from ..expansion import Rule
+from ..formats import FORMATS, is_nan
+from ..formula import Formula, Term
+
+__all__ = ["conversion_rule"]
+
+
+def conversion_rule(op: Op, source: DType, target: DType) -> Rule | None:
+    """The rule for a `cast`, None where SPIR-V's conversion does it."""
+    if op.attrs.get("raw") or source is target:
+        return None
+    if source.kind == "bool":
+        return partial(_from_bool, target)
+    if target.kind == "bool":
+        return _to_bool
+    if source.is_float and target.is_integer:
+        return partial(_through_f32 if source.bits == 16 else _saturated, target)
+    if source.is_integer and target is dtypes.f16:
+        return partial(_through_f32, target)
+    if source is dtypes.f64 and target is dtypes.f16:
+        return _double_to_half
+    return None
+
+
+def _from_bool(target: DType, f: Formula, x: Term) -> Term:
+    return f.select(x, f.term(1, target), f.term(0, target))
+
+
+def _to_bool(_f: Formula, x: Term) -> Term:
+    return x.differs(0)
+
+
+def _through_f32(target: DType, _f: Formula, x: Term) -> Term:
+    """Exact: halves are floats, and integers of 2**24 and more are infinite as halves either way."""
+    return x.cast(dtypes.f32).cast(target)
+
+
+def _saturated(target: DType, f: Formula, x: Term) -> Term:
+    """Truncates, holds at the type's ends, NaN gives 0."""
+    least = -(1 << (target.bits - 1)) if target.is_signed else 0
+    greatest = least + (1 << target.bits) - 1
+    above = x >= float(greatest + 1)
+    below = x <= float(least - 1) if target.bits < FORMATS[x.dtype].digits else x < float(least)
+    outside = above | below | is_nan(x)
+    wide = target if target.bits >= 32 else dtypes.i32
+    converted = f.select(outside, 0.0, x).raw_cast(wide).cast(target)
+    ends = f.select(above, greatest, f.select(below, f.term(least, target), 0))
+    return f.select(outside, ends, converted)
+
+
+def _double_to_half(f: Formula, x: Term) -> Term:
+    """By way of an f32 rounded to odd: its last bit remembers that something was cut, so nothing is rounded twice."""
+    near = x.cast(dtypes.f32)
+    back = near.cast(dtypes.f64)
+    away = (back.abs() > x.abs()).cast(dtypes.u32)
+    odd = ((near.bits() - away) | 1).as_bits_of(dtypes.f32)
+    return f.select(back.equals(x) | is_nan(near), near, odd).cast(dtypes.f16)

@@ -1,0 +1,74 @@
+"""Minimum, maximum, sign and the like of floats (f32, f64), with the language's rules on NaN and signed zeros."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ..formats import format_of, is_nan
+from ..formula import Formula, Term
+from .remainder import REMAINDER_RULES
+
+__all__ = ["FLOAT_RULES", "copy_sign"]
+
+
+def copy_sign(magnitude: Term, sign: Term) -> Term:
+    """The magnitude of one with the sign of the other, by the bits."""
+    fmt = format_of(magnitude)
+    joined = (magnitude.bits() & fmt.magnitude_mask) | (sign.bits() & fmt.sign_mask)
+    return joined.as_bits_of(magnitude.dtype)
+
+
+def copysign(_f: Formula, x: Term, y: Term) -> Term:
+    return copy_sign(x, y)
+
+
+def _extreme(f: Formula, x: Term, y: Term, name: str) -> Term:
+    """NaN passes on, -0 < +0: equal operands are joined by their bits, which only matters for zeros."""
+    if x.constant is not None:
+        x, y = y, x
+    first = f.select(x < y, x, y) if name == "min" else f.select(x > y, x, y)
+    number = y.constant
+    if number is not None and not math.isnan(number):
+        if number == 0 and (math.copysign(1, number) < 0) == (name == "max"):
+            joined = x.bits() & y.bits() if name == "max" else x.bits() | y.bits()
+            first = f.select(x.equals(y), joined.as_bits_of(x.dtype), first)
+        return f.select(is_nan(x), x, first)
+    joined = x.bits() | y.bits() if name == "min" else x.bits() & y.bits()
+    tied = f.select(x.equals(y), joined.as_bits_of(x.dtype), first)
+    return f.select(is_nan(x), x, tied)
+
+
+def minimum(f: Formula, x: Term, y: Term) -> Term:
+    return _extreme(f, x, y, "min")
+
+
+def maximum(f: Formula, x: Term, y: Term) -> Term:
+    return _extreme(f, x, y, "max")
+
+
+def sign(f: Formula, x: Term) -> Term:
+    """NaN stays, both zeros give +0."""
+    low = f.select(x < 0.0, -1.0, f.select(x.equals(0.0), 0.0, x))
+    return f.select(x > 0.0, 1.0, low)
+
+
+def isfinite(_f: Formula, x: Term) -> Term:
+    fmt = format_of(x)
+    return (x.bits() & fmt.magnitude_mask) < fmt.infinity_bits
+
+
+def multiply_add(f: Formula, x: Term, y: Term, z: Term) -> Term:
+    """Two roundings, for kernels that must not fuse."""
+    with f.exact():
+        return x * y + z
+
+
+FLOAT_RULES: dict[str, Callable[..., Term]] = {
+    "min": minimum,
+    "max": maximum,
+    "sign": sign,
+    "copysign": copysign,
+    "isfinite": isfinite,
+    **REMAINDER_RULES,
+}

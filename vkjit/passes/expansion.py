@@ -1,0 +1,86 @@
+"""Replaces operations by formulas of simpler ones, as often as needed.
+
+Enters: a module and a function that chooses a rule for an operation. Leaves: the module in place, without any operation
+that a rule was chosen for. What a rule emits is itself looked at again. Vector operations are taken apart into their
+lanes first, so rules see scalars only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..ir.builder import Builder
+from ..ir.core import Function, Module, Op, Region, Value
+from ..ir.rewrite import resolve
+from ..ir.types import Scalar, Vector
+from .formula import Formula, Term
+
+__all__ = ["Chooser", "Rule", "expand"]
+
+Rule = Callable[..., Term]
+"""rule(formula, *operands): the value that stands for the operation's result."""
+
+Chooser = Callable[[Function, Op], "Rule | None"]
+
+
+def expand(module: Module, choose: Chooser) -> Module:
+    """Applies the chosen rules to every operation of the module."""
+    for function in module.all_functions():
+        _Expander(function, choose).region(function.body)
+    return module
+
+
+class _Expander:
+    def __init__(self, function: Function, choose: Chooser) -> None:
+        self.function = function
+        self.choose = choose
+        self.strict = bool(function.attrs.get("strict"))
+        self.mapping: dict[Value, Value] = {}
+
+    def region(self, region: Region) -> None:
+        source, region.ops = region.ops, []
+        builder = Builder(region)
+        for op in source:
+            self.operation(op, builder)
+
+    def operation(self, op: Op, builder: Builder) -> None:
+        op.operands[:] = [resolve(self.mapping, value) for value in op.operands]
+        rule = self.choose(self.function, op)
+        if rule is None:
+            builder.region.ops.append(op)
+            for inner in op.regions:
+                self.region(inner)
+            return
+        scratch = Region()
+        made = Builder(scratch, op.loc)
+        if _lanes(op):
+            result = self.by_lanes(op, made)
+        else:
+            formula = Formula(made, strict=self.strict)
+            result = rule(formula, *(formula.term(value) for value in op.operands)).value
+        for inner_op in scratch.ops:
+            self.operation(inner_op, builder)
+        result = resolve(self.mapping, result)
+        result.name = result.name or op.result.name
+        self.mapping[op.result] = result
+
+    def by_lanes(self, op: Op, builder: Builder) -> Value:
+        """The operation on each lane of its vectors; the rules are found when these are walked."""
+        lanes = []
+        for lane in range(_lanes(op)):
+            operands = [_extract(builder, value, lane) for value in op.operands]
+            attrs = {k: Scalar(v.dtype) if k == "type" and isinstance(v, Vector) else v for k, v in op.attrs.items()}
+            lanes.append(builder.emit(op.name, *operands, **attrs))
+        return builder.emit("vec_make", *lanes, type=op.result.type)
+
+
+def _lanes(op: Op) -> int:
+    """The number of lanes of an operation on vectors, 0 for scalars."""
+    values: Sequence[Value] = (*op.operands, *op.results)
+    return next((v.type.size for v in values if isinstance(v.type, Vector)), 0)
+
+
+def _extract(builder: Builder, value: Value, lane: int) -> Value:
+    if not isinstance(value.type, Vector):
+        return value
+    return builder.emit("vec_extract", value, lane=lane, type=Scalar(value.type.dtype))

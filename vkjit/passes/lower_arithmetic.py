@@ -1,0 +1,66 @@
+"""Replaces arithmetic that SPIR-V lacks, or leaves undefined for some operands, by operations that it defines.
+
+Before: any elementwise operation but the functions of `lower_math`; no values of type bf16. After: operations with a
+SPIR-V instruction for the kind of their operands, with the meaning of `ir.semantics` for all operands: integer division
+by zero, the least integer by -1, shifts past the width, NaN and signed zeros in min and max, float to integer out of
+range. Popcounts and their kin are made of 32-bit ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+from .. import dtypes
+from ..dtypes import DType
+from ..ir.core import Function, Module, Op
+from ..ir.types import Scalar, Vector
+from .arithmetic.bits import BIT_RULES, absolute
+from .arithmetic.conversion import conversion_rule
+from .arithmetic.division import INTEGER_RULES
+from .arithmetic.floats import FLOAT_RULES, multiply_add
+from .expansion import Rule, expand
+from .formula import Formula, Term
+
+__all__ = ["LowerArithmetic"]
+
+
+@dataclass(frozen=True, slots=True)
+class LowerArithmetic:
+    """`run(module)` works in place and gives the module back."""
+
+    name: ClassVar[str] = "lower_arithmetic"
+
+    def run(self, module: Module) -> Module:
+        return expand(module, _choose)
+
+
+def _element(op: Op) -> DType | None:
+    found = op.operands[0].type if op.operands else None
+    return found.dtype if isinstance(found, (Scalar, Vector)) else None
+
+
+def _choose(function: Function, op: Op) -> Rule | None:
+    element = _element(op)
+    if element is None:
+        return None
+    if op.name == "cast":
+        return conversion_rule(op, element, op.attrs["type"].dtype)
+    if element.is_integer:
+        if op.name == "abs":
+            return absolute if element.kind == "uint" else None
+        return INTEGER_RULES.get(op.name) or BIT_RULES.get(op.name)
+    if not element.is_float:
+        return None
+    if op.name == "fma":
+        return multiply_add if function.attrs.get("strict") else None
+    rule = FLOAT_RULES.get(op.name)
+    wider = element is dtypes.f16 and rule is not None and op.name != "truncdiv"
+    return partial(_wider, op.name) if wider else rule
+
+
+def _wider(name: str, f: Formula, *operands: Term) -> Term:
+    """The same operation on f32 values; a half's result is exact in f32 or rounds as NumPy rounds it."""
+    result = f.call(name, *(x.cast(dtypes.f32) for x in operands))
+    return result if result.dtype.kind == "bool" else result.cast(dtypes.f16)
