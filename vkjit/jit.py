@@ -115,6 +115,11 @@ class Kernel:
     def __repr__(self) -> str:
         return f"<vk.kernel {self.spec.name}({arguments.signature_text(self.spec)[1:-1]})>"
 
+    def declared_local(self) -> tuple[int, ...] | None:
+        """The workgroup size given at the decoration, where it is a constant."""
+        chosen = tune_choice(self._local)
+        return None if chosen is None or callable(chosen) else _grid(chosen, "local=", self.name)
+
     def __getitem__(self, groups: int | tuple[int, ...]) -> Callable[..., Any]:
         """The kernel with that number of workgroups."""
         if self.spec.over is not None:

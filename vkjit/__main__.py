@@ -1,0 +1,5 @@
+"""`python -m vkjit`: see `vkjit.cli`."""
+
+from .cli.main import main
+
+raise SystemExit(main())

@@ -1,0 +1,188 @@
+"""`python -m vkjit doctor`: what is missing, with the command that fixes it; a self-test of each device; what to expect."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import cache, lang
+from ..devices import device, devices, use_device
+from ..dtypes import f32, i32
+from ..errors import VkjitError
+from ..jit import kernel
+from ..runtime import select
+from ..runtime.interface import Device
+from ..runtime.physical import DeviceInfo
+from ..runtime.quirks import version_of
+from ..spirv import tools
+
+__all__ = ["add_arguments", "run", "self_test"]
+
+GROUP = 64
+
+
+@kernel(over="y")
+def _saxpy(a: f32, x: lang.In[f32, "N"], y: lang.InOut[f32, "N"]):  # type: ignore[no-untyped-def]  # a kernel
+    i = lang.global_id(0)
+    y[i] = a * x[i] + y[i]
+
+
+@kernel(groups=lambda x: lang_cdiv(x.shape[0]), local=GROUP)
+def _group_sums(x: lang.In[f32, "N"], out: lang.InOut[f32, "G"]):  # type: ignore[no-untyped-def]  # a kernel
+    part = lang.shared(f32, GROUP)
+    lane = lang.local_id(0)
+    part[lane] = x.get(lang.global_id(0), pad=0)
+    lang.barrier()
+    width = GROUP // 2
+    while width > 0:
+        if lane < width:
+            part[lane] += part[lane + width]
+        lang.barrier()
+        width //= 2
+    if lane == 0:
+        out[lang.group_id(0)] = part[0]
+
+
+@kernel(over="x")
+def _count(x: lang.In[i32, "N"], bins: lang.InOut[i32, "B"]):  # type: ignore[no-untyped-def]  # a kernel
+    lang.atomic.add(bins, x[lang.global_id(0)], 1)
+
+
+def lang_cdiv(n: int) -> int:
+    """Workgroups for n elements."""
+    return -(-n // GROUP)
+
+
+def _test_saxpy() -> str:
+    x = np.arange(1000, dtype=np.float32)
+    y = np.ones(1000, np.float32)
+    _saxpy(2.0, x, y)
+    return "" if np.array_equal(y, 2 * x + 1) else "a * x + y gave wrong values"
+
+
+def _test_shared() -> str:
+    x = np.arange(200, dtype=np.float32)
+    out = np.zeros(lang_cdiv(200), np.float32)
+    _group_sums(x, out)
+    expected = [x[i : i + GROUP].sum() for i in range(0, 200, GROUP)]
+    return "" if np.array_equal(out, expected) else "a sum through shared memory and barriers gave wrong values"
+
+
+def _test_atomics() -> str:
+    x = (np.arange(1000) % 7).astype(np.int32)
+    bins = np.zeros(7, np.int32)
+    _count(x, bins)
+    return "" if np.array_equal(bins, np.bincount(x, minlength=7)) else "atomic additions were lost"
+
+
+CHECKS: tuple[tuple[str, Callable[[], str]], ...] = (
+    ("arithmetic", _test_saxpy),
+    ("shared memory and barriers", _test_shared),
+    ("atomics", _test_atomics),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Result of one check: an empty `problem` is a pass; `milliseconds` includes compilation."""
+
+    name: str
+    problem: str
+    milliseconds: float
+
+
+def self_test(target: Device) -> list[Outcome]:
+    """Runs the checks on a device."""
+    outcomes = []
+    with use_device(target):
+        for name, check in CHECKS:
+            start = time.perf_counter()
+            try:
+                problem = check()
+            except VkjitError as error:
+                problem = f"{type(error).__name__}: {error}"
+            outcomes.append(Outcome(name, problem, (time.perf_counter() - start) * 1e3))
+    return outcomes
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("--device", default=None, help="check this device only (number or part of the name)")
+
+
+def _expectations(info: DeviceInfo) -> list[str]:
+    """What users should know of a device before they measure it."""
+    if info.kind == "interpreter":
+        return ["runs kernels in NumPy: right, and slow; for tests and for machines without a driver"]
+    notes = []
+    if info.kind == "cpu":
+        notes.append("a CPU driver: meant for correctness; expect it to be 20 to 100 times slower than NumPy")
+        version = version_of(info.driver_version)
+        if version and version < (25,):
+            notes.append(
+                f"Mesa {'.'.join(map(str, version))}: Mesa 25 and newer run the same kernels 2 to 5 times faster "
+                "(Debian 13, Ubuntu 25.04 and newer have it)"
+            )
+    if info.caps is not None and info.caps.loop_cap is not None:
+        notes.append(
+            f"the driver stops loops after {info.caps.loop_cap} iterations; vkjit raises LoopLimitError before that happens"
+        )
+    if info.vendor == 0x10DE and os.environ.get("VKJIT_CUDA_CLOCK") == "0":
+        notes.append("VKJIT_CUDA_CLOCK=0: the GPU may stay at its idle clock, several times slower")
+    return notes
+
+
+def _extras() -> list[str]:
+    """Optional packages that are missing, with the command that installs them."""
+    wanted = {
+        "rich": ("cli", "progress bars and tables"),
+        "PIL": ("data", "reading and writing images"),
+        "sklearn": ("data", "the demo's photograph and digits"),
+        "matplotlib": ("plot", "plots"),
+        "safetensors": ("io", "saving and loading models"),
+        "hypothesis": ("test", "property tests of kernels"),
+    }
+    lines = []
+    for module, (extra, purpose) in wanted.items():
+        if importlib.util.find_spec(module) is None:
+            lines.append(f"  {purpose}: pip install 'vkjit[{extra}]'")
+    if not tools.available():
+        lines.append("  checking emitted SPIR-V (spirv-val): pip install 'vkjit[spirv]'")
+    return lines
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the findings; exit code 1 when a device gives wrong results or none can be used."""
+    failed = False
+    problem = select.driver_error() if devices() else None
+    if problem is not None:
+        print(f"Vulkan: none.\n  {problem}")
+    chosen = [i for i in devices() if arguments.device is None or arguments.device in (str(i.index), i.name)]
+    if arguments.device is not None and not chosen:
+        chosen = [i for i in devices() if arguments.device.lower() in i.name.lower()]
+    if not chosen:
+        device(arguments.device)  # raises with the list of what exists
+    for info in chosen:
+        print(f"device {info.index}: {info.name} ({info.kind})")
+        if info.missing:
+            print(f"  can't be used: it lacks {', '.join(info.missing)}; a newer driver may have it")
+            continue
+        for outcome in self_test(device(info.index)):
+            verdict = "ok" if not outcome.problem else f"FAILED: {outcome.problem}"
+            print(f"  {outcome.name}: {verdict} ({outcome.milliseconds:.0f} ms with compilation)")
+            failed = failed or bool(outcome.problem)
+        for note in _expectations(info):
+            print(f"  note: {note}")
+    state = "on" if cache.enabled() else "off (the directory belongs to somebody else, or VKJIT_CACHE=0)"
+    print(f"kernel cache: {state}, {cache.directory()}")
+    extras = _extras()
+    if extras:
+        print("optional parts that are not installed:")
+        print("\n".join(extras))
+    return 1 if failed else 0

@@ -1,0 +1,42 @@
+"""Parses the command line and hands over to the command's module.
+
+Each command is a module with `add_arguments(parser)` and `run(arguments) -> exit code`, imported only when it is called.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from ..errors import VkjitError
+
+__all__ = ["main"]
+
+COMMANDS = {
+    "info": "versions, devices and settings",
+    "doctor": "checks this machine: what is missing, what each device can be expected to do",
+    "demo": "runs kernels on a photograph, trains a small network, finds a bug by property testing",
+    "inspect": "shows a kernel's Python, IR after each pass, and SPIR-V",
+    "cache": "shows or empties the cache of compiled kernels",
+}
+"""Command to the line that describes it."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; its exit code (2: wrong usage, 1: failed)."""
+    parser = argparse.ArgumentParser(prog="python -m vkjit", description="GPU kernels as Python functions")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    words = list(sys.argv[1:] if argv is None else argv)
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text)
+        if name in words[:1]:
+            importlib.import_module(f".{name}", __package__).add_arguments(command)
+    arguments = parser.parse_args(words)
+    module = importlib.import_module(f".{arguments.command}", __package__)
+    try:
+        return int(module.run(arguments))
+    except VkjitError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
