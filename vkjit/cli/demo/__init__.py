@@ -1,0 +1,58 @@
+"""`python -m vkjit demo`: the product in one run.
+
+Part 1 runs image kernels on a photograph, part 2 trains a small network on handwritten digits, part 3 lets a property test
+find a bug in a user's kernel. Everything is checked against a reference, and files are written to an output folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import time
+from pathlib import Path
+
+from ...devices import default_device, use_device
+from ...errors import DriverNotFoundError
+from ...runtime import select
+from ...runtime.interface import Device
+from .report import Report
+
+__all__ = ["add_arguments", "run"]
+
+PARTS = ("photo", "training", "property")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("image", nargs="?", type=Path, help="a picture of your own (default: a photograph that ships with scikit-learn)")
+    parser.add_argument("--out", type=Path, default=Path("vkjit-demo"), help="folder for the results (default: vkjit-demo)")
+    parser.add_argument("--device", default=None, help="number or part of the name (default: the best that exists)")
+    parser.add_argument("--only", choices=PARTS, action="append", help="run this part only (may be repeated)")
+
+
+def _explain_missing_driver(report: Report, error: DriverNotFoundError) -> None:
+    report.line("No Vulkan driver was found, so the kernels run on the reference interpreter: right, but slow.")
+    report.line(str(error))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the parts in order; exit code 1 when a check fails."""
+    report = Report()
+    device = default_device() if arguments.device is None else _named(arguments.device)
+    report.line(f"device: {device.name} ({device.caps.kind})")
+    error = select.driver_error()
+    if error is not None and device.caps.kind == "interpreter":
+        _explain_missing_driver(report, error)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    start = time.perf_counter()
+    with use_device(device):
+        for part in arguments.only or PARTS:
+            importlib.import_module(f".{part}", __package__).run(report, arguments)
+    report.line(f"all done in {time.perf_counter() - start:.1f} s; results are in {arguments.out}")
+    return 1 if report.failed else 0
+
+
+def _named(text: str) -> Device:
+    from ...devices import device
+
+    return device(int(text) if text.isdigit() else text)

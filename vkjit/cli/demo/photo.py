@@ -1,0 +1,218 @@
+"""Part 1 of the demo: image kernels on a photograph, each checked against NumPy.
+
+Separable blur through shared memory, Sobel edges, histogram with atomics, bilinear resize.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import vkjit as vk
+
+from ... import compiler
+from ...errors import ArgumentError
+from .report import Report
+
+__all__ = ["load_photograph", "run"]
+
+Image = npt.NDArray[np.float32]
+RADIUS, LINE, BINS = 6, 128, 256
+UNIT = 2.0**-24
+"""Half a unit in the last place of f32 at 1."""
+
+
+@vk.kernel(groups=lambda image: (vk.cdiv(image.shape[1], LINE), image.shape[0]), local=LINE)
+def blur_rows(image: vk.In[vk.f32, "H W"], weights: vk.In[vk.f32, "K"], out: vk.Out[vk.f32, "H W"]):
+    """Blurs along the rows; the border repeats the outermost pixel."""
+    line = vk.shared(vk.f32, LINE + 2 * RADIUS)
+    lane, row = vk.local_id(0), vk.group_id(1)
+    start = vk.group_id(0) * LINE - RADIUS
+    for k in range(lane, LINE + 2 * RADIUS, LINE):
+        line[k] = image[row, vk.clamp(start + k, 0, image.shape[1] - 1)]
+    vk.barrier()
+    acc = vk.f32(0)
+    for k in range(2 * RADIUS + 1):
+        acc += weights[k] * line[lane + k]
+    out.put(row, start + RADIUS + lane, acc)
+
+
+@vk.kernel(over="out")
+def sobel(image: vk.In[vk.f32, "H W"], out: vk.Out[vk.f32, "H W"]):
+    """Strength of the edges; zero outside of the image."""
+    y, x = vk.index()
+    gx, gy = vk.f32(0), vk.f32(0)
+    for d in vk.unroll(-1, 2):
+        weight = 2 - abs(d)
+        gx += weight * (image.get(y + d, x + 1, pad=0) - image.get(y + d, x - 1, pad=0))
+        gy += weight * (image.get(y + 1, x + d, pad=0) - image.get(y - 1, x + d, pad=0))
+    out[y, x] = vk.sqrt(gx * gx + gy * gy)
+
+
+@vk.kernel(groups=lambda values: max(1, min(64, vk.cdiv(values.shape[0], BINS))), local=BINS)
+def histogram(values: vk.In[vk.u8, "N"], counts: vk.InOut[vk.i32, "256"]):
+    """Counts per grey level: shared memory per workgroup, then one atomic per bin."""
+    own = vk.shared(vk.i32, BINS)
+    lane = vk.local_id(0)
+    own[lane] = 0
+    vk.barrier()
+    for i in vk.grid_stride(values.shape[0]):
+        vk.atomic.add(own, values[i], 1)
+    vk.barrier()
+    vk.atomic.add(counts, lane, own[lane])
+
+
+@vk.kernel(over="out")
+def resize(image: vk.In[vk.f32, "H W"], out: vk.InOut[vk.f32, "P Q"]):
+    """Bilinear resize, pixel centres aligned."""
+    y, x = vk.index()
+    sy = (vk.f32(y) + 0.5) * (vk.f32(image.shape[0]) / vk.f32(out.shape[0])) - 0.5
+    sx = (vk.f32(x) + 0.5) * (vk.f32(image.shape[1]) / vk.f32(out.shape[1])) - 0.5
+    y0, x0 = vk.i32(vk.floor(sy)), vk.i32(vk.floor(sx))
+    fy, fx = sy - vk.f32(y0), sx - vk.f32(x0)
+    bottom, right = image.shape[0] - 1, image.shape[1] - 1
+    ya, yb = vk.clamp(y0, 0, bottom), vk.clamp(y0 + 1, 0, bottom)
+    xa, xb = vk.clamp(x0, 0, right), vk.clamp(x0 + 1, 0, right)
+    top = image[ya, xa] * (1.0 - fx) + image[ya, xb] * fx
+    low = image[yb, xa] * (1.0 - fx) + image[yb, xb] * fx
+    out[y, x] = top * (1.0 - fy) + low * fy
+
+
+def load_photograph(path: Path | None) -> tuple[Image, str]:
+    """Grey values from 0 to 1, and where they come from."""
+    try:
+        from PIL import Image as PillowImage
+    except ImportError:
+        raise ArgumentError("the demo reads and writes pictures with pillow: pip install 'vkjit[demo]'") from None
+    if path is not None:
+        if not path.is_file():
+            raise ArgumentError(f"{path} is no file: give the path of a picture")
+        with PillowImage.open(path) as picture:
+            return np.asarray(picture.convert("L"), dtype=np.float32) / np.float32(255), str(path)
+    try:
+        from sklearn.datasets import load_sample_image
+    except ImportError:
+        raise ArgumentError(
+            "the demo's own photograph comes with scikit-learn: pip install 'vkjit[demo]', or give the path of a picture"
+        ) from None
+    colour = load_sample_image("china.jpg").astype(np.float32) / np.float32(255)
+    return np.asarray(colour @ np.array([0.299, 0.587, 0.114], np.float32)), "china.jpg of scikit-learn"
+
+
+def gaussian(sigma: float = 2.5) -> Image:
+    """Normalised weights of the blur."""
+    weights = np.exp(-0.5 * (np.arange(-RADIUS, RADIUS + 1) / sigma) ** 2)
+    return (weights / weights.sum()).astype(np.float32)
+
+
+def blur(image: Image) -> Image:
+    """Rows, then columns through the transposed picture."""
+    weights = gaussian()
+    rows = blur_rows(image, weights)
+    return np.ascontiguousarray(blur_rows(np.ascontiguousarray(rows.T), weights).T)
+
+
+def _reference_blur(image: Image) -> npt.NDArray[np.float64]:
+    height, width = image.shape
+    padded = np.pad(image.astype(np.float64), RADIUS, mode="edge")
+    weights = gaussian().astype(np.float64)
+    rows = np.sum([w * padded[:, k : k + width] for k, w in enumerate(weights)], axis=0)
+    return np.asarray(np.sum([w * rows[k : k + height] for k, w in enumerate(weights)], axis=0))
+
+
+def _reference_sobel(image: Image) -> npt.NDArray[np.float64]:
+    height, width = image.shape
+    p = np.pad(image.astype(np.float64), 1)
+    smooth = (1, 2, 1)
+    gx = np.sum([w * (p[i : i + height, 2:] - p[i : i + height, :-2]) for i, w in enumerate(smooth)], axis=0)
+    gy = np.sum([w * (p[2:, i : i + width] - p[:-2, i : i + width]) for i, w in enumerate(smooth)], axis=0)
+    return np.asarray(np.hypot(gx, gy))
+
+
+def _reference_resize(image: Image, shape: tuple[int, int]) -> npt.NDArray[np.float64]:
+    def axis(target: int, source: int) -> tuple[Any, Any, Any]:
+        at = (np.arange(target) + 0.5) * (source / target) - 0.5
+        low = np.floor(at).astype(int)
+        return np.clip(low, 0, source - 1), np.clip(low + 1, 0, source - 1), at - low
+
+    ya, yb, fy = axis(shape[0], image.shape[0])
+    xa, xb, fx = axis(shape[1], image.shape[1])
+    p = image.astype(np.float64)
+    top = p[np.ix_(ya, xa)] * (1 - fx) + p[np.ix_(ya, xb)] * fx
+    low = p[np.ix_(yb, xa)] * (1 - fx) + p[np.ix_(yb, xb)] * fx
+    return np.asarray(top * (1 - fy)[:, None] + low * fy[:, None])
+
+
+def _timed(job: Callable[[], Any]) -> tuple[Any, float, float]:
+    """A job's result, the time of its first run (with compilation) and of its second, in milliseconds."""
+    start = time.perf_counter()
+    job()
+    first = time.perf_counter() - start
+    start = time.perf_counter()
+    result = job()
+    return result, first * 1e3, (time.perf_counter() - start) * 1e3
+
+
+def _save(path: Path, image: npt.NDArray[Any]) -> None:
+    from PIL import Image as PillowImage
+
+    PillowImage.fromarray((np.clip(image, 0, 1) * 255 + 0.5).astype(np.uint8)).save(path)
+
+
+def _count(image: Image) -> npt.NDArray[np.int32]:
+    counts = np.zeros(BINS, np.int32)
+    histogram((image * 255 + 0.5).astype(np.uint8).reshape(-1), counts)
+    return counts
+
+
+def _resized(image: Image) -> Image:
+    out = np.empty((image.shape[0] * 2 // 3, image.shape[1] * 2 // 3), np.float32)
+    resize(image, out)
+    return out
+
+
+def run(report: Report, arguments: argparse.Namespace) -> None:
+    """Runs and checks the four kernels; writes PNG files."""
+    image, source = load_photograph(arguments.image)
+    report.title(f"Kernels on a photograph: {source}, {image.shape[0]} x {image.shape[1]} pixels")
+    before = compiler.TIMES.count
+    rows = []
+    results = {}
+    jobs: dict[str, Callable[[], Any]] = {
+        "blur": lambda: blur(image),
+        "edges": lambda: sobel(image),
+        "histogram": lambda: _count(image),
+        "resize": lambda: _resized(image),
+    }
+    for name, job in jobs.items():
+        results[name], first, second = _timed(job)
+        rows.append((name, f"{first:.1f}", f"{second:.1f}"))
+    report.table(("kernel", "first run, ms (compiles)", "second run, ms"), rows)
+    report.line(f"  {compiler.TIMES.count - before} kernels compiled, {compiler.TIMES.cached} taken from the disk cache")
+    _check(report, image, results)
+    for name in ("blur", "edges", "resize"):
+        _save(arguments.out / f"{name}.png", results[name])
+    report.line(f"  wrote blur.png, edges.png, resize.png to {arguments.out}")
+
+
+def _check(report: Report, image: Image, results: dict[str, Any]) -> None:
+    """Compares with NumPy in double precision; the bounds count the roundings of f32."""
+    taps = 2 * RADIUS + 1
+    error = float(np.abs(results["blur"] - _reference_blur(image)).max())
+    report.check("blur", error <= 4 * taps * UNIT, f"largest difference from NumPy {error:.1e}")
+    error = float(np.abs(results["edges"] - _reference_sobel(image)).max())
+    report.check("edges", error <= 128 * UNIT, f"largest difference from NumPy {error:.1e}")
+    expected = np.bincount((image * 255 + 0.5).astype(np.uint8).reshape(-1), minlength=BINS)
+    same = bool(np.array_equal(results["histogram"], expected))
+    report.check("histogram", same, f"{int(results['histogram'].sum())} pixels counted, equal to NumPy: {same}")
+    found = results["resize"]
+    error = float(np.abs(found - _reference_resize(image, found.shape)).max())
+    # a coordinate of up to `width` in f32 is off by width * 2^-24 pixels, times a contrast of at most 1 per axis
+    bound = (4 * sum(image.shape) + 16) * UNIT
+    report.check("resize", error <= bound, f"largest difference from NumPy {error:.1e}")
