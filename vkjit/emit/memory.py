@@ -1,0 +1,341 @@
+"""Loads and stores: global arrays by address, shared and local arrays as variables.
+
+Enters: arrays (parameters, allocations, `linear` views) and indices. Leaves: pointers, loads and stores. Holds: a
+global array is a pointer to a structure of one runtime array, converted from its address once in the entry block;
+each access carries the largest alignment that is sure. In memory a bool is a byte and a bf16 16 bits. Where
+invocations communicate (barriers, fences, atomics), accesses to what the kernel writes and to shared arrays are
+NonPrivate.
+
+A view with another element type is another pointer for a global array. Shared and local arrays have no other view
+than flattening, but for types of the same width.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .. import dtypes
+from ..dtypes import DType
+from ..errors import InternalError
+from ..ir.core import Op, Value
+from ..ir.types import Array, Type
+from ..spirv import OpenBlock
+from .arguments import address_of, field_of, load_word
+from .context import Context, dtype_of, lanes_of
+from .conversions import round_to_bf16
+from .usage import root_of
+
+__all__ = ["HANDLERS", "Place", "array_type", "element_address", "is_private", "place_of", "shared_bytes"]
+
+_ROUNDED = frozenset({"cast", "load", "const", "bitcast", "atomic_load", "poison"})
+"""Operations whose bf16 results are rounded already."""
+
+_CLASSES = {"global": "PhysicalStorageBuffer", "shared": "Workgroup", "local": "Function"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One element in memory: a pointer, the element's type as stored, and the flags of an access to it."""
+
+    pointer: int
+    stored: int
+    align: int
+    private: bool
+
+    @property
+    def operands(self) -> tuple[int | str, ...]:
+        """The memory operands of a load or store."""
+        names = "" if self.private else "NonPrivatePointer"
+        if not self.align:
+            return (names,) if names else ()
+        return ("Aligned" + (f"|{names}" if names else ""), self.align)
+
+
+def array_type(array: Value) -> Array:
+    """The array type of a value; InternalError when it has another."""
+    kind = array.type
+    if not isinstance(kind, Array):
+        raise InternalError(f"expected an array, found {kind}")
+    return kind
+
+
+# Representation in memory
+
+
+def _stored_scalar(ctx: Context, dtype: DType, space: str) -> int:
+    """The type of one element in memory, from its dtype."""
+    if dtype.kind == "bool":
+        if space == "local":
+            return ctx.writer.type_bool()
+        return ctx.writer.type_int(8 if space == "global" or "u8" in ctx.caps.dtypes else 32)
+    if dtype is dtypes.bf16:
+        if space == "local":
+            return ctx.writer.type_float(32)
+        return ctx.writer.type_int(16 if space == "global" or "u16" in ctx.caps.dtypes else 32)
+    return ctx.scalar_type(dtype)
+
+
+def _stored_type(ctx: Context, element: Type, space: str) -> int:
+    return ctx.shaped(_stored_scalar(ctx, dtype_of(element), space), lanes_of(element))
+
+
+def _variable_stored(ctx: Context, root: Value) -> int:
+    """The element type of a shared or local array's variable: integers where float atomics need them."""
+    array = array_type(root)
+    dtype = dtype_of(array.element)
+    if dtype.is_float and not _native_atomics(ctx, root, dtype):
+        return ctx.shaped(ctx.writer.type_int(dtype.bits), lanes_of(array.element))
+    return _stored_type(ctx, array.element, array.space)
+
+
+def _native_atomics(ctx: Context, root: Value, dtype: DType) -> bool:
+    """Can all atomic operations on this shared array act on floats?"""
+    return all(
+        op.name == "atomic" and op.attrs["op"] == "add" and f"float{dtype.bits}_shared_atomic_add" in ctx.caps.features
+        for op in ctx.usage.atomics.get(root, ())
+    )
+
+
+def _to_memory(ctx: Context, value: int, element: Type, stored: int, rounded: bool) -> int:
+    """A value as it is stored."""
+    dtype, lanes = dtype_of(element), lanes_of(element)
+    carrier = ctx.type(element)
+    if carrier == stored:
+        return value
+    block = ctx.block
+    if dtype.kind == "bool":
+        words = ctx.shaped(ctx.uint, lanes)
+        one, zero = ctx.number(ctx.uint, 1, lanes), ctx.number(ctx.uint, 0, lanes)
+        word = block.emit("OpSelect", words, value, one, zero)
+        return word if words == stored else block.emit("OpUConvert", stored, word)
+    if dtype is dtypes.bf16:
+        words = ctx.shaped(ctx.uint, lanes)
+        bits = block.emit("OpBitcast", words, value if rounded else round_to_bf16(ctx, value, lanes))
+        word = block.emit("OpShiftRightLogical", words, bits, ctx.number(ctx.uint, 16, lanes))
+        return word if words == stored else block.emit("OpUConvert", stored, word)
+    return block.emit("OpBitcast", stored, value)
+
+
+def _from_memory(ctx: Context, value: int, element: Type, stored: int) -> int:
+    """A value from what was loaded."""
+    dtype, lanes = dtype_of(element), lanes_of(element)
+    carrier = ctx.type(element)
+    if carrier == stored:
+        return value
+    block = ctx.block
+    words = ctx.shaped(ctx.uint, lanes)
+    if dtype.kind == "bool":
+        word = value if words == stored else block.emit("OpUConvert", words, value)
+        return block.emit("OpINotEqual", carrier, word, ctx.number(ctx.uint, 0, lanes))
+    if dtype is dtypes.bf16:
+        word = value if words == stored else block.emit("OpUConvert", words, value)
+        bits = block.emit("OpShiftLeftLogical", words, word, ctx.number(ctx.uint, 16, lanes))
+        return block.emit("OpBitcast", carrier, bits)
+    return block.emit("OpBitcast", carrier, value)
+
+
+# Pointers
+
+
+def is_private(ctx: Context, root: Value) -> bool:
+    """May accesses skip the ordering that barriers and fences give?"""
+    array = array_type(root)
+    if array.space == "local" or not ctx.usage.synchronises:
+        return True
+    if array.space == "shared":
+        return False
+    written = ctx.positions[root] in ctx.usage.writes
+    return not written and (array.restrict or not ctx.usage.writes)
+
+
+def _element_bytes(element: Type) -> int:
+    return dtype_of(element).itemsize * lanes_of(element)
+
+
+def _alignment(array: Value, op: Op | None) -> int:
+    """Bytes that an element's address is surely a multiple of; an `align` attribute (bytes) raises it."""
+    element = array_type(array).element
+    lanes = lanes_of(element)
+    natural = dtype_of(element).itemsize * (lanes if lanes in (2, 4) else 1)
+    stated = [op.attrs["align"]] if op is not None and "align" in op.attrs else []
+    view = array.op
+    if view is not None and "align" in view.attrs:
+        stated.append(math.gcd(view.attrs["align"], _element_bytes(element)))
+    return max(stated) if stated else natural
+
+
+def base_pointer(ctx: Context, root: Value, stored: int, stride: int) -> int:
+    """A pointer to the structure of one runtime array that a global array is, made in the entry block."""
+    readonly = array_type(root).access == "in" and array_type(root).restrict
+
+    def make(entry: OpenBlock) -> int:
+        writer = ctx.writer
+        runtime = writer.type_runtime_array(stored, stride)
+        name = "ReadOnly" if readonly else "Elements"
+        struct = writer.type_struct((runtime,), (0,), name=name, block=True)
+        if readonly:
+            writer.decorate_member(struct, 0, "NonWritable")
+        pointer = writer.type_pointer("PhysicalStorageBuffer", struct)
+        return entry.emit("OpConvertUToPtr", pointer, address_of(ctx, root))
+
+    return ctx.once(("base", root, stored, stride, readonly), make)
+
+
+def _variable(ctx: Context, root: Value) -> int:
+    """The variable of a shared or local array, an array of its elements."""
+
+    def make(_: OpenBlock) -> int:
+        array = array_type(root)
+        count = max(math.prod(array.shape or ()), 1)
+        whole = ctx.writer.type_array(_variable_stored(ctx, root), count)
+        name = root.name or array.space
+        if array.space == "shared":
+            return ctx.writer.variable("Workgroup", whole, name)
+        return ctx.function.variable(whole, name)
+
+    return ctx.once(("variable", root), make)
+
+
+def place_of(ctx: Context, op: Op, *, as_bits: bool = False) -> Place:
+    """Where the array's element at the operation's indices lies. `as_bits` makes a float's place an integer's."""
+    array = op.operands[0]
+    kind = array_type(array)
+    root = root_of(array)
+    index = _index(ctx, op, root)
+    private = is_private(ctx, root)
+    if kind.space != "global":
+        return _variable_place(ctx, op, kind, root, index, private)
+    dtype = dtype_of(kind.element)
+    stored = _stored_type(ctx, kind.element, "global")
+    if as_bits and dtype.is_float:
+        stored = ctx.shaped(ctx.writer.type_int(dtype.bits), lanes_of(kind.element))
+    base = base_pointer(ctx, root, stored, _element_bytes(kind.element))
+    pointer_type = ctx.writer.type_pointer("PhysicalStorageBuffer", stored)
+    pointer = ctx.block.emit("OpAccessChain", pointer_type, base, ctx.word(0), index)
+    return Place(pointer, stored, _alignment(array, op), private)
+
+
+def _variable_place(ctx: Context, op: Op, kind: Array, root: Value, index: int, private: bool) -> Place:
+    own = array_type(root).element
+    if lanes_of(own) != lanes_of(kind.element) or dtype_of(own).bits != dtype_of(kind.element).bits:
+        raise InternalError(f"{op.name} at {op.loc}: a {kind.space} array of {own} has no view as {kind.element}")
+    stored = _variable_stored(ctx, root)
+    pointer_type = ctx.writer.type_pointer(_CLASSES[kind.space], stored)
+    pointer = ctx.block.emit("OpAccessChain", pointer_type, _variable(ctx, root), index)
+    return Place(pointer, stored, 0, private)
+
+
+def element_address(ctx: Context, op: Op) -> int:
+    """The address (u64) of the element of a global array that an operation works on."""
+    array = op.operands[0]
+    index = _index(ctx, op, root_of(array))
+    block = ctx.block
+    if ctx.writer.info(ctx.writer.type_of(index)).bits == 32:
+        index = block.emit("OpSConvert", ctx.ulong, index)
+    size = ctx.writer.constant(ctx.ulong, _element_bytes(array_type(array).element))
+    offset = block.emit("OpIMul", ctx.ulong, index, size)
+    return block.emit("OpIAdd", ctx.ulong, address_of(ctx, root_of(array)), offset)
+
+
+# Indices
+
+
+def _index(ctx: Context, op: Op, root: Value) -> int:
+    """The offset in elements that the operation's indices denote, in 32 bits where these are known to be enough."""
+    kind = array_type(op.operands[0])
+    indices = op.operands[1 : 1 + kind.rank]
+    if len(indices) == 1 and (kind.linear or kind.contiguous or kind.space != "global"):
+        return _offset(ctx, indices[0], kind.space)
+    if not indices:
+        return ctx.word(0)
+    writer, block = ctx.writer, ctx.block
+    total = 0
+    for axis, value in enumerate(indices):
+        wide = _wide_index(ctx, value)
+        step = _stride(ctx, kind, root, axis)
+        term = wide if step is None else block.emit("OpIMul", ctx.ulong, wide, step)
+        total = term if axis == 0 else block.emit("OpIAdd", ctx.ulong, total, term)
+    return total or writer.constant(ctx.ulong, 0)
+
+
+def _offset(ctx: Context, value: Value, space: str) -> int:
+    op = value.op
+    if op is not None and op.name == "const" and -(1 << 31) <= int(op.attrs["value"]) < 1 << 31:
+        return ctx.word(int(op.attrs["value"]))
+    narrow = ctx.narrow.get(value)
+    if narrow is not None and (narrow[1] or space != "global"):
+        return narrow[0]
+    dtype = dtype_of(value.type)
+    if dtype.bits < 32 or dtype is dtypes.u32:
+        return _wide_index(ctx, value)
+    return ctx.get(value)
+
+
+def _wide_index(ctx: Context, value: Value) -> int:
+    dtype = dtype_of(value.type)
+    if dtype.bits == 64:
+        return ctx.get(value)
+    return ctx.block.emit("OpSConvert" if dtype.is_signed else "OpUConvert", ctx.ulong, ctx.get(value))
+
+
+def _stride(ctx: Context, kind: Array, root: Value, axis: int) -> int | None:
+    """The stride (64 bits) of an axis of an array that isn't linear yet; None for 1."""
+    if kind.shape is not None:
+        step = math.prod(kind.shape[axis + 1 :])
+        return None if step == 1 else ctx.writer.constant(ctx.ulong, step)
+    arg = ctx.args[ctx.positions[root]]
+    if not kind.contiguous:
+        return load_word(ctx, field_of(ctx, "stride", arg, axis))
+    later = range(axis + 1, kind.rank)
+    if not later:
+        return None
+
+    def make(entry: OpenBlock) -> int:
+        product = load_word(ctx, field_of(ctx, "extent", arg, later[0]))
+        for other in later[1:]:
+            product = entry.emit("OpIMul", ctx.ulong, product, load_word(ctx, field_of(ctx, "extent", arg, other)))
+        return product
+
+    return ctx.once(("contiguous_stride", arg, axis), make)
+
+
+# Operations
+
+
+def _load(ctx: Context, op: Op) -> None:
+    place = place_of(ctx, op)
+    raw = ctx.block.emit("OpLoad", place.stored, place.pointer, *place.operands)
+    ctx.values[op.result] = _from_memory(ctx, raw, op.result.type, place.stored)
+
+
+def _store(ctx: Context, op: Op) -> None:
+    value = op.operands[-1]
+    place = place_of(ctx, op)
+    rounded = value.op is not None and value.op.name in _ROUNDED
+    stored = _to_memory(ctx, ctx.get(value), value.type, place.stored, rounded)
+    ctx.block.emit_void("OpStore", place.pointer, stored, *place.operands)
+
+
+def _allocate(ctx: Context, op: Op) -> None:
+    _variable(ctx, op.result)
+
+
+def _linear(ctx: Context, op: Op) -> None:
+    """A view emits nothing: accesses through it find the array that it views."""
+
+
+def shared_bytes(ctx: Context) -> int:
+    """Bytes of workgroup memory that the kernel's shared arrays take."""
+    total = 0
+    for op in ctx.kernel.body.walk():
+        if op.name == "shared":
+            array = array_type(op.result)
+            stored = ctx.writer.info(_variable_stored(ctx, op.result))
+            size = stored.bits // 8 * max(stored.length, 1) * max(math.prod(array.shape or ()), 1)
+            total = -(-total // 16) * 16 + size
+    return total
+
+
+HANDLERS = {"load": _load, "store": _store, "shared": _allocate, "local": _allocate, "linear": _linear}
+
