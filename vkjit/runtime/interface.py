@@ -16,7 +16,28 @@ import numpy.typing as npt
 from ..dtypes import DType
 from .artifact import KernelArtifact
 
-__all__ = ["Buffer", "Device", "DeviceArray", "DeviceCaps", "LoadedKernel"]
+__all__ = ["Buffer", "Device", "DeviceArray", "DeviceCaps", "LoadedKernel", "MatrixShape"]
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixShape:
+    """One cooperative matrix product that a device offers: result[m, n] = a[m, k] * b[k, n] + c[m, n].
+
+    `a`, `b`, `c`, `result` are names of element types. `scope` is "subgroup" or "workgroup". With `flexible`, m, n and
+    k are granularities: any multiple serves, in workgroups of `invocations`.
+    """
+
+    m: int
+    n: int
+    k: int
+    a: str
+    b: str
+    c: str
+    result: str
+    scope: str = "subgroup"
+    saturating: bool = False
+    flexible: bool = False
+    invocations: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +48,7 @@ class DeviceCaps:
     after which the driver stops loops silently (None: never); `quirks` names of faults from the quirk table.
     `dtypes` holds the names of the element types that have arithmetic, `features` other capabilities by name
     ("subgroup_arithmetic", "subgroup_shuffle", "memory_model_device_scope", "float32_atomic_add", "int64_atomics",
-    "cooperative_matrix", "signed_zero_inf_nan_f32", ...).
+    "cooperative_matrix", "signed_zero_inf_nan_f32", ...). `matrices` lists the cooperative matrix products.
     """
 
     kind: str
@@ -44,6 +65,7 @@ class DeviceCaps:
     unified_memory: bool = False
     driver: str = ""
     vendor: int = 0
+    matrices: tuple[MatrixShape, ...] = ()
 
     @property
     def subgroup_size(self) -> int:

@@ -1,0 +1,312 @@
+"""A Vulkan device: memory, queue, kernels, reports, as the layers above see them.
+
+Enters: a physical device. Leaves: an open `VulkanDevice`. Holds: everything that the device owns is destroyed once, by
+`close()` or at interpreter exit; a closed, lost or forked device answers every call with a DeviceError that says so;
+any thread may call anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DeviceError, DeviceLostError, FeatureError
+from .artifact import KernelArtifact
+from .buffer import HostView, Storage, VulkanBuffer
+from .cuda_clock import CudaClock
+from .features import enabling_chain, extensions_for
+from .handles import Handle, close_at_exit, on_fork
+from .interface import Buffer, Device, LoadedKernel
+from .memory import Memory
+from .physical import DeviceInfo, Physical
+from .pipeline import Pipelines, VulkanKernel
+from .queue import Queue
+from .reports import Reports
+from .timer import Timer
+from .transfer import Transfer
+
+__all__ = ["VulkanDevice"]
+
+_COMPUTE_QUEUE = 0x2
+_ARGUMENT_CHUNK = 64 << 10
+_ARGUMENT_ALIGNMENT = 64
+_SPIN_NS = 30_000
+"""How long to ask a GPU again and again before sleeping; a CPU device needs the processor for itself."""
+
+_open_devices: weakref.WeakSet[VulkanDevice] = weakref.WeakSet()
+
+
+class VulkanDevice(Device):
+    """An open Vulkan device. Raises FeatureError when it lacks what every kernel needs.
+
+    `cache_data` is what `pipeline_cache_data()` returned earlier on the same device and driver.
+    """
+
+    def __init__(self, physical: Physical, cache_data: bytes = b"") -> None:
+        caps, info = physical.info.caps, physical.info
+        if info.missing or caps is None:
+            raise FeatureError(f"{info.name} can't run kernels: it lacks {', '.join(info.missing)}")
+        self.info: DeviceInfo = info
+        self.name, self.caps, self.index = info.name, caps, info.index
+        self._physical = physical
+        self._vulkan = physical.instance.vulkan
+        family, self._timestamp_bits = _compute_family(physical)
+        self._handle = self._create(family)
+        device = self._handle.value
+        self._functions = self._vulkan.device_functions(physical.instance.functions, device)
+        spin = 0 if caps.kind == "cpu" else _SPIN_NS
+        self._queue = Queue(self._vulkan, self._functions, device, family, spin)
+        self._storage = Storage(Memory(physical, self._functions, device), self._queue)
+        self._transfer = Transfer(self._queue, self._storage, caps.unified_memory)
+        self._reports = Reports(self._queue, self._storage)
+        self._pipelines = Pipelines(self._vulkan, self._functions, device, caps, cache_data)
+        self._timer: Timer | None = None
+        self._arguments: VulkanBuffer | None = None
+        self._arguments_used = 0
+        self._clock = CudaClock(bytes.fromhex(info.uuid)) if CudaClock.wanted(info.vendor) else None
+        _open_devices.add(self)
+        close_at_exit(self)
+
+    def __repr__(self) -> str:
+        return f"<VulkanDevice {self.index}: {self.name}>"
+
+    def allocate(self, nbytes: int) -> VulkanBuffer:
+        if nbytes < 0:
+            raise DeviceError(f"a buffer of {nbytes} bytes: expected zero or more")
+        self._queue.check()
+        return self._storage.buffer(self, self._storage.memory.main, nbytes)
+
+    def write(self, buffer: Buffer, offset: int, data: npt.NDArray[np.uint8]) -> None:
+        self._queue.check()
+        self._transfer.write(self._own(buffer), offset, data)
+
+    def read(self, buffer: Buffer, offset: int, out: npt.NDArray[np.uint8]) -> None:
+        """As in `Device`; raises what kernels reported since the last check."""
+        self._queue.check()
+        if self._reports.outstanding:
+            self._reports.check()
+        self._transfer.read(self._own(buffer), offset, out)
+
+    def copy(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int) -> None:
+        self._queue.check()
+        self._transfer.copy(self._own(source), source_offset, self._own(target), target_offset, nbytes)
+
+    def fill(self, buffer: Buffer, offset: int, nbytes: int, pattern: int) -> None:
+        self._queue.check()
+        self._transfer.fill(self._own(buffer), offset, nbytes, pattern)
+
+    def load(self, artifact: KernelArtifact) -> VulkanKernel:
+        self._queue.check()
+        return self._pipelines.load(self._queue, artifact)
+
+    def launch(
+        self,
+        kernel: LoadedKernel,
+        groups: tuple[int, int, int],
+        block: bytes,
+        reads: Sequence[Buffer],
+        writes: Sequence[Buffer],
+    ) -> None:
+        """As in `Device`. A report field in the block is overwritten with the address of the launch's own slot."""
+        queue = self._queue
+        if kernel.__class__ is not VulkanKernel or kernel.queue is not queue:
+            raise self._not_ours(kernel)
+        x, y, z = groups
+        limit = self.caps.max_groups
+        if x > limit[0] or y > limit[1] or z > limit[2] or x <= 0 or y <= 0 or z <= 0:
+            if self._is_empty(kernel, groups):
+                return
+        artifact = kernel.artifact
+        if len(block) != artifact.block_size:
+            raise DeviceError(
+                f"kernel {artifact.name} takes {artifact.block_size} bytes of arguments, {len(block)} were given"
+            )
+        # The interface's sequences hold our own buffers: the queue checks each one.
+        if kernel.report_offset < 0 and not artifact.indirect:
+            queue.dispatch(kernel, groups, block, cast(Any, reads), cast(Any, writes))
+            return
+        with queue.lock:
+            queue.check()
+            if kernel.report_offset >= 0:
+                block = self._reports.patch(kernel, block)
+            if artifact.indirect:
+                block = self._placed(block)
+            queue.dispatch(kernel, groups, block, cast(Any, reads), cast(Any, writes))
+
+    def synchronize(self) -> None:
+        self._queue.check()
+        if self._reports.outstanding:
+            self._reports.check()
+        else:
+            self._queue.wait_all()
+
+    def flush(self) -> None:
+        """Sends what is recorded to the device without waiting."""
+        self._queue.check()
+        self._queue.submit()
+
+    def close(self) -> None:
+        if self._handle.closed or self._queue.abandoned:
+            return
+        lost = self._queue.failure
+        if lost is None:
+            with contextlib.suppress(DeviceError):
+                self._queue.wait_all()
+        with self._queue.lock:
+            self._queue.failure = lost or DeviceError(f"{self.name} was closed: open it again to use it")
+            if self._handle.closed:
+                return
+            self._functions.vkDeviceWaitIdle(self._handle.value)
+            if self._timer is not None:
+                self._timer.close()
+            self._pipelines.close()
+            self._queue.close()
+            self._storage.memory.close()
+            self._handle.close()
+        if self._clock is not None:
+            self._clock.close()
+
+    @property
+    def closed(self) -> bool:
+        """True when the device can't be used any more because it was closed or lost."""
+        return self._handle.closed or isinstance(self._queue.failure, DeviceLostError)
+
+    @property
+    def report_address(self) -> int:
+        """Address of the first report slot; launches replace the field by their own slot's address."""
+        with self._queue.lock:
+            self._queue.check()
+            return self._reports.address
+
+    def host_view(self, buffer: Buffer) -> npt.NDArray[np.uint8] | None:
+        """As in `Device`. The view keeps the buffer alive, but not past `close()` of the buffer or the device."""
+        own = self._own(buffer)
+        if not self.caps.unified_memory or own.bytes is None:
+            return None
+        return np.asarray(HostView(own))
+
+    def memory_stats(self) -> dict[str, int]:
+        """Bytes `allocated` to buffers, `reserved` from the driver, the `peak` of allocated; the buffers' `count`."""
+        return self._storage.stats()
+
+    def empty_cache(self) -> None:
+        """Gives memory that no buffer uses back to the driver."""
+        self._storage.trim()
+
+    def pipeline_cache_data(self) -> bytes:
+        """The driver's pipeline cache; see `cache_data`."""
+        self._queue.check()
+        return self._pipelines.cache_data()
+
+    def time_begin(self) -> None:
+        """Starts measuring device time, in order with the launches made so far."""
+        if self._timer is None:
+            self._timer = Timer(
+                self._vulkan,
+                self._functions,
+                self._handle.value,
+                self._queue,
+                float(self._physical.properties.base.limits.timestampPeriod),
+                self._timestamp_bits,
+            )
+        self._timer.begin()
+
+    def time_end(self) -> int:
+        """Nanoseconds that the device spent since `time_begin()`, up to the launches made so far. Waits for them."""
+        if self._timer is None:
+            raise DeviceError("time_end() without time_begin()")
+        return self._timer.end()
+
+    def clock_ready(self) -> bool:
+        """Waits until the GPU's working clock is held, where that is needed; False when it can't be."""
+        return self._clock is None or self._clock.wait()
+
+    def _own(self, buffer: Buffer) -> VulkanBuffer:
+        if not isinstance(buffer, VulkanBuffer) or buffer.queue is not self._queue:
+            self._queue.check()
+            closed = isinstance(buffer, VulkanBuffer) and buffer.queue is None
+            what = "was used after it was closed" if closed else "belongs to another device: copy it over first"
+            raise DeviceError(f"a buffer given to {self.name} {what}")
+        return buffer
+
+    def _not_ours(self, kernel: LoadedKernel) -> DeviceError:
+        self._queue.check()
+        closed = isinstance(kernel, VulkanKernel) and kernel.queue is None
+        what = "was closed" if closed else "was loaded on another device"
+        return DeviceError(f"kernel {kernel.artifact.name} {what}: load it on {self.name}")
+
+    def _is_empty(self, kernel: VulkanKernel, groups: tuple[int, int, int]) -> bool:
+        if min(groups) < 0 or any(n > limit for n, limit in zip(groups, self.caps.max_groups, strict=True)):
+            raise DeviceError(
+                f"kernel {kernel.artifact.name}: a grid of {groups} workgroups; {self.name} takes 0 to "
+                f"{self.caps.max_groups} per launch: cut it into several launches"
+            )
+        return min(groups) == 0
+
+    def _placed(self, block: bytes) -> bytes:
+        """Puts an argument block into device-readable memory; the bytes of its address."""
+        size = (len(block) + _ARGUMENT_ALIGNMENT - 1) & -_ARGUMENT_ALIGNMENT
+        chunk = self._arguments
+        if chunk is None or self._arguments_used + size > chunk.nbytes:
+            if chunk is not None:
+                chunk.close()
+            pool = self._storage.memory.arguments
+            chunk = self._arguments = self._storage.buffer(None, pool, max(_ARGUMENT_CHUNK, size))
+            self._arguments_used = 0
+        start = self._arguments_used
+        self._arguments_used += size
+        chunk.last_use = self._queue.serial
+        chunk.chunk.bytes[start : start + len(block)] = np.frombuffer(block, dtype=np.uint8)
+        return (chunk.address + start).to_bytes(8, "little")
+
+    def _create(self, family: int) -> Handle:
+        physical, vulkan, functions = self._physical, self._vulkan, self._physical.instance.functions
+        version = physical.info.api_version[:2]
+        chain = enabling_chain(vulkan, physical.features, physical.extensions, version)
+        names = [vulkan.text(name) for name in extensions_for(physical.features, physical.extensions, version)]
+        queues = vulkan.struct(
+            "VkDeviceQueueCreateInfo",
+            queueFamilyIndex=family,
+            queueCount=1,
+            pQueuePriorities=vulkan.array("float", [1.0]),
+        )
+        info = vulkan.struct(
+            "VkDeviceCreateInfo",
+            pNext=chain[0],
+            queueCreateInfoCount=1,
+            pQueueCreateInfos=queues,
+            enabledExtensionCount=len(names),
+            ppEnabledExtensionNames=vulkan.array("char *", names),
+        )
+        out = vulkan.ffi.new("VkDevice *")
+        result = functions.vkCreateDevice(physical.handle, info, vulkan.null, out)
+        vulkan.check(result, "vkCreateDevice", self.name)
+        device = out[0]
+        destroy = vulkan.device_functions(functions, device).vkDestroyDevice
+        return Handle("device", device, lambda handle: destroy(handle, vulkan.null))
+
+
+def _compute_family(physical: Physical) -> tuple[int, int]:
+    """The first queue family that computes, and its valid timestamp bits."""
+    vulkan, functions = physical.instance.vulkan, physical.instance.functions
+    call = functions.vkGetPhysicalDeviceQueueFamilyProperties
+    for index, family in enumerate(vulkan.enumerate("VkQueueFamilyProperties", call, physical.handle)):
+        if family.queueFlags & _COMPUTE_QUEUE:
+            return index, int(family.timestampValidBits)
+    raise FeatureError(f"{physical.info.name} has no compute queue")
+
+
+def _forget() -> None:
+    for device in list(_open_devices):
+        device._queue.abandon(
+            f"{device.name} was opened before this process was forked, and drivers don't survive a fork: "
+            "start processes with multiprocessing's 'spawn' method, or open devices only after the fork"
+        )
+
+
+on_fork(_forget)
