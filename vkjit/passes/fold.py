@@ -1,0 +1,97 @@
+"""Computes what is known when the kernel is compiled, and applies the identities of `identities`.
+
+Enters and leaves: any form. Constants are computed by `semantics`, the same functions that the interpreter runs::
+
+    %a = const 2 : i32
+    %b = const 3 : i32              %c = const 6 : i32
+    %c = mul %a, %b : i32    ->     %e = const 7 : i32
+    %d = const 1 : i32
+    %e = add %c, %d : i32
+ Operands of commutative operations are ordered first: constants stand on the right. What becomes unused is left to
+`dce`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .. import dtypes
+from ..dtypes import DType
+from ..ir import semantics
+from ..ir.builder import Builder
+from ..ir.core import Module, Op, Value
+from ..ir.ops import OPS
+from ..ir.rewrite import constant_of, is_constant, rewrite_region
+from ..ir.types import Scalar, Type, Vector
+from .identities import IDENTITIES
+
+__all__ = ["Fold", "evaluate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """See the module's docstring."""
+
+    name: ClassVar[str] = "fold"
+
+    def run(self, module: Module) -> Module:
+        with semantics.quiet():
+            for function in module.all_functions():
+                rewrite_region(function.body, fold_op)
+        return module
+
+
+def fold_op(op: Op, builder: Builder) -> list[Value] | None:
+    """A rule for `rewrite_region`: the constant, simpler operation or operand that an operation amounts to."""
+    row = OPS[op.name]
+    if row.commutative and is_constant(op.operands[0]) and not is_constant(op.operands[1]):
+        op.operands.reverse()
+    if op.operands and row.elementwise and all(is_constant(v) for v in op.operands):
+        value = evaluate(op)
+        return None if value is None else [builder.const(value, op.result.type)]
+    rule = IDENTITIES.get(op.name)
+    return rule(op, builder) if rule is not None else None
+
+
+def evaluate(op: Op) -> bool | int | float | None:
+    """The Python number that an elementwise operation gives for its constant operands (also for splat vectors)."""
+    target = _dtype(op.result.type)
+    source = _dtype(op.operands[0].type)
+    if target is None or source is None:
+        return None
+    operands = [_array(constant_of(v), v.type) for v in op.operands]
+    if op.name == "cast":
+        result = semantics.cast(operands[0], source, target)
+    elif op.name == "bitcast":
+        result = _bitcast(operands[0], source, target)
+    else:
+        meaning = OPS[op.name].meaning
+        if meaning is None:
+            return None
+        result = np.asarray(meaning(*operands), dtype=target.numpy)
+        if target is dtypes.bf16:
+            result = semantics.to_bf16(result)
+    number: bool | int | float = np.asarray(result).reshape(()).item()
+    return number
+
+
+def _dtype(type: Type) -> DType | None:
+    return type.dtype if isinstance(type, (Scalar, Vector)) else None
+
+
+def _array(value: Any, type: Type) -> Any:
+    dtype = _dtype(type)
+    made = np.array(value, dtype=dtype.numpy if dtype is not None else None)
+    return semantics.to_bf16(made) if dtype is dtypes.bf16 else made
+
+
+def _bitcast(value: Any, source: DType, target: DType) -> Any:
+    bits = value
+    if source is dtypes.bf16:
+        bits = (value.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    if target is dtypes.bf16:
+        return (bits.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return bits.view(target.numpy)

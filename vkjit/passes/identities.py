@@ -1,0 +1,370 @@
+"""Algebraic identities that hold for all operands, NaN, infinities and signed zeros included; used by `fold`.
+ Enters: an operation that isn't constant, constants on the right of commutative ones. Leaves: the values that stand
+for its results, or None. Integers:
+
+    x + 0, x - 0, x * 1, x // 1, x | 0, x & ~0, x ^ 0, x << 0     x
+    x * 0, x & 0, x - x, x ^ x, x % 1                             0
+    x & x, x | x, min(x, x), max(x, x)                            x
+    x - a                                                         x + -a
+    (x + a) + b, (x * a) * b                                      x + (a + b), x * (a * b)
+    x == x, x <= x; x < x, x != x; unsigned x < 0, x >= 0         true; false; false, true
+
+Floats: only what keeps every bit (NaN may change its payload).
+
+    x + -0.0, x - 0.0, x * 1.0, x / 1.0     x
+    x * -1.0, -0.0 - x                      -x
+    x / 2**k (f32, f64)                     x * 2**-k, where that is a normal number
+    -(-x), abs(-x), abs(abs(x))             x, abs(x), abs(x)
+    x + -y, x - -y                          x - y, x + y
+ Booleans and choices: `not not x`, `x == true`, `not (a < b)` of integers, `select` of a constant, of twice the same
+value, of true and false. Conversions: chains whose middle step loses nothing, or whose end keeps no more than the
+middle did.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+
+from .. import dtypes
+from ..dtypes import DType
+from ..ir.builder import Builder
+from ..ir.core import Op, Value
+from ..ir.rewrite import constant_of, is_constant
+from ..ir.types import Scalar, Vector
+
+__all__ = ["IDENTITIES", "exact_conversion", "same_constant"]
+
+Rule = Callable[[Op, Builder], "list[Value] | None"]
+
+IDENTITIES: dict[str, Rule] = {}
+"""Operation name to rule."""
+
+_INVERSE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
+
+
+def _rule(*names: str) -> Callable[[Rule], Rule]:
+    def register(rule: Rule) -> Rule:
+        for name in names:
+            if name in IDENTITIES:
+                raise ValueError(f"{name} has identities already")
+            IDENTITIES[name] = rule
+        return rule
+
+    return register
+
+
+def _kind(value: Value) -> str:
+    return dtype_of(value).kind
+
+
+def dtype_of(value: Value) -> DType:
+    """The dtype of a scalar or vector value."""
+    assert isinstance(value.type, (Scalar, Vector))
+    return value.type.dtype
+
+
+def same_constant(value: Value, number: float) -> bool:
+    """True for a constant equal to the number, signs of zeros included."""
+    if not is_constant(value):
+        return False
+    found = constant_of(value)
+    return bool(found == number) and math.copysign(1, found) == math.copysign(1, number)
+
+
+def _all_ones(value: Value) -> bool:
+    """True for the integer with all bits set, and for True."""
+    if not is_constant(value):
+        return False
+    dtype = dtype_of(value)
+    number = constant_of(value)
+    return number is True if dtype.kind == "bool" else number == (-1 if dtype.is_signed else (1 << dtype.bits) - 1)
+
+
+def _of(value: Value, name: str) -> Op | None:
+    """The operation that defines the value, if it has that name."""
+    op = value.op
+    return op if op is not None and op.name == name else None
+
+
+def _zero(op: Op, builder: Builder) -> list[Value]:
+    return [builder.const(False if _kind(op.result) == "bool" else 0, op.result.type)]
+
+
+# -- arithmetic
+
+
+@_rule("add")
+def _add(op: Op, builder: Builder) -> list[Value] | None:
+    x, y = op.operands
+    if _kind(x) == "float":
+        if same_constant(y, -0.0):
+            return [x]
+        for a, b in ((x, y), (y, x)):
+            negated = _of(b, "neg")
+            if negated is not None:
+                return [builder.emit("sub", a, negated.operands[0])]
+        return None
+    return [x] if same_constant(y, 0) else _reassociate(op, builder)
+
+
+@_rule("sub")
+def _sub(op: Op, builder: Builder) -> list[Value] | None:
+    x, y = op.operands
+    if same_constant(y, 0):
+        return [x]
+    if _kind(x) == "float":
+        if same_constant(x, -0.0):
+            return [builder.emit("neg", y)]
+        negated = _of(y, "neg")
+        return None if negated is None else [builder.emit("add", x, negated.operands[0])]
+    if x is y:
+        return _zero(op, builder)
+    if is_constant(y):
+        return [builder.emit("add", x, builder.const(_wrapped(-constant_of(y), dtype_of(y)), y.type))]
+    return [builder.emit("neg", y)] if same_constant(x, 0) else None
+
+
+@_rule("mul")
+def _mul(op: Op, builder: Builder) -> list[Value] | None:
+    x, y = op.operands
+    if same_constant(y, 1):
+        return [x]
+    if _kind(x) == "float":
+        return [builder.emit("neg", x)] if same_constant(y, -1) else None
+    return _zero(op, builder) if same_constant(y, 0) else _reassociate(op, builder)
+
+
+def _reassociate(op: Op, builder: Builder) -> list[Value] | None:
+    """(x + a) + b and (x * a) * b of integers, which wrap."""
+    x, y = op.operands
+    inner = _of(x, op.name)
+    if inner is None or not (is_constant(y) and is_constant(inner.operands[1])):
+        return None
+    a, b = constant_of(inner.operands[1]), constant_of(y)
+    total = _wrapped(a + b if op.name == "add" else a * b, dtype_of(y))
+    return [builder.emit(op.name, inner.operands[0], builder.const(total, y.type))]
+
+
+def _wrapped(number: int, dtype: DType) -> int:
+    number &= (1 << dtype.bits) - 1
+    return number - (1 << dtype.bits) if dtype.is_signed and number >> (dtype.bits - 1) else number
+
+
+@_rule("div")
+def _div(op: Op, builder: Builder) -> list[Value] | None:
+    x, y = op.operands
+    if same_constant(y, 1):
+        return [x]
+    inverse = _exact_inverse(y)
+    return None if inverse is None else [builder.emit("mul", x, builder.const(inverse, y.type))]
+
+
+def _exact_inverse(value: Value) -> float | None:
+    """1 / 2**k for a constant 2**k where both are normal numbers of the type."""
+    if not is_constant(value) or dtype_of(value) not in (dtypes.f32, dtypes.f64):
+        return None
+    number = float(constant_of(value))
+    limit = 125 if dtype_of(value) is dtypes.f32 else 1021
+    if number == 0 or not math.isfinite(number):
+        return None
+    mantissa, exponent = math.frexp(number)
+    return 1 / number if abs(mantissa) == 0.5 and abs(exponent) <= limit else None
+
+
+@_rule("floordiv", "truncdiv")
+def _quotient(op: Op, _builder: Builder) -> list[Value] | None:
+    x, y = op.operands
+    return [x] if _kind(x) != "float" and same_constant(y, 1) else None
+
+
+@_rule("floormod", "truncrem")
+def _remainder(op: Op, builder: Builder) -> list[Value] | None:
+    x, y = op.operands
+    return _zero(op, builder) if _kind(x) != "float" and same_constant(y, 1) else None
+
+
+@_rule("neg")
+def _neg(op: Op, _builder: Builder) -> list[Value] | None:
+    inner = _of(op.operands[0], "neg")
+    return None if inner is None else [inner.operands[0]]
+
+
+@_rule("abs")
+def _abs(op: Op, builder: Builder) -> list[Value] | None:
+    x = op.operands[0]
+    inner = _of(x, "abs")
+    if inner is not None:
+        return [x]
+    inner = _of(x, "neg")
+    return None if inner is None or _kind(x) != "float" else [builder.emit("abs", inner.operands[0])]
+
+
+@_rule("min", "max", "fmin", "fmax")
+def _extreme(op: Op, _builder: Builder) -> list[Value] | None:
+    x, y = op.operands
+    return [x] if x is y else None
+
+
+# -- bits
+
+
+@_rule("and")
+def _and(op: Op, builder: Builder) -> list[Value] | None:
+    x, y = op.operands
+    if x is y or _all_ones(y):
+        return [x]
+    return _zero(op, builder) if same_constant(y, 0) else None
+
+
+@_rule("or")
+def _or(op: Op, _builder: Builder) -> list[Value] | None:
+    x, y = op.operands
+    if x is y or same_constant(y, 0):
+        return [x]
+    return [y] if _all_ones(y) else None
+
+
+@_rule("xor")
+def _xor(op: Op, builder: Builder) -> list[Value] | None:
+    x, y = op.operands
+    if x is y:
+        return _zero(op, builder)
+    if same_constant(y, 0):
+        return [x]
+    return [builder.emit("not", x)] if _all_ones(y) else None
+
+
+@_rule("not")
+def _not(op: Op, builder: Builder) -> list[Value] | None:
+    inner = op.operands[0].op
+    if inner is None:
+        return None
+    if inner.name == "not":
+        return [inner.operands[0]]
+    inverse = _INVERSE.get(inner.name)
+    if inverse is None or (_kind(inner.operands[0]) == "float" and inner.name not in ("eq", "ne")):
+        return None
+    return [builder.emit(inverse, *inner.operands)]
+
+
+@_rule("shl", "shr", "shl_raw", "shr_raw")
+def _shift(op: Op, _builder: Builder) -> list[Value] | None:
+    return [op.operands[0]] if same_constant(op.operands[1], 0) else None
+
+
+# -- comparison and choice
+
+
+@_rule("eq", "ne", "lt", "le", "gt", "ge")
+def _compare(op: Op, builder: Builder) -> list[Value] | None:
+    x, y = op.operands
+    kind = _kind(x)
+    if kind == "float":
+        return None
+    if x is y:
+        return [builder.const(op.name in ("eq", "le", "ge"), op.result.type)]
+    if kind == "uint" and same_constant(y, 0) and op.name in ("lt", "ge"):
+        return [builder.const(op.name == "ge", op.result.type)]
+    if kind == "bool" and is_constant(y) and op.name in ("eq", "ne"):
+        return [x] if constant_of(y) is (op.name == "eq") else [builder.emit("not", x)]
+    return None
+
+
+@_rule("select")
+def _select(op: Op, builder: Builder) -> list[Value] | None:
+    condition, x, y = op.operands
+    if is_constant(condition):
+        return [x if constant_of(condition) else y]
+    if x is y or _of(y, "poison"):
+        return [x]
+    if _of(x, "poison"):
+        return [y]
+    if _kind(x) == "bool" and is_constant(x) and is_constant(y):  # they differ, or this would be `x is y` after cse
+        if constant_of(x) == constant_of(y):
+            return [x]
+        return [condition] if constant_of(x) else [builder.emit("not", condition)]
+    inner = _of(condition, "not")
+    return None if inner is None else [builder.emit("select", inner.operands[0], y, x)]
+
+
+# -- conversions and vectors
+
+
+def exact_conversion(source: DType, target: DType) -> bool:
+    """True when each value of `source` is a value of `target`."""
+    if source.kind == "bool" or source is target:
+        return True
+    if target.kind == "bool" or (source.is_float and not target.is_float):
+        return False
+    if source.is_float:
+        return target.bits > source.bits
+    if target.is_float:
+        digits = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}[target.name]
+        return source.bits - source.is_signed <= digits
+    if source.is_signed and not target.is_signed:
+        return False
+    return target.bits > source.bits or (target.bits == source.bits and source.is_signed == target.is_signed)
+
+
+@_rule("cast")
+def _cast(op: Op, builder: Builder) -> list[Value] | None:
+    x = op.operands[0]
+    if x.type == op.result.type:
+        return [x]
+    inner = _of(x, "cast")
+    if inner is None:
+        return None
+    source, middle, target = dtype_of(inner.operands[0]), dtype_of(x), dtype_of(op.result)
+    integers = source.is_integer and middle.is_integer and target.is_integer
+    exact = exact_conversion(source, middle)
+    if exact and source.is_integer and middle.is_float and target.is_integer:  # saturates, a direct cast wraps
+        exact = exact_conversion(source, target)
+    if exact or (integers and target.bits <= middle.bits):
+        return [builder.cast(inner.operands[0], op.result.type)]
+    return None
+
+
+@_rule("bitcast")
+def _bitcast(op: Op, builder: Builder) -> list[Value] | None:
+    x = op.operands[0]
+    inner = _of(x, "bitcast")
+    origin = inner.operands[0] if inner is not None else x
+    if origin.type == op.result.type:
+        return [origin]
+    return None if inner is None else [builder.emit("bitcast", origin, type=op.result.type)]
+
+
+@_rule("vec_extract")
+def _extract(op: Op, builder: Builder) -> list[Value] | None:
+    source, lane = op.operands[0], op.attrs["lane"]
+    inner = source.op
+    if inner is None:
+        return None
+    if inner.name == "const":
+        return [builder.const(inner.attrs["value"], op.result.type)]
+    if inner.name == "vec_make":
+        return [inner.operands[lane]]
+    if inner.name != "vec_insert":
+        return None
+    if inner.attrs["lane"] == lane:
+        return [inner.operands[1]]
+    return [builder.emit("vec_extract", inner.operands[0], lane=lane, type=op.result.type)]
+
+
+@_rule("vec_make")
+def _make(op: Op, builder: Builder) -> list[Value] | None:
+    """Equal constants make a splat constant."""
+    if not all(is_constant(v) for v in op.operands):
+        return None
+    bits = {struct.pack("<d", v) if isinstance(v, float) else v for v in map(constant_of, op.operands)}
+    return [builder.const(constant_of(op.operands[0]), op.result.type)] if len(bits) == 1 else None
+
+
+# -- reports
+
+
+@_rule("report")
+def _report(op: Op, _builder: Builder) -> list[Value] | None:
+    return [] if same_constant(op.operands[0], False) else None
