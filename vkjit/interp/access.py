@@ -45,7 +45,7 @@ def _store(compiler: FunctionCompiler, op: Op) -> Step:
 def _per_array(compiler: FunctionCompiler, op: Op, get: Callable[[Memory], Any]) -> Step:
     (array,), target = compiler.slots(op.operands), compiler.define(op.result)
 
-    def step(frame: Frame, mask: Mask) -> None:
+    def step(frame: Frame, _mask: Mask) -> None:
         frame[target] = get(frame[array])
 
     return step
@@ -73,7 +73,7 @@ def _linear(compiler: FunctionCompiler, op: Op) -> Step:
 def _shared(compiler: FunctionCompiler, op: Op) -> Step:
     type, name, place, target = op.attrs["type"], op.result.name, compiler.program.place(), compiler.define(op.result)
 
-    def step(frame: Frame, mask: Mask) -> None:
+    def step(frame: Frame, _mask: Mask) -> None:
         batch: Batch = frame[BATCH]
         key = (frame[PATH], place)
         if key not in batch.shared:
@@ -87,14 +87,14 @@ def _shared(compiler: FunctionCompiler, op: Op) -> Step:
 def _local(compiler: FunctionCompiler, op: Op) -> Step:
     type, name, target = op.attrs["type"], op.result.name, compiler.define(op.result)
 
-    def step(frame: Frame, mask: Mask) -> None:
+    def step(frame: Frame, _mask: Mask) -> None:
         frame[target] = make_local(type, frame[BATCH], name)
 
     return step
 
 
 @plain("barrier")
-def _barrier(compiler: FunctionCompiler, op: Op) -> Step:
+def _barrier(_compiler: FunctionCompiler, op: Op) -> Step:
     loc = op.loc
 
     def step(frame: Frame, mask: Mask) -> None:
@@ -113,7 +113,7 @@ def _barrier(compiler: FunctionCompiler, op: Op) -> Step:
 
 
 @plain("fence")
-def _fence(compiler: FunctionCompiler, op: Op) -> None:
+def _fence(_compiler: FunctionCompiler, _op: Op) -> None:
     """Nothing to do: all invocations see memory in one order."""
 
 

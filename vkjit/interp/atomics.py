@@ -1,8 +1,8 @@
 """Atomic operations: exactly what one invocation after another, in lane order, would do.
 
-Enters: flat storage, the positions and operands of the active invocations in lane order. Leaves: changed storage and, where
-the program asks, the old value that each invocation saw. Conflicts are worked off in rounds (the r-th invocation of every
-position together); positions with very many invocations are worked off one by one as a chain.
+Enters: flat storage, the positions and operands of the active invocations in lane order. Leaves: changed storage and,
+where the program asks, the old value that each invocation saw. Conflicts are worked off in rounds (the r-th invocation
+of every position together); positions with very many invocations are worked off one by one as a chain.
 """
 
 from __future__ import annotations
@@ -110,13 +110,14 @@ def _to_key(values: Lanes, op: str) -> Lanes:
     """Floats as integers of the same order: -0 before +0, NaN where it wins."""
     bits = values.view(np.dtype(f"i{values.dtype.itemsize}"))
     info = np.iinfo(bits.dtype)
-    key = bits ^ ((bits >> bits.dtype.type(info.bits - 1)) & bits.dtype.type(info.max))
+    key: Lanes = bits ^ ((bits >> bits.dtype.type(info.bits - 1)) & bits.dtype.type(info.max))
     return np.where(np.isnan(values), bits.dtype.type(info.min if op == "min" else info.max), key)
 
 
 def _from_key(key: Lanes, dtype: np.dtype[Any]) -> Lanes:
     info = np.iinfo(key.dtype)
-    return (key ^ ((key >> key.dtype.type(info.bits - 1)) & key.dtype.type(info.max))).view(dtype)
+    floats: Lanes = (key ^ ((key >> key.dtype.type(info.bits - 1)) & key.dtype.type(info.max))).view(dtype)
+    return floats
 
 
 def _by_key(cells: Lanes, position: Lanes, value: Lanes, op: str, wanted: bool) -> Lanes | None:
@@ -131,7 +132,7 @@ def _by_key(cells: Lanes, position: Lanes, value: Lanes, op: str, wanted: bool) 
 def _rounded_bf16(op: str) -> Callable[..., Lanes]:
     if op == "exchange":
         return lambda _, value: value
-    function = {**_UFUNCS, "min": semantics.MEANING["min"], "max": semantics.MEANING["max"]}[op]
+    function: Callable[..., Lanes] = semantics.MEANING[op]
     return lambda content, value: semantics.to_bf16(function(content, value))
 
 
@@ -207,8 +208,8 @@ def _atomic_cas(compiler: FunctionCompiler, op: Op) -> Step:
 def depends_on_order(module: Module) -> bool:
     """Whether the kernel's atomics on global arrays may give something else when its workgroups interleave differently.
 
-    One atomic operation that runs once sees the invocations in their order, whatever the batch is; integer sums that nobody
-    reads back commute. All else is run in batches of a fixed size, so that results don't depend on the caller's.
+    One atomic operation that runs once sees the invocations in their order, whatever the batch is; integer sums that
+    nobody reads back commute. All else is run in batches of a fixed size, so that results don't depend on the caller's.
     """
     used = {value for function in module.all_functions() for op in function.body.walk() for value in op.operands}
     found: list[Op] = []

@@ -1,7 +1,7 @@
 """One batch of workgroups that run in lockstep: who they are, what they share, what they report.
 
-Enters: the grid and the workgroups' linear numbers in the order in which they run. Leaves: id values for the engine, reports and
-printed lines for the host.
+Enters: the grid and the workgroups' linear numbers in the order in which they run. Leaves: id values for the engine,
+reports and printed lines for the host.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ class Batch:
     def _make(self, name: str, dim: int) -> Lanes:
         grid = self.grid
         if name == "global_id":
-            return self.id("group_id", dim) * np.int64(grid.local_size[dim]) + self.id("local_id", dim)
+            start: Lanes = self.id("group_id", dim) * np.int64(grid.local_size[dim])
+            return start + self.id("local_id", dim)
         if name == "group_id":
             x, y, z = grid.groups
             along = (self.numbers % x, self.numbers // x % y, self.numbers // (x * y) % max(z, 1))[dim]
@@ -162,7 +163,8 @@ class Batch:
 
     def pick(self, value: Lanes, row: int, column: int) -> Any:
         """The Python number (or list of components) that one invocation holds."""
-        return self.full(value)[..., row, column].tolist()
+        picked: Any = self.full(value)[..., row, column].tolist()
+        return picked
 
     def error(self, kind: type[KernelError], message: str, loc: Loc, bad: Lanes) -> KernelError:
         """An error about the first invocation where `bad` holds."""

@@ -1,8 +1,8 @@
 """Control flow under masks: if, for, loop, call and the exits.
 
-A region's code gives the mask of those that reach its end. Those that leave by `continue`, `break` or `return` are gathered in
-accumulators: two for each running loop (next round, results), one for each call. Both branches of an `if` run only when
-some invocation takes each; a loop runs until no invocation is left in it.
+A region's code gives the mask of those that reach its end. Those that leave by `continue`, `break` or `return` are
+gathered in accumulators: two for each running loop (next round, results), one for each call. Both branches of an `if`
+run only when some invocation takes each; a loop runs until no invocation is left in it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from .values import DEAD, Accumulator, Lanes, Mask, merge, narrow, union
 
 __all__ = ["trip_count"]
 
-_NO_TRIPS = np.uint64(0)
 _MOST_TRIPS = np.iinfo(np.uint64).max
 
 
@@ -49,7 +48,7 @@ def _yielded(compiler: FunctionCompiler, region: Region) -> list[int]:
 
 
 @plain("yield")
-def _yield(compiler: FunctionCompiler, op: Op) -> None:
+def _yield(_compiler: FunctionCompiler, _op: Op) -> None:
     """Nothing to do: the operation around the region reads the operands."""
 
 
@@ -114,8 +113,8 @@ def trip_count(low: Lanes, high: Lanes, stride: Lanes) -> Lanes:
     down = (stride < 0) & (low > high)
     distance = np.where(up, end - start, start - end)
     size = np.where(up, step, zero - step)
-    counted = (distance - one) // np.where(up | down, size, one) + one
-    return np.where(up | down, counted, _NO_TRIPS)
+    counted: Lanes = (distance - one) // np.where(up | down, size, one) + one
+    return np.where(up | down, counted, zero)
 
 
 def _fewest(trips: Lanes, mask: Mask) -> int:

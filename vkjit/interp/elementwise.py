@@ -58,19 +58,19 @@ def _apply(function: Callable[..., Lanes], sources: list[int], target: int) -> S
     if len(sources) == 1:
         (a,) = sources
 
-        def unary(frame: Frame, mask: Mask) -> None:
+        def unary(frame: Frame, _mask: Mask) -> None:
             frame[target] = function(frame[a])
 
         return unary
     if len(sources) == 2:
         a, b = sources
 
-        def binary(frame: Frame, mask: Mask) -> None:
+        def binary(frame: Frame, _mask: Mask) -> None:
             frame[target] = function(frame[a], frame[b])
 
         return binary
 
-    def general(frame: Frame, mask: Mask) -> None:
+    def general(frame: Frame, _mask: Mask) -> None:
         frame[target] = function(*(frame[slot] for slot in sources))
 
     return general
@@ -99,9 +99,7 @@ def _cast(compiler: FunctionCompiler, op: Op) -> Step:
     source, target = element_type(op.operands[0].type), element_type(op.attrs["type"])
     if source is target or (source.numpy == target.numpy and not target.is_float):
         return _apply(lambda x: x, compiler.slots(op.operands), compiler.define(op.result))
-    return _apply(
-        lambda x: semantics.cast(x, source, target), compiler.slots(op.operands), compiler.define(op.result)
-    )
+    return _apply(lambda x: semantics.cast(x, source, target), compiler.slots(op.operands), compiler.define(op.result))
 
 
 def bits_of(value: Lanes, type: Type) -> Lanes:
@@ -141,7 +139,7 @@ def _vec_make(compiler: FunctionCompiler, op: Op) -> Step:
 
     sources, target = compiler.slots(op.operands), compiler.define(op.result)
 
-    def step(frame: Frame, mask: Mask) -> None:
+    def step(frame: Frame, _mask: Mask) -> None:
         frame[target] = make(*(frame[slot] for slot in sources))
 
     return step
@@ -166,13 +164,12 @@ def _vec_insert(compiler: FunctionCompiler, op: Op) -> Step:
     return _apply(insert, compiler.slots(op.operands), compiler.define(op.result))
 
 
-@plain(
-    "global_id", "local_id", "group_id", "num_groups", "local_size", "lane_id", "subgroup_id", "subgroup_size", "num_subgroups"
-)
+@plain("global_id", "local_id", "group_id", "num_groups", "local_size")
+@plain("lane_id", "subgroup_id", "subgroup_size", "num_subgroups")
 def _id(compiler: FunctionCompiler, op: Op) -> Step:
     name, dim, target = op.name, op.attrs.get("dim", 0), compiler.define(op.result)
 
-    def step(frame: Frame, mask: Mask) -> None:
+    def step(frame: Frame, _mask: Mask) -> None:
         frame[target] = frame[BATCH].id(name, dim)
 
     return step
@@ -182,7 +179,7 @@ def _id(compiler: FunctionCompiler, op: Op) -> Step:
 def _assume_uniform(compiler: FunctionCompiler, op: Op) -> Step:
     (source,), target, loc = compiler.slots(op.operands), compiler.define(op.result), op.loc
 
-    def keep(frame: Frame, mask: Mask) -> None:
+    def keep(frame: Frame, _mask: Mask) -> None:
         frame[target] = frame[source]
 
     def check(frame: Frame, mask: Mask) -> None:

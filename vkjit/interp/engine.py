@@ -1,7 +1,8 @@
 """Runs a kernel of the IR: batches of workgroups through threaded code.
 
-Enters: an `ir.Module` in any form (as the front end made it, or lowered), a grid, arguments. Leaves: changed arrays, printed
-lines, the first report as an exception. The interpreter is the definition of the IR: passes and back ends are compared with it.
+Enters: an `ir.Module` in any form (as the front end made it, or lowered), a grid, arguments. Leaves: changed arrays,
+printed lines, the first report as an exception. The interpreter is the definition of the IR: passes and back ends are
+compared with it.
 """
 
 from __future__ import annotations
@@ -120,12 +121,13 @@ def run_module(
 ) -> list[str]:
     """Runs the kernel over `groups` workgroups; arrays are changed in place, printed lines are returned.
 
-    `args` has one entry for each parameter of the IR: a NumPy array (any strides; bf16 as uint16; an array of vectors has a
-    packed last dimension), a number, or a sequence of numbers for a vector. `subgroup_size` is a power of two from 4 to 128.
-    Results don't depend on `lanes_per_batch`, the number of invocations that run in lockstep, as long as the kernel has no races.
+    `args` has one entry for each parameter of the IR: a NumPy array (any strides; bf16 as uint16; an array of vectors
+    has a packed last dimension), a number, or a sequence of numbers for a vector. `subgroup_size` is a power of two
+    from 4 to 128. Results don't depend on `lanes_per_batch`, the number of invocations that run in lockstep, as long as
+    the kernel has no races.
 
-    Raises BoundsError for an access outside an array, KernelError for a divergent barrier, ArgumentError for arguments that
-    don't fit, and the error of the first report (in the order of invocations).
+    Raises BoundsError for an access outside an array, KernelError for a divergent barrier, ArgumentError for arguments
+    that don't fit, and the error of the first report (in the order of invocations).
     """
     if len(args) != len(module.kernel.params):
         raise ArgumentError(f"{module.kernel.name}: expected {len(module.kernel.params)} arguments, found {len(args)}")

@@ -1,8 +1,8 @@
 """Arrays of the three memory spaces: strided views of flat storage, read and written for many invocations at once.
 
-Enters: index values, masks, values. Leaves: values; `BoundsError` for an active invocation outside the array, so that nothing
-is ever read or written out of place. Every class answers to `load`, `store`, `lanes` (the flat positions of the active
-invocations, for atomics), `linear` (the same memory as one dimension, the element reinterpreted) and `reset`.
+Enters: index values, masks, values. Leaves: values; `BoundsError` for an active invocation outside the array, so that
+nothing is ever read or written out of place. Every class answers to `load`, `store`, `lanes` (the flat positions of the
+active invocations, for atomics), `linear` (the same memory as one dimension, the element reinterpreted) and `reset`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -68,9 +67,7 @@ class Memory(ABC):
             total = term if total is None else total + term
         return np.zeros((1, 1), dtype=np.int64) if total is None else total
 
-    def _guard(
-        self, index: Lanes, axis: int, extent: int, mask: Mask, site: Site, indices: Sequence[Lanes]
-    ) -> Lanes:
+    def _guard(self, index: Lanes, axis: int, extent: int, mask: Mask, site: Site, indices: Sequence[Lanes]) -> Lanes:
         if index.dtype != np.int64:
             index = index.astype(np.int64)
         # seen as unsigned, a negative index is a very large one
@@ -110,7 +107,8 @@ def _scatter(cells: Lanes, position: Lanes, raw: Lanes, mask: Mask, vector: bool
 
 
 class GlobalArray(Memory):
-    """A view of a buffer: `cells` is flat storage (positions along its first axis), `first` the first element's position.
+    """A view of a buffer: `cells` is flat storage (positions along its first axis), `first` the first element's
+    position.
 
     A linear array may reach all of the buffer, at negative offsets too.
     """
@@ -164,7 +162,7 @@ class GlobalArray(Memory):
 
 
 class SharedArray(Memory):
-    """One array per workgroup: `cells` has shape (G, elements[, components]); rows are padded to whole 16 bytes."""
+    """One array per workgroup: `cells` has shape (G, elements[, components]); rows are padded to `_ROW_BYTES`."""
 
     __slots__ = ("cells",)
 
@@ -194,24 +192,23 @@ class SharedArray(Memory):
     def linear(self, type: Array) -> Memory:
         codec = Codec.of(type.element)
         elements = int(np.prod(self.extents, dtype=np.int64)) * self.codec.itemsize // codec.itemsize
-        raw = self.cells.reshape(len(self.cells), -1).view(codec.storage)
-        if codec.size:
-            used = raw.shape[1] // codec.size * codec.size
-            raw = raw[:, :used].reshape(len(raw), -1, codec.size)
-        return SharedArray(raw, codec, (elements,), self.name, is_linear=True)
+        units = (codec.size,) if codec.size else ()
+        cells = self.cells.reshape(len(self.cells), -1).view(codec.storage).reshape(len(self.cells), -1, *units)
+        return SharedArray(cells, codec, (elements,), self.name, is_linear=True)
 
     def _flat(self) -> Lanes:
         cells = self.cells
-        flat = cells.view()
-        flat.shape = (cells.shape[0] * cells.shape[1], *cells.shape[2:])  # never copies: raises instead
+        flat: Lanes = cells.reshape(cells.shape[0] * cells.shape[1], *cells.shape[2:])  # a view: cells are contiguous
         return flat
 
     def _rows(self) -> Lanes:
-        return np.arange(len(self.cells), dtype=np.int64)[:, None] * np.int64(self.cells.shape[1])
+        rows: Lanes = np.arange(len(self.cells), dtype=np.int64)[:, None] * np.int64(self.cells.shape[1])
+        return rows
 
 
 class LocalArray(Memory):
-    """One array per invocation: `cells` has shape (elements, [components,] G, L), so that an index known to all is a slice."""
+    """One array per invocation: `cells` has shape (elements, [components,] G, L), so that an index known to all is a
+    slice."""
 
     __slots__ = ("cells",)
 
@@ -229,7 +226,9 @@ class LocalArray(Memory):
             raw = self.cells[offset.item()].copy()
             return self.codec.decode(np.moveaxis(raw, 0, -1) if self.codec.size else raw)
         rows, columns = self._grid()
-        return self.codec.decode(self.cells[(offset, slice(None), rows, columns) if self.codec.size else (offset, rows, columns)])
+        if self.codec.size:
+            return self.codec.decode(self.cells[offset, :, rows, columns])
+        return self.codec.decode(self.cells[offset, rows, columns])
 
     def store(self, indices: Sequence[Lanes], value: Lanes, mask: Mask, site: Site) -> None:
         offset = self.offset(indices, mask, site)
@@ -269,6 +268,10 @@ class LocalArray(Memory):
         return np.arange(groups)[:, None], np.arange(size)[None, :]
 
 
+_ROW_BYTES = 96
+"""A multiple of the size of every element type, so that a shared array can be seen as one of any other."""
+
+
 def _static_shape(type: Array) -> tuple[int, ...]:
     if type.shape is None:
         raise InternalError(f"{type} needs a static shape")
@@ -279,12 +282,9 @@ def make_shared(type: Array, batch: Batch, name: str) -> SharedArray:
     """A poisoned shared array for each workgroup of the batch."""
     shape, codec = _static_shape(type), Codec.of(type.element)
     elements = int(np.prod(shape, dtype=np.int64))
-    units = max(codec.size, 1)
-    per_row = -(-elements * codec.itemsize // 16) * 16 // codec.storage.itemsize
-    per_row = -(-per_row // units) * units
-    cells = np.full((batch.count, per_row), codec.poison(), dtype=codec.storage)
-    if codec.size:
-        cells = cells.reshape(batch.count, -1, codec.size)
+    per_row = -(-elements * codec.itemsize // _ROW_BYTES) * _ROW_BYTES // codec.itemsize
+    units = (codec.size,) if codec.size else ()
+    cells = np.full((batch.count, per_row, *units), codec.poison(), dtype=codec.storage)
     return SharedArray(cells, codec, shape, name, type.linear)
 
 

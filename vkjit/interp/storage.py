@@ -1,7 +1,8 @@
 """How elements lie in memory, and how NumPy arrays and buffers become arrays of a kernel.
 
-Enters: NumPy arrays with any strides (also 0 and negative), or bytes of a buffer. Leaves: flat storage that all accesses go
-through. Storage differs from the carried value for bool (one byte, any byte but 0 is true) and bf16 (two bytes).
+Enters: NumPy arrays with any strides (also 0 and negative), or bytes of a buffer. Leaves: flat storage that all
+accesses go through. Storage differs from the carried value for bool (one byte, any byte but 0 is true) and bf16 (two
+bytes).
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ def flatten(
     array = _wanted(array, codec, name)
     item = codec.itemsize
     if codec.size:
-        if array.ndim == 0 or array.shape[-1] != codec.size or (array.size and array.strides[-1] != codec.storage.itemsize):
+        packed = array.ndim > 0 and (array.size == 0 or array.strides[-1] == codec.storage.itemsize)
+        if not packed or array.shape[-1] != codec.size:
             raise ShapeError(f"{name}: expected a packed last dimension of {codec.size}, found shape {array.shape}")
         extents, steps = array.shape[:-1], array.strides[:-1]
     else:
@@ -115,7 +117,8 @@ def flatten(
         return empty, 0, extents, tuple(step // item for step in steps)
     low = sum(step * (extent - 1) for step, extent in zip(steps, extents, strict=True) if step < 0)
     high = sum(step * (extent - 1) for step, extent in zip(steps, extents, strict=True) if step > 0)
-    corner = array[(*(slice(None, None, -1) if step < 0 else slice(None) for step in steps), ...)]
+    turned: tuple[Any, ...] = (*(slice(None, None, -1 if step < 0 else 1) for step in steps), ...)
+    corner = array[turned]
     units = (high - low) // item + 1
     shape, strides = ((units, codec.size), (item, codec.storage.itemsize)) if codec.size else ((units,), (item,))
     flat = np.lib.stride_tricks.as_strided(corner, shape, strides, writeable=array.flags.writeable)

@@ -1,8 +1,8 @@
 """Operations of a subgroup: consecutive invocations (by linear local id) that exchange values.
 
-Reductions follow a butterfly of ascending strides (neighbours first, then pairs of them...), scans the same strides upward:
-invocation i takes in what i - stride holds. Inactive invocations count as the neutral element (-0 for sums of floats). What
-comes from an inactive invocation, or one outside the subgroup, is poison.
+Reductions follow a butterfly of ascending strides (neighbours first, then pairs of them...), scans the same strides
+upward: invocation i takes in what i - stride holds. Inactive invocations count as the neutral element (-0 for sums of
+floats). What comes from an inactive invocation, or one outside the subgroup, is poison.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _shuffle_xor(compiler: FunctionCompiler, op: Op) -> Step:
 @plain("sg_any")
 def _any(compiler: FunctionCompiler, op: Op) -> Step:
     def compute(layout: _Layout, value: Lanes, mask: Mask) -> Lanes:
-        return layout.spread((layout.split(value) & layout.active(mask)).any(axis=-1))
+        return layout.spread(np.logical_or.reduce(layout.split(value) & layout.active(mask), axis=-1))
 
     return _unary(compiler, op, compute)
 
@@ -167,7 +167,7 @@ def _any(compiler: FunctionCompiler, op: Op) -> Step:
 @plain("sg_all")
 def _all(compiler: FunctionCompiler, op: Op) -> Step:
     def compute(layout: _Layout, value: Lanes, mask: Mask) -> Lanes:
-        return layout.spread((layout.split(value) | ~layout.active(mask)).all(axis=-1))
+        return layout.spread(np.logical_and.reduce(layout.split(value) | ~layout.active(mask), axis=-1))
 
     return _unary(compiler, op, compute)
 

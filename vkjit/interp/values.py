@@ -1,17 +1,17 @@
 """How a value of the IR looks while many invocations run in lockstep, and the masks that say which of them take part.
 
-A batch has G workgroups of L invocations. A scalar value is an array of shape (g, l), where g is G or 1 and l is L or 1: what
-is equal in all workgroups, or in all invocations, is held once and broadcast by NumPy. A vector value has its components
-first: (size, g, l). The NumPy type is the `numpy` attribute of the value's dtype, always.
+A batch has G workgroups of L invocations. A scalar value is an array of shape (g, l), where g is G or 1 and l is L or
+1: what is equal in all workgroups, or in all invocations, is held once and broadcast by NumPy. A vector value has its
+components first: (size, g, l). The NumPy type is the `numpy` attribute of the value's dtype, always.
 
-A mask is None when every invocation of the batch takes part, `DEAD` when none does, else a boolean array (g, l). Invocations
-outside the mask hold garbage: nothing but loads, stores and results that leave the program needs the mask.
+A mask is None when every invocation of the batch takes part, `DEAD` when none does, else a boolean array (g, l).
+Invocations outside the mask hold garbage: nothing but loads, stores and results that leave the program needs the mask.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from ..ir.types import Scalar, Type, Vector
 __all__ = ["DEAD", "Accumulator", "Lanes", "Mask", "literal", "merge", "narrow", "poison", "union"]
 
 Lanes = npt.NDArray[Any]
-Mask = Optional[npt.NDArray[np.bool_]]
+Mask = npt.NDArray[np.bool_] | None
 
 DEAD: npt.NDArray[np.bool_] = np.zeros((0, 0), dtype=np.bool_)
 """The mask without invocations; compared by identity."""
