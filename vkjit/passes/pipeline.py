@@ -1,0 +1,66 @@
+"""The whole pipeline: from the front end's form to what emitters take.
+ Enters: a module in high form (see `ir.verify` for the forms) and the capabilities of the device. Leaves: a module in
+primitive form: one kernel, everything inlined, one `return`, linear arrays, only operations that have an instruction.
+ Levels: 0 lowers only, 1 also simplifies once, 2 simplifies on both sides of the lowering. The interpreter takes the
+high form, checked. VKJIT_VERIFY=1 verifies the module after each pass.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from ..ir.core import Module
+from ..ir.verify import verify
+from ..runtime.interface import DeviceCaps
+from . import Pass
+from .cse import CSE
+from .dce import DCE
+from .fold import Fold
+from .inline import Inline
+from .licm import LICM
+from .loop_guard import LoopGuard
+from .lower_access import LowerAccess
+from .lower_arithmetic import LowerArithmetic
+from .lower_exits import LowerExits
+from .simplify_branches import SimplifyBranches
+
+__all__ = ["AfterPass", "passes_for", "run"]
+
+AfterPass = Callable[[str, Module], None]
+"""after_pass(name of the pass, module after it): for `inspect`; must not change the module."""
+
+_SIMPLIFY: tuple[Pass, ...] = (Fold(), SimplifyBranches(), CSE(), Fold(), DCE())
+
+
+def passes_for(caps: DeviceCaps, opt_level: int = 2) -> list[tuple[str, Sequence[Pass]]]:
+    """The passes in order, in groups that lead to one form of the IR each."""
+    simplify = _SIMPLIFY if opt_level >= 1 else ()
+    twice = (*_SIMPLIFY, LICM(), CSE()) if opt_level >= 2 else ()
+    high: list[Pass] = []
+    if caps.kind == "interpreter":
+        return [("high", high)]
+    guard = LoopGuard(caps.loop_cap, caps.subgroup_size, "subgroup_arithmetic" in caps.features)
+    return [
+        ("high", high),
+        ("normal", [LowerExits(), Inline()]),
+        ("normal", simplify),
+        ("normal", [guard, LowerAccess()]),
+        ("normal", twice),
+        ("primitive", [LowerArithmetic()]),
+        ("primitive", twice or simplify),
+    ]
+
+
+def run(module: Module, caps: DeviceCaps, opt_level: int = 2, *, after_pass: AfterPass | None = None) -> Module:
+    """Lowers a module for a device. Raises CompileError for what only the whole program shows, such as barriers in
+    divergent control flow; InternalError for an unknown level."""
+    checked = os.environ.get("VKJIT_VERIFY", "0") not in ("", "0")
+    for form, group in passes_for(caps, opt_level):
+        for step in group:
+            module = step.run(module)
+            if after_pass is not None:
+                after_pass(step.name, module)
+        if checked:
+            verify(module, form)
+    return module
