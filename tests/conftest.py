@@ -50,7 +50,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     else:
         validation = "on: each emitted module goes through spirv-val"
     wanted = config.getoption("--vkjit-device")
-    return [f"spirv validation: {validation}", f"executors: {', '.join(executors.labels(wanted))}"]
+    return [f"spirv validation: {validation}", f"executors: {executors.summary(wanted)}"]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-import vkjit
-
 
 @functools.cache
 def found() -> dict[str, Any]:
     """What vkjit tells about every device that it finds, by label."""
+    import vkjit
+
     devices: dict[str, Any] = {}
     for info in vkjit.devices():
         label = "interpreter" if info.kind == "interpreter" else "vulkan-" + _slug(info.name)
@@ -37,6 +37,14 @@ def _slug(name: str) -> str:
 def is_wanted(label: str, wanted: str) -> bool:
     """Whether `--vkjit-device=wanted` keeps the executor `label`."""
     return wanted == "all" or wanted.lower() in label
+
+
+def summary(wanted: str) -> str:
+    """One line for the head of a report. A vkjit that can't be imported is for the tests to report, each for itself."""
+    try:
+        return ", ".join(labels(wanted)) or f"none matches {wanted!r}"
+    except Exception as error:  # noqa: BLE001  whatever an import raises
+        return f"unknown: {type(error).__name__}: {error}"
 
 
 def labels(wanted: str) -> list[str]:
@@ -58,6 +66,8 @@ def parameters(wanted: str) -> list[Any]:
 @contextmanager
 def opened(label: str) -> Iterator[Any]:
     """The device of that label, the default for kernels inside the block; it stays open for the next test."""
+    import vkjit
+
     chosen = vkjit.device(found()[label].index)
     vkjit.set_default_device(chosen)
     try:
