@@ -8,7 +8,7 @@ from tests.repo import checkout
 
 LONGEST = 600
 # A folder that exists for one user or on one machine, at the start of a path.
-LOCAL_PATH = re.compile(r"(?<![\w.~}$/-])/(?:home|root|Users|work|tmp|farm|opt)/\w[\w./-]*")
+LOCAL_PATH = re.compile(r"(?<![\w.~}$/-])/(?:home|root|Users|work|tmp|farm)/\w[\w./-]*")
 MARKER = re.compile(r"\b(?:T[O]DO|F[I]XME|X[X]X)\b")
 
 
