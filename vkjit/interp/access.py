@@ -13,7 +13,7 @@ from ..ir.types import Array
 from .batch import Batch
 from .compile import BATCH, PATH, RETURNED, Frame, FunctionCompiler, Step, plain
 from .memory import Memory, Site, make_local, make_shared
-from .values import Lanes, Mask
+from .values import DEAD, Lanes, Mask
 
 __all__: list[str] = []
 
@@ -103,7 +103,7 @@ def _barrier(_compiler: FunctionCompiler, op: Op) -> Step:
         batch: Batch = frame[BATCH]
         arrived = batch.full(mask)
         gone = batch.returned.mask
-        absent = ~arrived if gone is None else ~(arrived | batch.full(gone))
+        absent = ~arrived if gone is DEAD or gone is None else ~(arrived | batch.full(gone))
         torn = absent & arrived.any(axis=1, keepdims=True)
         if torn.any():
             message = "divergent barrier: this invocation doesn't arrive where others of its workgroup wait"

@@ -16,7 +16,6 @@ from ..errors import KernelError
 from ..ir import semantics
 from ..ir.core import Op
 from ..ir.ops import OPS
-from ..ir.types import Type, Vector
 from .compile import BATCH, Frame, FunctionCompiler, Step, plain
 from .values import Lanes, Mask, element_type, literal, poison
 
@@ -102,34 +101,16 @@ def _cast(compiler: FunctionCompiler, op: Op) -> Step:
     return _apply(lambda x: semantics.cast(x, source, target), compiler.slots(op.operands), compiler.define(op.result))
 
 
-def bits_of(value: Lanes, type: Type) -> Lanes:
-    """A value as it would lie in memory, one row of bytes' worth per invocation: (g, l, components)."""
-    dtype = element_type(type)
-    raw = np.moveaxis(value, 0, -1) if isinstance(type, Vector) else value[..., None]
-    raw = np.ascontiguousarray(raw)
-    return (raw.view(np.uint32) >> np.uint32(16)).astype(np.uint16) if dtype is dtypes.bf16 else raw
-
-
-def from_bits(raw: Lanes, type: Type) -> Lanes:
-    """The inverse of `bits_of` for a type of the same width."""
-    dtype = element_type(type)
-    parts = raw.view(dtype.storage)
-    if dtype is dtypes.bf16:
-        parts = (parts.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return np.moveaxis(parts, -1, 0) if isinstance(type, Vector) else parts[..., 0]
-
-
 @plain("bitcast")
 def _bitcast(compiler: FunctionCompiler, op: Op) -> Step:
-    source, target = op.operands[0].type, op.attrs["type"]
-    narrow = element_type(source), element_type(target)
-    direct = dtypes.bf16 not in narrow and narrow[0].bits == narrow[1].bits
-    if direct:
-        dtype = narrow[1].numpy
-        return _apply(lambda x: x.view(dtype), compiler.slots(op.operands), compiler.define(op.result))
-    return _apply(
-        lambda x: from_bits(bits_of(x, source), target), compiler.slots(op.operands), compiler.define(op.result)
-    )
+    source, target = element_type(op.operands[0].type), element_type(op.attrs["type"])
+
+    def reinterpret(value: Lanes) -> Lanes:
+        raw = (value.view(np.uint32) >> np.uint32(16)).astype(np.uint16) if source is dtypes.bf16 else value
+        raw = raw.view(target.storage)
+        return (raw.astype(np.uint32) << np.uint32(16)).view(np.float32) if target is dtypes.bf16 else raw
+
+    return _apply(reinterpret, compiler.slots(op.operands), compiler.define(op.result))
 
 
 @plain("vec_make")
