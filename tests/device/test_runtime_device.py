@@ -354,7 +354,7 @@ def test_a_lost_device_says_so_from_then_on(vulkan: Any, monkeypatch: pytest.Mon
     other = VulkanDevice(vulkan._physical)
     kernel, buffer = other.load(kernels.add()), other.allocate(64)
     lost = other._vulkan.constant("VK_ERROR_DEVICE_LOST")
-    other._queue.functions.vkQueueSubmit = lambda *_: lost
+    monkeypatch.setattr(other._queue.functions, "vkQueueSubmit", lambda *_: lost)
     other.launch(kernel, (1, 1, 1), BLOCK.pack(*[buffer.address] * 3, 4), (buffer,), (buffer,))
     for act in (other.synchronize, other.synchronize, lambda: other.write(buffer, 0, np.zeros(1, np.uint8))):
         with pytest.raises(errors.DeviceLostError, match="gave the device up"):
@@ -363,10 +363,10 @@ def test_a_lost_device_says_so_from_then_on(vulkan: Any, monkeypatch: pytest.Mon
     other.close()
 
 
-def test_a_kernel_that_the_driver_refuses_is_named(vulkan: Any) -> None:
+def test_a_kernel_that_the_driver_refuses_is_named(vulkan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     other = VulkanDevice(vulkan._physical)
     failed = other._vulkan.constant("VK_ERROR_INITIALIZATION_FAILED")
-    other._functions.vkCreateComputePipelines = lambda *_: failed
+    monkeypatch.setattr(other._functions, "vkCreateComputePipelines", lambda *_: failed)
     with pytest.raises(errors.DeviceError, match="INITIALIZATION_FAILED .kernel add."):
         other.load(kernels.add())
     other.close()
@@ -399,9 +399,16 @@ def test_device_time(vulkan: Any) -> None:
 def test_pipeline_cache_can_be_given_back(vulkan: Any) -> None:
     vulkan.load(kernels.add())
     data = vulkan.pipeline_cache_data()
-    other = VulkanDevice(vulkan._physical, cache_data=data)
+    other = VulkanDevice(vulkan._physical)
+    other.restore_pipeline_cache(data)
     assert other.load(kernels.add()).artifact.name == "add"
     other.close()
+
+
+def test_statistics_of_a_kernel(vulkan: Any) -> None:
+    found = vulkan.kernel_statistics(kernels.add())
+    assert bool(found) == ("pipeline_executable_properties" in vulkan.caps.features)
+    assert all(isinstance(value, int | float) for value in found.values())
 
 
 def test_threads_share_a_device(vulkan: Any) -> None:

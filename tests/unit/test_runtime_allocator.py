@@ -76,8 +76,8 @@ def test_ranges_never_overlap_and_all_come_back(steps: list[tuple[int, int, int]
                 continue
             used.append((*place, size))
         _check(ranges, used)
-    for place in used:
-        ranges.release(*place)
+    for held in used:
+        ranges.release(*held)
     assert ranges.free_ranges() == [(1, 0, ARENA), (2, 0, ARENA)]
 
 

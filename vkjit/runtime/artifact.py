@@ -19,9 +19,9 @@ class ArgField:
     """One value in the argument block.
 
     `role` is "address" (u64, bytes), "extent", "stride" (elements; signed), "scalar", "report" (u64 address of the
-    report buffer), "base" (of a grid cut into several dispatches: the first workgroup along `axis`) or "groups" (the number
-    of workgroups of the whole grid along `axis`). `arg` numbers the kernel's parameter (-1 where there is none), `axis` the
-    dimension. `dtype` is the type in the block, `offset` and `size` are in bytes.
+    report buffer), "base" (of a grid cut into several dispatches: the first workgroup along `axis`) or "groups" (the
+    number of workgroups of the whole grid along `axis`). `arg` numbers the kernel's parameter (-1 where there is none),
+    `axis` the dimension. `dtype` is the type in the block, `offset` and `size` are in bytes.
     """
 
     role: str
@@ -60,5 +60,6 @@ class KernelArtifact:
 
 
 REPORT_WORDS = 64
-"""Words (u32) of a report buffer: word 0 is 0 or the site's number plus one, claimed by compare-and-swap; words 1..3 the
-invocation's global id; words 4.. the values stored with the report, two words (i64) each."""
+"""Words (u32) of a report buffer: word 0 is 0 or the site's number plus one, claimed by compare-and-swap; words 1..3
+the invocation's global id; words 4.. the values stored with the report, two words (i64) each. A Vulkan device gives each
+launch a buffer of its own, whose address it writes into the field of role "report"; callers leave zeros there."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Sequence
-from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -35,19 +34,16 @@ __all__ = ["VulkanDevice"]
 _COMPUTE_QUEUE = 0x2
 _ARGUMENT_CHUNK = 64 << 10
 _ARGUMENT_ALIGNMENT = 64
-_SPIN_NS = 30_000
+_SPIN_NS = 100_000
 """How long to ask a GPU again and again before sleeping; a CPU device needs the processor for itself."""
 
 _open_devices: weakref.WeakSet[VulkanDevice] = weakref.WeakSet()
 
 
 class VulkanDevice(Device):
-    """An open Vulkan device. Raises FeatureError when it lacks what every kernel needs.
+    """An open Vulkan device. Raises FeatureError when it lacks what every kernel needs."""
 
-    `cache_data` is what `pipeline_cache_data()` returned earlier on the same device and driver.
-    """
-
-    def __init__(self, physical: Physical, cache_data: bytes = b"") -> None:
+    def __init__(self, physical: Physical) -> None:
         caps, info = physical.info.caps, physical.info
         if info.missing or caps is None:
             raise FeatureError(f"{info.name} can't run kernels: it lacks {', '.join(info.missing)}")
@@ -64,7 +60,7 @@ class VulkanDevice(Device):
         self._storage = Storage(Memory(physical, self._functions, device), self._queue)
         self._transfer = Transfer(self._queue, self._storage, caps.unified_memory)
         self._reports = Reports(self._queue, self._storage)
-        self._pipelines = Pipelines(self._vulkan, self._functions, device, caps, cache_data)
+        self._pipelines = Pipelines(self._vulkan, self._functions, device, caps)
         self._timer: Timer | None = None
         self._arguments: VulkanBuffer | None = None
         self._arguments_used = 0
@@ -126,9 +122,9 @@ class VulkanDevice(Device):
             raise DeviceError(
                 f"kernel {artifact.name} takes {artifact.block_size} bytes of arguments, {len(block)} were given"
             )
-        # The interface's sequences hold our own buffers: the queue checks each one.
+        # The sequences are typed as any device's buffers; the queue makes sure that each is ours.
         if kernel.report_offset < 0 and not artifact.indirect:
-            queue.dispatch(kernel, groups, block, cast(Any, reads), cast(Any, writes))
+            queue.dispatch(kernel, groups, block, reads, writes)  # type: ignore[arg-type]
             return
         with queue.lock:
             queue.check()
@@ -136,7 +132,7 @@ class VulkanDevice(Device):
                 block = self._reports.patch(kernel, block)
             if artifact.indirect:
                 block = self._placed(block)
-            queue.dispatch(kernel, groups, block, cast(Any, reads), cast(Any, writes))
+            queue.dispatch(kernel, groups, block, reads, writes)  # type: ignore[arg-type]
 
     def synchronize(self) -> None:
         self._queue.check()
@@ -199,9 +195,23 @@ class VulkanDevice(Device):
         self._storage.trim()
 
     def pipeline_cache_data(self) -> bytes:
-        """The driver's pipeline cache; see `cache_data`."""
+        """The driver's pipeline cache, for `restore_pipeline_cache` in a later process."""
         self._queue.check()
         return self._pipelines.cache_data()
+
+    def restore_pipeline_cache(self, data: bytes) -> None:
+        """Starts with the pipeline cache of an earlier process; a driver ignores what isn't its own."""
+        self._queue.check()
+        with self._queue.lock:
+            self._pipelines.restore_cache(data)
+
+    def kernel_statistics(self, artifact: KernelArtifact) -> dict[str, int | float]:
+        """What the driver tells of the compiled kernel (registers, spills, code size, under its own names).
+
+        Compiles the kernel once more. Empty where the device lacks "pipeline_executable_properties".
+        """
+        self._queue.check()
+        return self._pipelines.statistics(artifact)
 
     def time_begin(self) -> None:
         """Starts measuring device time, in order with the launches made so far."""

@@ -1,0 +1,153 @@
+"""Buffers of a Vulkan device, and the storage that they come from.
+
+Enters: sizes in bytes. Leaves: `VulkanBuffer`s. Holds: a buffer may be closed or collected at any time and on any
+thread; its memory is used again only when the device is done with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import OutOfMemoryError
+from .interface import Buffer
+from .memory import Chunk, Memory, Pool
+from .queue import Queue
+
+if TYPE_CHECKING:
+    from .device import VulkanDevice
+
+__all__ = ["Storage", "VulkanBuffer"]
+
+_WAIT_BEFORE_GROWTH = 64 << 20
+"""A pool of at least this many bytes waits for buffers in flight rather than take more from the driver."""
+
+
+class VulkanBuffer(Buffer):
+    """Memory of a Vulkan device. The fields past `address` belong to the runtime.
+
+    `handle` and `offset` locate it for copies; `last_use` and `last_write` are serials of submissions, `read_epoch` and
+    `write_epoch` barrier intervals (see `queue`). `queue` is None once the buffer is closed.
+    """
+
+    __slots__ = (
+        "address",
+        "chunk",
+        "device",
+        "handle",
+        "last_use",
+        "last_write",
+        "nbytes",
+        "offset",
+        "queue",
+        "read_epoch",
+        "write_epoch",
+    )
+
+    def __init__(self, device: VulkanDevice | None, queue: Queue, chunk: Chunk, nbytes: int) -> None:
+        self.device = device  # type: ignore[assignment]  # None only for the runtime's own staging memory
+        self.queue: Queue | None = queue
+        self.chunk = chunk
+        self.nbytes = nbytes
+        self.address = chunk.address
+        self.handle = chunk.block.buffer
+        self.offset = chunk.offset
+        self.last_use = self.last_write = 0
+        self.read_epoch = self.write_epoch = 0
+
+    @property
+    def bytes(self) -> npt.NDArray[np.uint8] | None:
+        """The mapped bytes, or None."""
+        return None if self.chunk.block.bytes is None else self.chunk.bytes
+
+    def close(self) -> None:
+        """Gives the memory back; any number of times, on any thread."""
+        queue, self.queue = self.queue, None
+        if queue is not None:
+            queue.dropped.append((self.last_use, self.chunk))
+
+    def __del__(self) -> None:
+        if getattr(self, "queue", None) is not None:
+            self.close()
+
+
+class HostView:
+    """A buffer's mapped bytes for NumPy, which keeps this object, and so the buffer, alive."""
+
+    def __init__(self, buffer: VulkanBuffer) -> None:
+        self._buffer = buffer
+        data = buffer.chunk.bytes[: buffer.nbytes]
+        self.__array_interface__: dict[str, Any] = dict(data.__array_interface__)
+
+
+class Storage:
+    """Chunks of memory pools, waiting for the device or growing as needed."""
+
+    def __init__(self, memory: Memory, queue: Queue) -> None:
+        self.memory = memory
+        self._queue = queue
+
+    def buffer(self, device: VulkanDevice | None, pool: Pool, nbytes: int) -> VulkanBuffer:
+        """A buffer of at least `nbytes` bytes in the pool. Raises OutOfMemoryError."""
+        with self._queue.lock:
+            self._queue.check()
+            chunk = self._chunk(pool, max(nbytes, 1))
+        return VulkanBuffer(device, self._queue, chunk, nbytes)
+
+    def stats(self) -> dict[str, int]:
+        """See `Memory.stats`; what was dropped and is done with doesn't count."""
+        with self._queue.lock:
+            self._queue.poll()
+            self._queue.reclaim()
+            return self.memory.stats()
+
+    def trim(self) -> None:
+        """Gives every block that holds nothing back to the driver."""
+        with self._queue.lock:
+            self._queue.poll()
+            self._queue.reclaim()
+            self.memory.trim()
+
+    def _chunk(self, pool: Pool, nbytes: int) -> Chunk:
+        queue = self._queue
+        queue.reclaim()
+        chunk = pool.find(nbytes)
+        if chunk is None:
+            queue.poll()
+            chunk = pool.find(nbytes)
+        while chunk is None and pool.reserved >= _WAIT_BEFORE_GROWTH and queue.deferred_bytes >= nbytes:
+            oldest = queue.oldest_deferred()
+            if oldest is None:
+                break
+            queue.wait(oldest)
+            chunk = pool.find(nbytes)
+        return self._grown(pool, nbytes) if chunk is None else chunk
+
+    def _grown(self, pool: Pool, nbytes: int) -> Chunk:
+        try:
+            pool.grow(nbytes)
+        except OutOfMemoryError:
+            self._queue.wait_all()
+            self._queue.reclaim()
+            chunk = pool.find(nbytes)
+            if chunk is not None:
+                return chunk
+            self.memory.trim()
+            self._grow_or_explain(pool, nbytes)
+        chunk = pool.find(nbytes)
+        if chunk is None:
+            raise OutOfMemoryError(f"no room for {nbytes} bytes of {pool.kind.name} memory")
+        return chunk
+
+    def _grow_or_explain(self, pool: Pool, nbytes: int) -> None:
+        try:
+            pool.grow(nbytes)
+        except OutOfMemoryError as error:
+            stats = self.memory.stats()
+            raise OutOfMemoryError(
+                f"no room for {nbytes} bytes of {pool.kind.name} memory: {stats['allocated']} bytes are in use in "
+                f"{stats['count']} buffers, {stats['reserved']} are reserved; free arrays that are no longer needed "
+                f"({error})"
+            ) from None

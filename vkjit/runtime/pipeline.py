@@ -1,0 +1,224 @@
+"""Compute pipelines from artifacts.
+
+Enters: a `KernelArtifact` whose code is SPIR-V in bytes. Leaves: a `VulkanKernel` that the queue can bind. Holds: one
+pipeline layout per push-constant size, shared by all kernels of that size; shader modules live only while the pipeline
+is made; a kernel's pipeline is destroyed only when the device is done with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import DeviceError, FeatureError
+from ._vk import Functions, Vulkan
+from .artifact import KernelArtifact
+from .handles import Handle
+from .interface import DeviceCaps, LoadedKernel
+from .queue import Queue
+from .statistics import CAPTURE_STATISTICS, read_statistics
+
+__all__ = ["Pipelines", "VulkanKernel", "check_artifact"]
+
+_COMPUTE_STAGE = 0x20
+_FULL_SUBGROUPS = 0x2  # VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT
+_SPIRV_MAGIC = b"\x03\x02\x23\x07"
+_ADDRESS_BYTES = 8
+
+
+class VulkanKernel(LoadedKernel):
+    """A pipeline ready to bind. `report_offset` is where a launch writes the report slot's address, or -1."""
+
+    __slots__ = ("_owner", "artifact", "last_use", "layout", "nbytes", "pipeline", "queue", "report_offset")
+
+    def __init__(self, queue: Queue, artifact: KernelArtifact, owner: Handle, layout: Any) -> None:
+        self.queue: Queue | None = queue
+        self.artifact = artifact
+        self._owner = owner
+        self.pipeline = owner.value
+        self.layout = layout
+        self.last_use = 0
+        self.nbytes = 0
+        reports = [field.offset for field in artifact.fields if field.role == "report"]
+        self.report_offset = reports[0] if reports and artifact.sites else -1
+
+    def close(self) -> None:
+        """Has the pipeline destroyed when the device is done with it; any number of times."""
+        queue, self.queue = self.queue, None
+        if queue is not None:
+            queue.dropped.append((self.last_use, _Dropped(self._owner)))
+
+    def __del__(self) -> None:
+        if getattr(self, "queue", None) is not None:
+            self.close()
+
+
+class _Dropped:
+    """A pipeline on its way out."""
+
+    __slots__ = ("_owner",)
+    nbytes = 0
+
+    def __init__(self, owner: Handle) -> None:
+        self._owner = owner
+
+    def release(self) -> None:
+        self._owner.close()
+
+
+class Pipelines:
+    """Makes kernels; owns the layouts and the driver's pipeline cache."""
+
+    def __init__(self, vulkan: Vulkan, functions: Functions, device: Any, caps: DeviceCaps) -> None:
+        self._vulkan = vulkan
+        self._functions = functions
+        self._device = device
+        self._caps = caps
+        self._layouts: dict[int, Handle] = {}
+        self._cache = self._create_cache(b"")
+        self._owners: list[Handle] = []
+
+    def load(self, queue: Queue, artifact: KernelArtifact) -> VulkanKernel:
+        """Compiles the artifact. Raises FeatureError for what the device lacks, DeviceError when the driver refuses."""
+        check_artifact(artifact, self._caps)
+        layout = self._layout(_ADDRESS_BYTES if artifact.indirect else artifact.block_size)
+        owner = self._create_pipeline(artifact, layout, 0)
+        self._owners = [known for known in self._owners if not known.closed]
+        self._owners.append(owner)
+        return VulkanKernel(queue, artifact, owner, layout)
+
+    def statistics(self, artifact: KernelArtifact) -> dict[str, int | float]:
+        """The driver's statistics of the artifact's pipeline; see `statistics.read_statistics`."""
+        if "pipeline_executable_properties" not in self._caps.features:
+            return {}
+        check_artifact(artifact, self._caps)
+        layout = self._layout(_ADDRESS_BYTES if artifact.indirect else artifact.block_size)
+        owner = self._create_pipeline(artifact, layout, CAPTURE_STATISTICS)
+        try:
+            return read_statistics(self._vulkan, self._functions, self._device, owner.value)
+        finally:
+            owner.close()
+
+    def restore_cache(self, data: bytes) -> None:
+        """Replaces the cache by one that starts with what `cache_data` returned earlier."""
+        former, self._cache = self._cache, self._create_cache(data)
+        former.close()
+
+    def cache_data(self) -> bytes:
+        """The driver's pipeline cache, to be given back when the same device is opened again; may be empty."""
+        size = self._vulkan.ffi.new("size_t *")
+        call = self._functions.vkGetPipelineCacheData
+        self._vulkan.check(call(self._device, self._cache.value, size, self._vulkan.null), "vkGetPipelineCacheData")
+        data = self._vulkan.ffi.new("char[]", max(size[0], 1))
+        self._vulkan.check(call(self._device, self._cache.value, size, data), "vkGetPipelineCacheData")
+        return bytes(self._vulkan.ffi.buffer(data, size[0]))
+
+    def close(self) -> None:
+        """Destroys everything; the device must be idle."""
+        for owner in (*self._owners, *self._layouts.values(), self._cache):
+            owner.close()
+        self._owners.clear()
+        self._layouts.clear()
+
+    def _create_cache(self, initial: bytes) -> Handle:
+        vulkan, functions, device = self._vulkan, self._functions, self._device
+        data = vulkan.ffi.from_buffer(initial) if initial else vulkan.null
+        info = vulkan.struct("VkPipelineCacheCreateInfo", initialDataSize=len(initial), pInitialData=data)
+        out = vulkan.ffi.new("VkPipelineCache *")
+        vulkan.check(functions.vkCreatePipelineCache(device, info, vulkan.null, out), "vkCreatePipelineCache")
+        destroy = functions.vkDestroyPipelineCache
+        return Handle("pipeline cache", out[0], lambda handle: destroy(device, handle, vulkan.null))
+
+    def _layout(self, size: int) -> Any:
+        size = (size + 3) & ~3
+        if size not in self._layouts:
+            vulkan, functions, device = self._vulkan, self._functions, self._device
+            ranges = vulkan.ffi.new("VkPushConstantRange[1]", [{"stageFlags": _COMPUTE_STAGE, "size": size}])
+            info = vulkan.struct(
+                "VkPipelineLayoutCreateInfo", pushConstantRangeCount=1 if size else 0, pPushConstantRanges=ranges
+            )
+            out = vulkan.ffi.new("VkPipelineLayout *")
+            vulkan.check(functions.vkCreatePipelineLayout(device, info, vulkan.null, out), "vkCreatePipelineLayout")
+            destroy = functions.vkDestroyPipelineLayout
+            self._layouts[size] = Handle("pipeline layout", out[0], lambda handle: destroy(device, handle, vulkan.null))
+        return self._layouts[size].value
+
+    def _create_module(self, artifact: KernelArtifact) -> Handle:
+        vulkan, functions, device = self._vulkan, self._functions, self._device
+        words = vulkan.ffi.new("uint32_t[]", len(artifact.code) // 4)
+        vulkan.ffi.memmove(words, artifact.code, len(artifact.code))
+        info = vulkan.struct("VkShaderModuleCreateInfo", codeSize=len(artifact.code), pCode=words)
+        out = vulkan.ffi.new("VkShaderModule *")
+        result = functions.vkCreateShaderModule(device, info, vulkan.null, out)
+        vulkan.check(result, "vkCreateShaderModule", f"kernel {artifact.name}")
+        destroy = functions.vkDestroyShaderModule
+        return Handle("shader module", out[0], lambda handle: destroy(device, handle, vulkan.null))
+
+    def _create_pipeline(self, artifact: KernelArtifact, layout: Any, flags: int) -> Handle:
+        vulkan, functions, device = self._vulkan, self._functions, self._device
+        module = self._create_module(artifact)
+        try:
+            stage = self._stage(artifact, module)  # what it points to lives as long as this pointer
+            info = vulkan.struct(
+                "VkComputePipelineCreateInfo",
+                flags=flags,
+                stage=stage[0],
+                layout=layout,
+            )
+            out = vulkan.ffi.new("VkPipeline *")
+            call = functions.vkCreateComputePipelines
+            result = call(device, self._cache.value, 1, info, vulkan.null, out)
+            vulkan.check(result, "vkCreateComputePipelines", f"kernel {artifact.name}")
+            if result != 0 or not out[0]:
+                raise DeviceError(
+                    f"the driver made no pipeline for kernel {artifact.name} ({vulkan.result_name(result)})"
+                )
+        finally:
+            module.close()
+        destroy = functions.vkDestroyPipeline
+        return Handle("pipeline", out[0], lambda handle: destroy(device, handle, vulkan.null))
+
+    def _stage(self, artifact: KernelArtifact, module: Handle) -> Any:
+        vulkan = self._vulkan
+        fields: dict[str, Any] = {
+            "stage": _COMPUTE_STAGE,
+            "module": module.value,
+            "pName": vulkan.text(artifact.entry),
+        }
+        if artifact.subgroup_size is not None and "subgroup_size_control" in self._caps.features:
+            if len(self._caps.subgroup_sizes) > 1 or "full_subgroups" in self._caps.features:
+                name = "VkPipelineShaderStageRequiredSubgroupSizeCreateInfo"
+                fields["pNext"] = vulkan.struct(name, requiredSubgroupSize=artifact.subgroup_size)
+            full = artifact.local_size[0] % artifact.subgroup_size == 0
+            if full and "full_subgroups" in self._caps.features:
+                fields["flags"] = _FULL_SUBGROUPS
+        return vulkan.struct("VkPipelineShaderStageCreateInfo", **fields)
+
+
+def check_artifact(artifact: KernelArtifact, caps: DeviceCaps) -> None:
+    """Raises FeatureError when a device with these caps can't run the artifact, DeviceError when it is malformed."""
+    code, name = artifact.code, artifact.name
+    if not isinstance(code, bytes) or len(code) < 20 or len(code) % 4 or code[:4] != _SPIRV_MAGIC:
+        raise DeviceError(f"kernel {name}: its code is no SPIR-V in little-endian words")
+    lacking = sorted(artifact.features - caps.features)
+    if lacking:
+        raise FeatureError(f"kernel {name} needs what this device lacks: {', '.join(lacking)}")
+    pushed = _ADDRESS_BYTES if artifact.indirect else artifact.block_size
+    if pushed > caps.push_constant_bytes:
+        raise FeatureError(
+            f"kernel {name} pushes {pushed} bytes of arguments, this device takes {caps.push_constant_bytes}: "
+            "compile it with an indirect argument block"
+        )
+    if artifact.shared_bytes > caps.shared_bytes:
+        raise FeatureError(
+            f"kernel {name} needs {artifact.shared_bytes} bytes of shared memory, this device has {caps.shared_bytes}"
+        )
+    x, y, z = artifact.local_size
+    limit = caps.max_local_size
+    if x * y * z > caps.max_invocations or x > limit[0] or y > limit[1] or z > limit[2]:
+        raise FeatureError(
+            f"kernel {name} has workgroups of {x} x {y} x {z}; this device takes at most {limit[0]} x {limit[1]} x "
+            f"{limit[2]} and {caps.max_invocations} in all"
+        )
+    if artifact.subgroup_size is not None and artifact.subgroup_size not in caps.subgroup_sizes:
+        sizes = ", ".join(str(size) for size in sorted(caps.subgroup_sizes))
+        raise FeatureError(f"kernel {name} needs subgroups of {artifact.subgroup_size}; this device has {sizes}")

@@ -1,0 +1,415 @@
+"""The compute queue: one open command buffer, hazards, submissions in order, completion.
+
+Enters: dispatches, copies and fills with the buffers that they read and write. Leaves: work on the device, and the
+serial number of the last submission that is complete. Holds: submissions complete in the order of their serials; a
+barrier is recorded only between commands that conflict; at the end of each submission all writes are visible to the
+host and to later submissions; memory dropped while the device may use it is released only after that submission is
+complete; all state changes happen under the one lock, which nobody holds while waiting, save when the queue is full.
+
+Each barrier covers all memory, so a buffer only remembers the barrier interval ("epoch") in which it was last read and
+written: a conflict exists when that interval is the current one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..errors import DeviceError, DeviceLostError
+from ._vk import Functions, Vulkan
+from .handles import Handle
+
+if TYPE_CHECKING:
+    from .buffer import VulkanBuffer
+    from .pipeline import VulkanKernel
+
+__all__ = ["Queue", "Releasable", "Submission"]
+
+FIRST_BUDGET, BUDGET = 8, 64
+"""Commands after which a submission goes out: few while the device is idle, so that it starts early; then more."""
+
+MOST_IN_FLIGHT = 16
+WAIT_SLICE_NS = 100_000_000
+"""The longest single wait inside the driver, so that Ctrl-C is answered."""
+
+_COMPUTE, _TRANSFER, _HOST = 0x800, 0x1000, 0x4000
+_SHADER_READ, _SHADER_WRITE, _TRANSFER_READ, _TRANSFER_WRITE, _HOST_READ = 0x20, 0x40, 0x800, 0x1000, 0x2000
+_ONE_TIME = 0x1
+
+
+class Releasable(Protocol):
+    """What may be dropped while the device still uses it."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def release(self) -> None: ...
+
+
+class Submission:
+    """A command buffer with its fence, used again and again."""
+
+    __slots__ = ("command", "done", "fence", "fences", "info", "serial", "waiters")
+
+    def __init__(self, vulkan: Vulkan, command: Any, fence: Handle) -> None:
+        self.command = command
+        self.fence = fence
+        self.fences = vulkan.array("VkFence", [fence.value])
+        self.info = vulkan.struct(
+            "VkSubmitInfo", commandBufferCount=1, pCommandBuffers=vulkan.array("VkCommandBuffer", [command])
+        )
+        self.serial = 0
+        self.waiters = 0
+        self.done = False
+
+
+class Queue:
+    """Records and submits.
+
+    `serial` numbers the open submission, `completed` the last one known to be complete, `epoch` the barrier interval.
+    """
+
+    def __init__(self, vulkan: Vulkan, functions: Functions, device: Any, family: int, spin_ns: int) -> None:
+        self.vulkan = vulkan
+        self.functions = functions
+        self.device = device
+        self.lock = threading.RLock()
+        self.failure: DeviceError | None = None
+        self.abandoned = False
+        self.serial, self.completed = 1, 0
+        self.dropped: deque[tuple[int, Releasable]] = deque()  # appended to from finalizers, so never under the lock
+        self.deferred_bytes = 0
+        self._deferred: dict[int, list[Releasable]] = {}
+        self._spin_ns = spin_ns
+        self._open: Submission | None = None
+        self._in_flight: deque[Submission] = deque()
+        self._free: list[Submission] = []
+        self._all: list[Submission] = []
+        self._recorded, self._budget = 0, FIRST_BUDGET
+        self._bound: VulkanKernel | None = None
+        self.epoch = 1
+        self._transferred = False
+        out = vulkan.ffi.new("VkQueue *")
+        functions.vkGetDeviceQueue(device, family, 0, out)
+        self.handle = out[0]
+        self._pool = self._create_pool(family)
+        self._begin_info = vulkan.struct("VkCommandBufferBeginInfo", flags=_ONE_TIME)
+        self._barriers = _barriers(vulkan)
+        self._copy_region = vulkan.ffi.new("VkBufferCopy *")
+        f = functions
+        self._bind, self._push, self._dispatch = f.vkCmdBindPipeline, f.vkCmdPushConstants, f.vkCmdDispatch
+        self._pipeline_barrier = f.vkCmdPipelineBarrier
+
+    # Recording. Callers hold no lock; the open command buffer is touched under it only.
+
+    def dispatch(
+        self,
+        kernel: VulkanKernel,
+        groups: tuple[int, int, int],
+        block: bytes,
+        reads: Sequence[VulkanBuffer],
+        writes: Sequence[VulkanBuffer],
+    ) -> None:
+        """Records one dispatch; `block` is what is pushed."""
+        if self.failure is not None:
+            raise self.failed()
+        with self.lock:
+            submission = self._open or self._begin()
+            self._order(submission, reads, writes)
+            command = submission.command
+            if kernel is not self._bound:
+                self._bind(command, 1, kernel.pipeline)
+                self._bound = kernel
+            if block:
+                self._push(command, kernel.layout, 0x20, 0, len(block), block)
+            self._dispatch(command, *groups)
+            kernel.last_use = self.serial
+            self._count()
+
+    def copy(self, source: VulkanBuffer, source_offset: int, target: VulkanBuffer, target_offset: int, n: int) -> None:
+        """Records a copy of `n` bytes (at least one); the ranges must not overlap."""
+        with self.lock:
+            self.check()
+            submission = self._open or self._begin()
+            self._order(submission, (source,), (target,))
+            region = self._copy_region
+            region.srcOffset, region.dstOffset = source.offset + source_offset, target.offset + target_offset
+            region.size = n
+            self.functions.vkCmdCopyBuffer(submission.command, source.handle, target.handle, 1, region)
+            self._transferred = True
+            self._count()
+
+    def fill(self, target: VulkanBuffer, offset: int, nbytes: int, pattern: int) -> None:
+        """Records a fill of `nbytes` bytes with a u32; both multiples of four."""
+        with self.lock:
+            self.check()
+            submission = self._open or self._begin()
+            self._order(submission, (), (target,))
+            command = submission.command
+            self.functions.vkCmdFillBuffer(command, target.handle, target.offset + offset, nbytes, pattern)
+            self._transferred = True
+            self._count()
+
+    def record(self, function: Any, *arguments: Any) -> None:
+        """Records any other command, after a barrier against everything before it."""
+        with self.lock:
+            self.check()
+            submission = self._open or self._begin()
+            self._barrier(submission)
+            function(submission.command, *arguments)
+            self._recorded += 1
+
+    def _order(self, submission: Submission, reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer]) -> None:
+        """Records a barrier when the buffers conflict with commands since the last one, and notes their use."""
+        epoch, hazard = self.epoch, False
+        for buffer in reads:
+            if buffer.queue is not self:
+                raise _foreign(buffer)
+            if buffer.write_epoch == epoch:
+                hazard = True
+        for buffer in writes:
+            if buffer.queue is not self:
+                raise _foreign(buffer)
+            if epoch in (buffer.write_epoch, buffer.read_epoch):
+                hazard = True
+        if hazard:
+            self._barrier(submission)
+            epoch = self.epoch
+        serial = self.serial
+        for buffer in reads:
+            buffer.read_epoch = epoch
+            buffer.last_use = serial
+        for buffer in writes:
+            buffer.write_epoch = epoch
+            buffer.last_use = buffer.last_write = serial
+
+    def _barrier(self, submission: Submission) -> None:
+        null = self.vulkan.null
+        stages, barrier = self._barriers[self._transferred]
+        self._pipeline_barrier(submission.command, stages, stages, 0, 1, barrier, 0, null, 0, null)
+        self.epoch += 1
+        self._transferred = False
+
+    def _count(self) -> None:
+        self._recorded += 1
+        if self._recorded >= self._budget:
+            self.submit()
+
+    def _begin(self) -> Submission:
+        self.poll()
+        if not self._free and len(self._in_flight) >= MOST_IN_FLIGHT:
+            self.wait(self._in_flight[0].serial)
+        submission = self._free.pop() if self._free else self._create()
+        submission.serial = self.serial
+        result = self.functions.vkBeginCommandBuffer(submission.command, self._begin_info)
+        self._check(result, "vkBeginCommandBuffer")
+        self._open = submission
+        self._bound = None
+        self._recorded = 0
+        self._budget = BUDGET if self._in_flight else FIRST_BUDGET
+        return submission
+
+    # Submission and completion.
+
+    def submit(self) -> None:
+        """Sends the open submission, if there is one, to the device."""
+        with self.lock:
+            submission = self._open
+            if submission is None:
+                return
+            self.check()
+            null, (stages, barrier) = self.vulkan.null, self._barriers[2]
+            command = submission.command
+            source = _COMPUTE | _TRANSFER
+            self._pipeline_barrier(command, source, stages, 0, 1, barrier, 0, null, 0, null)
+            self.epoch += 1
+            self._transferred = False
+            self._open = None
+            self._check(self.functions.vkEndCommandBuffer(command), "vkEndCommandBuffer")
+            result = self.functions.vkQueueSubmit(self.handle, 1, submission.info, submission.fence.value)
+            self._check(result, "vkQueueSubmit")
+            self._in_flight.append(submission)
+            self.serial += 1
+
+    def poll(self) -> None:
+        """Notes what has completed since, without waiting."""
+        with self.lock:
+            while self._in_flight:
+                result = self.functions.vkGetFenceStatus(self.device, self._in_flight[0].fence.value)
+                if result != 0:
+                    self._check(result, "vkGetFenceStatus")
+                    break
+                self._retire()
+
+    def is_complete(self, serial: int) -> bool:
+        """True when the submission has completed; asks the device if need be, but never waits."""
+        if serial > self.completed:
+            self.poll()
+        return serial <= self.completed
+
+    def wait(self, serial: int) -> None:
+        """Submits what is needed and waits until submission `serial` is complete."""
+        if serial <= self.completed:
+            return
+        with self.lock:
+            self.check()
+            if serial >= self.serial:
+                self.submit()
+                serial = self.serial - 1
+            submission = next((s for s in self._in_flight if s.serial == serial), None)
+            if submission is None:
+                return
+            submission.waiters += 1
+        try:
+            self._wait_for(submission)
+        finally:
+            with self.lock:
+                submission.waiters -= 1
+                if submission.done and not submission.waiters:
+                    self._recycle(submission)
+        self._retire_through(serial)
+
+    def wait_all(self) -> None:
+        """Submits and waits for everything recorded so far."""
+        self.wait(self.serial if self._open is not None else self.serial - 1)
+
+    def _wait_for(self, submission: Submission) -> None:
+        status, fence = self.functions.vkGetFenceStatus, submission.fence.value
+        deadline = time.perf_counter_ns() + self._spin_ns
+        while time.perf_counter_ns() < deadline:
+            if status(self.device, fence) == 0:
+                return
+        wait, timeout = self.functions.vkWaitForFences, 2  # VK_TIMEOUT
+        while not submission.done:
+            if self.failure is not None:
+                raise self.failed()
+            result = wait(self.device, 1, submission.fences, 1, WAIT_SLICE_NS)
+            if result != timeout:
+                self._check(result, "vkWaitForFences")
+                return
+
+    def _retire_through(self, serial: int) -> None:
+        with self.lock:
+            while self._in_flight and self._in_flight[0].serial <= serial:
+                self._retire()
+
+    def _retire(self) -> None:
+        submission = self._in_flight.popleft()
+        submission.done = True
+        self.completed = submission.serial
+        for item in self._deferred.pop(submission.serial, ()):
+            self.deferred_bytes -= item.nbytes
+            item.release()
+        if not submission.waiters:
+            self._recycle(submission)
+
+    def _recycle(self, submission: Submission) -> None:
+        submission.done = False
+        self._check(self.functions.vkResetFences(self.device, 1, submission.fences), "vkResetFences")
+        self._free.append(submission)
+
+    # Deferred release.
+
+    def reclaim(self) -> None:
+        """Releases what was dropped and is no longer used; sets the rest aside until its submission is complete."""
+        if not self.dropped:
+            return
+        with self.lock:
+            while self.dropped:
+                serial, item = self.dropped.popleft()
+                if serial <= self.completed:
+                    item.release()
+                else:
+                    self._deferred.setdefault(serial, []).append(item)
+                    self.deferred_bytes += item.nbytes
+
+    def oldest_deferred(self) -> int | None:
+        """The serial whose completion will release something; None when nothing waits."""
+        return min(self._deferred, default=None)
+
+    # Life and death.
+
+    def check(self) -> None:
+        """Raises when the device can't be used any more."""
+        if self.failure is not None:
+            raise self.failed()
+
+    def failed(self) -> DeviceError:
+        """A fresh copy of the reason why the device can't be used."""
+        failure = self.failure or DeviceError("the device is in order")
+        return type(failure)(*failure.args)
+
+    def abandon(self, reason: str) -> None:
+        """In a child of fork: nothing of the parent's driver may be touched, not even to destroy it.
+
+        Some drivers crash in exit handlers of their own when such a child exits by `sys.exit`; children of
+        multiprocessing end by `os._exit` and don't run them.
+        """
+        self.failure = DeviceError(reason)
+        self.abandoned = True
+        self.lock = threading.RLock()  # another thread of the parent may have held the old one
+
+    def close(self) -> None:
+        """Destroys fences and command buffers; the device must be idle or lost."""
+        for submission in self._all:
+            submission.fence.close()
+        self._pool.close()
+        self._in_flight.clear()
+        self._free.clear()
+        self._open = None
+
+    def _check(self, result: int, call: str) -> None:
+        if result >= 0:
+            return
+        try:
+            self.vulkan.check(result, call)
+        except DeviceLostError as error:
+            self.failure = DeviceLostError(
+                f"{error}: the driver gave the device up (a fault in a kernel or a time limit); its contents are gone"
+            )
+            raise self.failed() from None
+
+    def _create_pool(self, family: int) -> Handle:
+        vulkan, functions, device = self.vulkan, self.functions, self.device
+        resettable = 0x2
+        info = vulkan.struct("VkCommandPoolCreateInfo", flags=resettable, queueFamilyIndex=family)
+        out = vulkan.ffi.new("VkCommandPool *")
+        vulkan.check(functions.vkCreateCommandPool(device, info, vulkan.null, out), "vkCreateCommandPool")
+        destroy = functions.vkDestroyCommandPool
+        return Handle("command pool", out[0], lambda handle: destroy(device, handle, vulkan.null))
+
+    def _create(self) -> Submission:
+        vulkan, functions, device = self.vulkan, self.functions, self.device
+        info = vulkan.struct("VkCommandBufferAllocateInfo", commandPool=self._pool.value, commandBufferCount=1)
+        commands = vulkan.ffi.new("VkCommandBuffer[1]")
+        self._check(functions.vkAllocateCommandBuffers(device, info, commands), "vkAllocateCommandBuffers")
+        fence = vulkan.ffi.new("VkFence *")
+        self._check(functions.vkCreateFence(device, vulkan.struct("VkFenceCreateInfo"), vulkan.null, fence), "fence")
+        destroy = functions.vkDestroyFence
+        owner = Handle("fence", fence[0], lambda handle: destroy(device, handle, vulkan.null))
+        submission = Submission(vulkan, commands[0], owner)
+        self._all.append(submission)
+        return submission
+
+
+def _barriers(vulkan: Vulkan) -> tuple[tuple[int, Any], tuple[int, Any], tuple[int, Any]]:
+    """(stages, barrier) between kernels, between kernels and copies, and at the end of a submission."""
+    shader = _SHADER_READ | _SHADER_WRITE
+    transfer = _TRANSFER_READ | _TRANSFER_WRITE
+    everything = shader | transfer
+    writes = _SHADER_WRITE | _TRANSFER_WRITE
+    both = _COMPUTE | _TRANSFER
+    return (
+        (both, vulkan.struct("VkMemoryBarrier", srcAccessMask=_SHADER_WRITE, dstAccessMask=everything)),
+        (both, vulkan.struct("VkMemoryBarrier", srcAccessMask=writes, dstAccessMask=everything)),
+        (both | _HOST, vulkan.struct("VkMemoryBarrier", srcAccessMask=writes, dstAccessMask=everything | _HOST_READ)),
+    )
+
+
+def _foreign(buffer: VulkanBuffer) -> DeviceError:
+    if buffer.queue is None:
+        return DeviceError("a buffer was used after it was closed")
+    return DeviceError("a buffer of another device was given to this one: copy it over first")

@@ -1,0 +1,84 @@
+"""Faults of drivers that compilers must work around, by driver and version.
+
+Enters: the driver's id and version. Leaves: quirk names and the loop cap, as they stand in `DeviceCaps`. Holds: each
+row names faults that were observed; a driver without rows is taken at its word.
+
+The names:
+
+- ``subgroup_broadcast_first_float``: broadcast-first of a float expression inside a loop aborts the process;
+- ``shuffle_up_constant``: subgroup shuffle-up by a constant gives wrong lanes;
+- ``slow_subgroup_arithmetic``: subgroup reductions are lane loops, a shuffle-xor butterfly is several times faster;
+- ``scalar_loads``: non-uniform loads and stores are done lane by lane, so wider elements per lane are cheaper.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["Quirks", "quirks_of", "version_of"]
+
+MESA_LLVMPIPE = 13
+"""VK_DRIVER_ID_MESA_LLVMPIPE."""
+
+Version = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Quirks:
+    """What is known of a driver. `loop_cap` is None where loops run to their end."""
+
+    names: frozenset[str] = frozenset()
+    loop_cap: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Applies to versions with `since` <= version < `before`; None leaves that end open."""
+
+    driver: int
+    since: Version | None
+    before: Version | None
+    names: frozenset[str] = frozenset()
+    loop_cap: int | None = None
+
+
+_ROWS = (
+    _Row(
+        MESA_LLVMPIPE,
+        None,
+        None,
+        frozenset(
+            {
+                "subgroup_broadcast_first_float",
+                "shuffle_up_constant",
+                "slow_subgroup_arithmetic",
+                "scalar_loads",
+            }
+        ),
+        loop_cap=65535,
+    ),
+)
+
+
+def quirks_of(driver: int, version: Version) -> Quirks:
+    """The quirks of the driver with this VkDriverId and version; an unknown version, (), gets every row."""
+    names: frozenset[str] = frozenset()
+    caps: list[int] = []
+    for row in _ROWS:
+        if row.driver != driver:
+            continue
+        if version and row.since is not None and version < row.since:
+            continue
+        if version and row.before is not None and version >= row.before:
+            continue
+        names |= row.names
+        if row.loop_cap is not None:
+            caps.append(row.loop_cap)
+    return Quirks(names, min(caps, default=None))
+
+
+def version_of(driver_info: str) -> Version:
+    """The first dotted number in a driver's own description, as a tuple; () when there is none."""
+    found = re.search(r"\d+(?:\.\d+)+", driver_info)
+    return tuple(int(part) for part in found.group().split(".")) if found else ()

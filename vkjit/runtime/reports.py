@@ -1,0 +1,156 @@
+"""What kernels report from the device: a ring of slots, one per launch of a kernel that can report.
+
+A report slot has the layout of a report buffer (`artifact.REPORT_WORDS`). Each launch of a kernel with sites gets the
+next slot; its address is written into the argument block at the field of role "report", where callers leave zeros. So
+a slot tells by itself which launch it belongs to, and a kernel needs to store only its own site number.
+
+Enters: launches with their artifacts. Leaves: KernelErrors in the order of the launches. Holds: a slot that isn't in
+use is zero; slots are looked at only when their launches are complete; each report is turned into an error once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BoundsError, KernelAssertionError, KernelError, KernelZeroDivisionError, LoopLimitError
+from .artifact import REPORT_WORDS, KernelArtifact
+from .buffer import Storage, VulkanBuffer
+from .queue import Queue
+
+if TYPE_CHECKING:
+    from .pipeline import VulkanKernel
+
+__all__ = ["Reports", "error_of_report"]
+
+SLOTS = 2048
+SLOT_BYTES = 4 * REPORT_WORDS
+
+_ERRORS: dict[str, type[KernelError]] = {
+    "loop_limit": LoopLimitError,
+    "bounds": BoundsError,
+    "assert": KernelAssertionError,
+    "zero_division": KernelZeroDivisionError,
+}
+
+
+class Reports:
+    """The ring of one device. Slots are numbered from the start of time; a number modulo SLOTS is its place.
+
+    The first launch that needs a slot allocates the ring. Calls are made under the queue's lock, save `check`.
+    """
+
+    def __init__(self, queue: Queue, storage: Storage) -> None:
+        self._queue = queue
+        self._storage = storage
+        self._slots: VulkanBuffer | None = None
+        self._mirror: VulkanBuffer | None = None
+        self._owners: list[KernelArtifact | None] = [None] * SLOTS
+        self._first = self._next = 0
+        self._errors: list[KernelError] = []
+
+    @property
+    def outstanding(self) -> bool:
+        """True when something may have been reported since the last check."""
+        return self._next > self._first or bool(self._errors)
+
+    @property
+    def address(self) -> int:
+        """Address of the ring's first slot; makes the ring."""
+        return self._ring().address
+
+    def patch(self, kernel: VulkanKernel, block: bytes) -> bytes:
+        """The block with the next slot's address in it. Waits for the device when every slot is in use."""
+        slots = self._ring()
+        if self._next - self._first == SLOTS:
+            self._drain()
+        place = self._next % SLOTS
+        self._owners[place] = kernel.artifact
+        self._next += 1
+        address = slots.address + place * SLOT_BYTES
+        offset = kernel.report_offset
+        return block[:offset] + address.to_bytes(8, "little") + block[offset + 8 :]
+
+    def check(self) -> None:
+        """Waits for the device and raises the first error reported since the last check; the others are dropped."""
+        with self._queue.lock:
+            target = self._prepare()
+        self._queue.wait_all()
+        with self._queue.lock:
+            self._collect(target)
+            if self._errors:
+                first = self._errors[0]
+                self._errors.clear()
+                raise first
+
+    def _drain(self) -> None:
+        target = self._prepare()
+        self._queue.wait_all()
+        self._collect(target)
+
+    def _ring(self) -> VulkanBuffer:
+        if self._slots is None:
+            pool = self._storage.memory.main
+            slots = self._storage.buffer(None, pool, SLOTS * SLOT_BYTES)
+            if slots.bytes is not None:
+                slots.bytes[:] = 0
+            else:
+                self._queue.fill(slots, 0, slots.nbytes, 0)
+            if not (pool.kind.mapped and pool.kind.cached):
+                self._mirror = self._storage.buffer(None, self._storage.memory.download, SLOTS * SLOT_BYTES)
+            self._slots = slots
+        return self._slots
+
+    def _prepare(self) -> int:
+        """Has the slots in use copied to where the host can read them, if need be. Returns the number to collect to."""
+        if self._mirror is not None and self._slots is not None:
+            self._slots.write_epoch = self._queue.epoch  # launches don't note the ring: each has its own slot
+            for start, count in self._ranges(self._next):
+                offset, nbytes = start * SLOT_BYTES, count * SLOT_BYTES
+                self._queue.copy(self._slots, offset, self._mirror, offset, nbytes)
+        return self._next
+
+    def _ranges(self, target: int) -> list[tuple[int, int]]:
+        """The places from the first slot in use up to `target`, as (start, count), cut at the ring's end."""
+        count = target - self._first
+        start = self._first % SLOTS
+        head = min(count, SLOTS - start)
+        return [(begin, length) for begin, length in ((start, head), (0, count - head)) if length > 0]
+
+    def _collect(self, target: int) -> None:
+        source = self._slots if self._mirror is None else self._mirror
+        if source is None or source.bytes is None or target <= self._first:
+            return
+        table = source.bytes.view(np.uint32).reshape(SLOTS, REPORT_WORDS)
+        for start, count in self._ranges(target):
+            for place in np.flatnonzero(table[start : start + count, 0]) + start:
+                artifact = self._owners[place]
+                if artifact is not None:
+                    self._errors.append(error_of_report(artifact, table[place]))
+                self._clear(int(place))
+            self._owners[start : start + count] = [None] * count
+        self._first = target
+
+    def _clear(self, place: int) -> None:
+        slots = self._slots
+        if slots is None:
+            return
+        if slots.bytes is not None:
+            slots.bytes[place * SLOT_BYTES : (place + 1) * SLOT_BYTES] = 0
+        else:
+            self._queue.fill(slots, place * SLOT_BYTES, SLOT_BYTES, 0)
+
+
+def error_of_report(artifact: KernelArtifact, words: npt.NDArray[np.uint32]) -> KernelError:
+    """The error that a filled slot stands for."""
+    number = int(words[0])
+    x, y, z = (int(word) for word in words[1:4])
+    if not 1 <= number <= len(artifact.sites):
+        return KernelError(f"an unknown report, number {number}", kernel=artifact.name, invocation=(x, y, z))
+    site = artifact.sites[number - 1]
+    values = np.ascontiguousarray(words[4:]).view(np.int64)
+    message = site.message.format(*(int(value) for value in values))
+    kind = _ERRORS.get(site.kind, KernelError)
+    return kind(message, kernel=artifact.name, loc=site.loc, invocation=(x, y, z))

@@ -1,0 +1,133 @@
+"""Which devices there are, and opening one.
+
+Enters: an index, a part of a name, or nothing. Leaves: open devices, each opened once. Holds: Vulkan devices come
+first, best first, then the kinds that higher layers registered ("interpreter"), so that the default is the best that
+exists.
+
+`VKJIT_DEVICE` gives the default: an index or a part of a name.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..errors import DeviceNotFoundError, DriverNotFoundError, InternalError
+from .handles import on_fork
+from .instance import get_instance
+from .interface import Device, DeviceCaps
+from .physical import DeviceInfo, Physical, physical_devices
+
+__all__ = ["DeviceInfo", "devices", "driver_error", "open_device", "register_device_kind"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A device that isn't a Vulkan driver's: `factory` gets its index."""
+
+    name: str
+    factory: Callable[[int], Device]
+    caps: DeviceCaps | None
+
+
+_lock = threading.RLock()
+_kinds: dict[str, _Kind] = {}
+_physical: list[Physical] | None = None
+_driver_error: DriverNotFoundError | None = None
+_open: dict[str, Device] = {}
+
+
+def register_device_kind(name: str, factory: Callable[[int], Device], caps: DeviceCaps | None = None) -> None:
+    """Adds a device of a kind of its own, listed after the Vulkan devices. A name may be registered once."""
+    with _lock:
+        if name in _kinds:
+            raise InternalError(f"the device kind {name} is registered twice")
+        _kinds[name] = _Kind(name, factory, caps)
+
+
+def devices() -> list[DeviceInfo]:
+    """All devices, in the order of their numbers. Never raises for a missing driver: see `driver_error`."""
+    with _lock:
+        found = [physical.info for physical in _vulkan_devices()]
+        for kind in _kinds.values():
+            found.append(DeviceInfo(len(found), kind.name, kind.name, driver="vkjit", caps=kind.caps))
+        return found
+
+
+def driver_error() -> DriverNotFoundError | None:
+    """Why there is no Vulkan device, with what to install; None when a driver was found."""
+    with _lock:
+        _vulkan_devices()
+        return _driver_error
+
+
+def open_device(spec: int | str | None = None) -> Device:
+    """The device with this number, or whose name or kind contains this text (in any case); the same object each time.
+
+    Without a `spec`, VKJIT_DEVICE decides, and without that the first usable device. Raises DeviceNotFoundError,
+    listing what exists; DriverNotFoundError when nothing exists; FeatureError when the device lacks what kernels need.
+    """
+    with _lock:
+        found = devices()
+        if not found:
+            raise _driver_error or DeviceNotFoundError("there are no devices")
+        info = _choose(spec, found)
+        key = info.uuid + info.name
+        device = _open.get(key)
+        if device is None or getattr(device, "closed", False):
+            device = _open[key] = _open_new(info)
+        return device
+
+
+def _open_new(info: DeviceInfo) -> Device:
+    from .device import VulkanDevice
+
+    vulkan = _vulkan_devices()
+    if info.index < len(vulkan):
+        return VulkanDevice(vulkan[info.index])
+    return _kinds[info.name].factory(info.index)
+
+
+def _choose(spec: int | str | None, found: list[DeviceInfo]) -> DeviceInfo:
+    asked = "" if spec is None else "asked for"
+    if spec is None:
+        spec = os.environ.get("VKJIT_DEVICE") or None
+        asked = "named by VKJIT_DEVICE"
+    if spec is None:
+        return next((info for info in found if not info.missing), found[0])
+    if isinstance(spec, str) and spec.strip().isdecimal():
+        spec = int(spec)
+    if isinstance(spec, int):
+        if 0 <= spec < len(found):
+            return found[spec]
+    else:
+        wanted = spec.strip().lower()
+        exact = [info for info in found if wanted in (info.name.lower(), info.kind)]
+        part = [info for info in found if wanted in info.name.lower() or wanted in info.driver.lower()]
+        if exact or part:
+            return (exact or part)[0]
+    listing = "\n".join(f"  {info.index}: {info.name} ({info.kind})" for info in found)
+    hint = f"\n{_driver_error}" if _driver_error is not None else ""
+    raise DeviceNotFoundError(f"no device {spec!r}, {asked}; there are:\n{listing}{hint}")
+
+
+def _vulkan_devices() -> list[Physical]:
+    global _physical, _driver_error
+    if _physical is None:
+        try:
+            _physical = physical_devices(get_instance())
+        except DriverNotFoundError as error:
+            _driver_error, _physical = error, []
+        if not _physical and _driver_error is None:
+            _driver_error = DriverNotFoundError("the Vulkan loader found no device")
+    return _physical
+
+
+def _forget() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+on_fork(_forget)
