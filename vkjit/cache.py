@@ -20,7 +20,7 @@ from typing import Any
 
 from . import dtypes
 from .errors import Loc, ReportSite
-from .passes.loop_guard import bound_from_json, bound_to_json
+from .passes.trip_bound import bound_from_json, bound_to_json
 from .runtime.artifact import ArgField, KernelArtifact
 
 __all__ = ["clear", "compiler_digest", "directory", "enabled", "load", "statistics", "store"]

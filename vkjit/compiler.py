@@ -10,13 +10,16 @@ import hashlib
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import cache, emit, frontend
 from .errors import InternalError
 from .frontend import KernelSpec, Signature
 from .ir.core import Module
+from .ir.rewrite import clone_module
 from .passes import pipeline
+from .passes.loop_guard import LoopGuard, bounded_trip_product
+from .passes.trip_bound import TripBound
 from .runtime.artifact import KernelArtifact
 from .runtime.interface import DeviceCaps
 
@@ -57,10 +60,16 @@ def lower_for(
     return pipeline.run(module, caps, optimisation_level(), after_pass=after_pass)
 
 
-def compile_kernel(spec: KernelSpec, signature: Signature, caps: DeviceCaps) -> KernelArtifact:
-    """Compiles for a device, or takes the artifact from the disk cache. Raises CompileError, FeatureError."""
+def compile_kernel(
+    spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarded: bool = False
+) -> KernelArtifact:
+    """Compiles for a device, or takes the artifact from the disk cache. Raises CompileError, FeatureError.
+
+    On a device whose driver stops loops silently (`caps.loop_cap`), the artifact is without a guard where a bound on the
+    iterations is known: `info["trip_bound"]`, to be held against the cap before each launch. `guarded` asks for the guard.
+    """
     interpreted = caps.kind == "interpreter"
-    key = "" if interpreted else _cache_key(spec, signature, caps)
+    key = "" if interpreted else _cache_key(spec, signature, caps, guarded=guarded)
     if key:
         found = cache.load(key)
         if found is not None:
@@ -69,9 +78,11 @@ def compile_kernel(spec: KernelSpec, signature: Signature, caps: DeviceCaps) -> 
     start = time.perf_counter()
     module = frontend.lower_kernel(spec, signature)
     lowered = time.perf_counter()
-    module = pipeline.run(module, caps, optimisation_level())
+    module, bound = _optimise(module, caps, guarded=guarded)
     optimised = time.perf_counter()
     artifact = emit.interpreter_artifact(module, caps) if interpreted else emit.emit(module, caps)
+    if bound is not None:
+        artifact = replace(artifact, info={**artifact.info, "trip_bound": bound})
     emitted = time.perf_counter()
     TIMES.frontend += (lowered - start) * 1e3
     TIMES.passes += (optimised - lowered) * 1e3
@@ -83,6 +94,23 @@ def compile_kernel(spec: KernelSpec, signature: Signature, caps: DeviceCaps) -> 
     return artifact
 
 
+def _optimise(module: Module, caps: DeviceCaps, *, guarded: bool) -> tuple[Module, TripBound | None]:
+    """The pipeline; with the bound on iterations where the guard was left out because of it."""
+    if caps.loop_cap is None or guarded:
+        return pipeline.run(module, caps, optimisation_level()), None
+    bounds: list[TripBound | None] = []
+
+    def after_pass(name: str, current: Module) -> None:
+        if name == LoopGuard.name and not bounds:
+            bounds.append(bounded_trip_product(current))
+
+    pristine = clone_module(module)
+    unguarded = pipeline.run(module, replace(caps, loop_cap=None), optimisation_level(), after_pass=after_pass)
+    if bounds and bounds[0] is not None:
+        return unguarded, bounds[0]
+    return pipeline.run(pristine, caps, optimisation_level()), None
+
+
 def _validate(artifact: KernelArtifact) -> None:
     """spirv-val over the module where VKJIT_SPIRV_VAL=1 asks for it."""
     if os.environ.get("VKJIT_SPIRV_VAL", "0") in ("", "0"):
@@ -92,14 +120,15 @@ def _validate(artifact: KernelArtifact) -> None:
     tools.validate(artifact.code)
 
 
-def _cache_key(spec: KernelSpec, signature: Signature, caps: DeviceCaps) -> str:
+def _cache_key(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarded: bool) -> str:
     """Everything that the code depends on; empty where the source's meaning can't be pinned down."""
     if not cache.enabled():
         return ""
     source = frontend.fingerprint(spec.fn)
     code = spec.fn.__code__
     place = f"{os.path.realpath(code.co_filename)}:{code.co_firstlineno}"  # reports name lines of this file
-    parts = (source, place, repr(spec.over), repr(signature), _caps_text(caps), str(optimisation_level()), cache.compiler_digest())
+    parts = (source, place, repr(spec.over), repr(signature), _caps_text(caps), f"{optimisation_level()} {guarded}",
+             cache.compiler_digest())  # fmt: skip
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

@@ -211,7 +211,10 @@ class Kernel:
         local = self._local_size(device, values)
         grid = self._grid_size(groups, device, values, local)
         signature = self._signature(spec, device, values, bound, local, grid)
-        self._plan(device, signature, values).launch(grid, values)
+        chosen = self._plan(device, signature)
+        if chosen.may_pass_cap(grid, values):
+            chosen = self._guarded(chosen, device, signature)
+        chosen.launch(grid, values)
 
     def _named(self, function: Callable[..., Any], device: Device, values: list[Any]) -> Any:
         """Calls a function of `groups=` or `local=` with the arguments that it asks for."""
@@ -293,7 +296,15 @@ class Kernel:
             typevars=tuple(sorted(bound.items())),
         )
 
-    def _plan(self, device: Device, signature: Signature, values: list[Any]) -> LaunchPlan:
+    def _guarded(self, plain: LaunchPlan, device: Device, signature: Signature) -> LaunchPlan:
+        """The variant that counts iterations and reports before the driver stops the loops."""
+        with self._lock:
+            if plain.guarded is None:
+                artifact = compiler.compile_kernel(self.spec, signature, device.caps, guarded=True)
+                plain.guarded = LaunchPlan(device, artifact)
+            return plain.guarded
+
+    def _plan(self, device: Device, signature: Signature) -> LaunchPlan:
         """The plan for a signature; recompiles when a captured value was rebound."""
         if self._captures.changed():
             with self._lock:

@@ -11,8 +11,11 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from .dtypes import DType
 from .errors import ArgumentError
+from .passes.trip_bound import TripBound
 from .runtime.artifact import ArgField, KernelArtifact
 from .runtime.interface import Buffer, Device, DeviceArray, DeviceCaps
 
@@ -24,6 +27,9 @@ _STRUCT_CODES = {
 }  # fmt: skip
 
 Grid = tuple[int, int, int]
+
+CAP_MARGIN = 64
+"""Iterations that are kept free below a driver's cap."""
 
 
 def default_local_size(rank: int, caps: DeviceCaps) -> Grid:
@@ -56,7 +62,9 @@ def _parts(groups: Grid, limits: Grid) -> Iterator[tuple[Grid, Grid]]:
 class LaunchPlan:
     """An artifact on a device, with the recipe of its argument block."""
 
-    __slots__ = ("_cut", "_fields", "_packer", "_read_args", "_write_args", "artifact", "device", "kernel")
+    __slots__ = (
+        "_cut", "_fields", "_packer", "_read_args", "_trip_bound", "_write_args", "artifact", "device", "guarded", "kernel",
+    )  # fmt: skip
 
     def __init__(self, device: Device, artifact: KernelArtifact) -> None:
         self.device = device
@@ -67,6 +75,17 @@ class LaunchPlan:
         self._cut = any(f.role in ("base", "groups") for f in artifact.fields)
         self._read_args = sorted(artifact.reads)
         self._write_args = sorted(artifact.writes)
+        self._trip_bound: TripBound | None = artifact.info.get("trip_bound")
+        self.guarded: LaunchPlan | None = None  # the variant for launches whose loops may pass the driver's cap
+
+    def may_pass_cap(self, groups: Grid, values: Sequence[Any]) -> bool:
+        """Whether a launch may run into the driver's silent cap on iterations, and so needs the guarded variant."""
+        if self._trip_bound is None:
+            return False
+        extents = {i: v.shape for i, v in enumerate(values) if isinstance(v, DeviceArray)}
+        scalars = {i: int(v) for i, v in enumerate(values) if isinstance(v, np.integer)}
+        cap = self.device.caps.loop_cap
+        return cap is not None and self._trip_bound.evaluate(extents, scalars, groups) > cap - CAP_MARGIN
 
     def launch(self, groups: Grid, values: Sequence[Any]) -> None:
         """Queues the kernel. `values`: by parameter number, a DeviceArray or a fitted scalar (anything for a Const)."""
