@@ -446,3 +446,17 @@ def test_the_number_of_submissions_in_flight_is_bounded(vulkan: Any, monkeypatch
         x, y = y, x
         assert len(vulkan._queue._in_flight) <= queue.MOST_IN_FLIGHT
     assert download(vulkan, x).tolist() == [200] * 64
+
+
+@pytest.mark.parametrize("call", ["vkAllocateMemory", "vkBindBufferMemory", "vkMapMemory"])
+def test_a_block_that_fails_half_way_leaves_nothing(vulkan: Any, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if call == "vkMapMemory" and not vulkan._storage.memory.main.kind.mapped:
+        pytest.skip("this device's memory isn't mapped")
+    monkeypatch.setattr(vulkan._functions, call, lambda *_: vulkan._vulkan.constant("VK_ERROR_OUT_OF_DEVICE_MEMORY"))
+    vulkan.empty_cache()
+    before = handles.live_counts()
+    with pytest.raises(errors.OutOfMemoryError, match=f"{call} failed with VK_ERROR_OUT_OF_DEVICE_MEMORY"):
+        vulkan.allocate(300 << 20)
+    after = handles.live_counts()
+    assert after.get("memory", 0) <= before.get("memory", 0)
+    assert after.get("block buffer", 0) <= before.get("block buffer", 0)

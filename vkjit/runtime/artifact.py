@@ -61,5 +61,5 @@ class KernelArtifact:
 
 REPORT_WORDS = 64
 """Words (u32) of a report buffer: word 0 is 0 or the site's number plus one, claimed by compare-and-swap; words 1..3
-the invocation's global id; words 4.. the values stored with the report, two words (i64) each. A Vulkan device gives each
-launch a buffer of its own, whose address it writes into the field of role "report"; callers leave zeros there."""
+the invocation's global id; words 4.. the values stored with the report, two words (i64) each. A Vulkan device gives
+each launch a buffer of its own, whose address it writes into the field of role "report"; callers leave zeros there."""

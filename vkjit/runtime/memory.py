@@ -51,25 +51,33 @@ class Block:
         self.number = number
         self.bytes: Bytes | None = None
         self._owner = self._create_buffer(vulkan, functions, device, size)
+        self._memory: Handle | None = None
         self.buffer = self._owner.value
         try:
             self._memory = self._create_memory(vulkan, functions, device, kind)
+            self._attach(vulkan, functions, device, kind)
         except BaseException:
-            self._owner.close()
+            self.close()
             raise
+
+    def _attach(self, vulkan: Vulkan, functions: Functions, device: Any, kind: MemoryKind) -> None:
+        """Binds, asks for the address, and maps."""
+        memory = self._memory.value if self._memory is not None else vulkan.null
+        vulkan.check(functions.vkBindBufferMemory(device, self.buffer, memory, 0), "vkBindBufferMemory")
         info = vulkan.struct("VkBufferDeviceAddressInfo", buffer=self.buffer)
         self.address = int(functions.vkGetBufferDeviceAddress(device, info))
         if kind.mapped:
             pointer = vulkan.ffi.new("void **")
-            result = functions.vkMapMemory(device, self._memory.value, 0, size, 0, pointer)
-            vulkan.check(result, "vkMapMemory", f"{size} bytes")
-            self.bytes = np.frombuffer(vulkan.ffi.buffer(pointer[0], size), dtype=np.uint8)
+            result = functions.vkMapMemory(device, memory, 0, self.size, 0, pointer)
+            vulkan.check(result, "vkMapMemory", f"{self.size} bytes")
+            self.bytes = np.frombuffer(vulkan.ffi.buffer(pointer[0], self.size), dtype=np.uint8)
 
     def close(self) -> None:
         """Gives the memory back to the driver."""
         self.bytes = None
         self._owner.close()
-        self._memory.close()
+        if self._memory is not None:
+            self._memory.close()
 
     @staticmethod
     def _create_buffer(vulkan: Vulkan, functions: Functions, device: Any, size: int) -> Handle:
@@ -92,9 +100,7 @@ class Block:
         result = functions.vkAllocateMemory(device, info, vulkan.null, out)
         vulkan.check(result, "vkAllocateMemory", f"{needs.size} bytes of {kind.name} memory")
         free = functions.vkFreeMemory
-        memory = Handle("memory", out[0], lambda handle: free(device, handle, vulkan.null))
-        vulkan.check(functions.vkBindBufferMemory(device, self.buffer, memory.value, 0), "vkBindBufferMemory")
-        return memory
+        return Handle("memory", out[0], lambda handle: free(device, handle, vulkan.null))
 
 
 @dataclass(frozen=True, slots=True)
