@@ -24,6 +24,7 @@ from .lower_access import LowerAccess
 from .lower_arithmetic import LowerArithmetic
 from .lower_exits import LowerExits
 from .simplify_branches import SimplifyBranches
+from .uniformity import CheckUniformity
 
 __all__ = ["AfterPass", "passes_for", "run"]
 
@@ -37,7 +38,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2) -> list[tuple[str, Sequence
     """The passes in order, in groups that lead to one form of the IR each."""
     simplify = _SIMPLIFY if opt_level >= 1 else ()
     twice = (*_SIMPLIFY, LICM(), CSE()) if opt_level >= 2 else ()
-    high: list[Pass] = []
+    high: list[Pass] = [CheckUniformity()]
     if caps.kind == "interpreter":
         return [("high", high)]
     guard = LoopGuard(caps.loop_cap, caps.subgroup_size, "subgroup_arithmetic" in caps.features)

@@ -1,1 +1,1 @@
-""""""
+"""Command-line tools for work on vkjit itself."""

@@ -1,0 +1,350 @@
+"""Which values and which places in the program are the same for all invocations, and why others aren't.
+
+Enters: a module in high form. Leaves: for each value of the kernel a scope ("workgroup": equal in all invocations of
+a workgroup, "subgroup": in those of a subgroup) or the reason of its divergence; `check_uniformity` raises
+CompileError where a barrier or a collective may be reached by a part of its scope only.
+
+1. A value is uniform as its row of the op table says; ids along an axis of one invocation are uniform.
+2. A load is uniform at a uniform index of an array that nothing can write during the launch.
+3. A result of `if` is divergent if its condition is, unless both regions give the same value; else as what the
+   regions give.
+4. A carried value is as divergent as all that it may be; where a `continue` is reached by some invocations only, they
+   may carry different values. Results of loops likewise with `break` and with the number of rounds.
+5. After a divergent `return`, the rest of the function is divergent; after a divergent `break`, the whole loop; after
+   a divergent `continue`, the rest of the round. A loop with a divergent number of rounds is divergent.
+6. Callees are analysed anew for each call, with what the caller passes.
+
+The analysis starts from "all is uniform" and repeats whole walks until nothing changes; what it has found only ever
+grows, so a walk per chain of loop-carried values suffices (two or three in practice).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from ..errors import UNKNOWN, CompileError, Loc, Note
+from ..ir.core import Function, Module, Op, Region, Value
+from ..ir.ops import OPS, Effect
+from ..ir.rewrite import LOOPS, exits_of
+from ..ir.types import Array
+from .memory import OTHERS, alias_class, origin
+
+__all__ = ["CheckUniformity", "Divergence", "Uniformity", "check_uniformity"]
+
+SUBGROUP, INVOCATION = 1, 2
+"""How far a divergence reaches: values that differ between subgroups, values that differ between invocations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Why something isn't uniform: `level` is SUBGROUP or INVOCATION, `text` says what was found at `loc`, `cause` what
+    that came from."""
+
+    level: int
+    loc: Loc
+    text: str
+    cause: Divergence | None = None
+
+    def chain(self) -> Iterator[Divergence]:
+        """This and its causes, one per source line."""
+        seen: set[Loc] = set()
+        link: Divergence | None = self
+        while link is not None:
+            if link.loc == UNKNOWN or link.loc not in seen or link.cause is None:
+                yield link
+            seen.add(link.loc)
+            link = link.cause
+
+
+Found = Divergence | None
+"""None: uniform in the workgroup."""
+
+
+def _worst(*found: Found) -> Found:
+    """The one that reaches furthest; the first of equals."""
+    return max(found, key=lambda f: f.level if f is not None else 0, default=None)
+
+
+@dataclass(slots=True)
+class _Exits:
+    """The divergences with which a piece of program is left early, by kind of exit."""
+
+    returns: Found = None
+    breaks: Found = None
+    continues: Found = None
+
+    def add(self, other: _Exits) -> None:
+        self.returns = _worst(self.returns, other.returns)
+        self.breaks = _worst(self.breaks, other.breaks)
+        self.continues = _worst(self.continues, other.continues)
+
+
+@dataclass(slots=True)
+class Uniformity:
+    """The analysis of one function in one context: `found` holds the divergent values, `loops` divergent loops."""
+
+    module: Module
+    function: Function
+    found: dict[Value, Divergence] = field(default_factory=dict)
+    loops: dict[Op, Divergence] = field(default_factory=dict)
+    calls: dict[Op, Uniformity] = field(default_factory=dict)
+    returned: list[Found] = field(default_factory=list)
+    others_written: bool = True
+    checking: bool = False
+    changed: bool = False
+    entry: Found = None
+
+    @staticmethod
+    def of(module: Module) -> Uniformity:
+        """Analyses the kernel."""
+        analysis = Uniformity(module, module.kernel, others_written=_writes_others(module))
+        analysis.settle()
+        return analysis
+
+    def scope(self, value: Value) -> str | None:
+        """Where a value is uniform: "workgroup" or "subgroup"; None for a divergent one."""
+        found = self.found.get(value)
+        return ("workgroup", "subgroup", None)[found.level if found is not None else 0]
+
+    def settle(self) -> None:
+        """Walks until nothing changes."""
+        self.returned = [None] * len(self.function.result_types)
+        while self.walk(None):
+            pass
+
+    def walk(self, entry: Found) -> bool:
+        """One walk over the function, called under `entry`; True if anything was learnt."""
+        self.changed = False
+        self.entry = entry
+        self.region(self.function.body, None, None)
+        return self.changed
+
+    # -- what is known
+
+    def learn(self, value: Value, found: Found) -> None:
+        known = self.found.get(value)
+        if found is not None and (known is None or known.level < found.level):
+            self.found[value] = found
+            self.changed = True
+
+    def operands(self, op: Op, values: Sequence[Value]) -> Found:
+        """The worst of some operands, as the reason for a value that `op` computes."""
+        worst = _worst(*(self.found.get(v) for v in values))
+        if worst is None or worst.loc == op.loc:
+            return worst
+        return Divergence(worst.level, op.loc, "computed here", worst)
+
+    # -- walking: `outer` is the divergence with which the innermost loop was entered, `inner` what came since
+
+    def region(self, region: Region, outer: Found, inner: Found) -> _Exits:
+        """Walks a region; gives the divergent exits in it."""
+        exits = _Exits()
+        for op in region.ops:
+            left = self.operation(op, outer, inner)
+            if left is not None:
+                exits.add(left)
+                inner = _worst(inner, left.returns, left.breaks, left.continues)
+        return exits
+
+    def operation(self, op: Op, outer: Found, inner: Found) -> _Exits | None:
+        if op.name == "if":
+            return self.branch(op, outer, inner)
+        if op.name in LOOPS:
+            return self.loop(op, _worst(inner, outer))
+        if op.name == "call":
+            self.call(op, _worst(inner, outer, self.entry))
+            return None
+        if op.name in ("return", "break", "continue"):
+            return self.exit(op, outer, inner)
+        if self.checking:
+            _check(self, op, _worst(inner, outer, self.entry))
+        for result in op.results:
+            self.learn(result, self.value(op))
+        return None
+
+    def exit(self, op: Op, outer: Found, inner: Found) -> _Exits | None:
+        control = inner
+        if op.name == "return":
+            control = _worst(inner, outer)
+            given = [_worst(self.operands(op, [v]), control) for v in op.operands]
+            merged = [_worst(a, b) for a, b in zip(self.returned, given, strict=True)]
+            self.changed |= merged != self.returned
+            self.returned = merged
+        if control is None:
+            return None
+        text = f"some invocations leave here with this `{op.name}`, the others go on without them"
+        return _Exits(**{f"{op.name}s": Divergence(control.level, op.loc, text, control)})
+
+    def branch(self, op: Op, outer: Found, inner: Found) -> _Exits:
+        condition = self.found.get(op.operands[0])
+        if condition is not None:
+            condition = Divergence(condition.level, op.loc, "this condition differs", condition)
+        exits = _Exits()
+        for region in op.regions:
+            exits.add(self.region(region, outer, _worst(inner, condition)))
+        given = [r.terminator.operands for r in op.regions if r.terminator.name == "yield"]
+        for place, result in enumerate(op.results):
+            values = [operands[place] for operands in given]
+            same = all(v is values[0] for v in values)
+            self.learn(result, _worst(self.operands(op, values), None if same else condition))
+        return exits
+
+    def loop(self, op: Op, control: Found) -> _Exits:
+        first = 3 if op.name == "for" else 0
+        body = op.regions[0]
+        arguments = body.args[1 if first else 0 :]
+        rounds = self.rounds(op) if first else None
+        for argument, initial in zip(arguments, op.operands[first:], strict=True):
+            self.learn(argument, self.operands(op, [initial]))
+        exits = self.region(body, _worst(control, rounds, self.loops.get(op)), None)
+        left = _worst(rounds, exits.breaks, exits.returns)
+        known = self.loops.get(op)
+        if left is not None and (known is None or known.level < left.level):
+            self.loops[op] = left
+            self.changed = True
+        self.carry(op, arguments, exits, rounds)
+        return _Exits(returns=exits.returns)
+
+    def rounds(self, op: Op) -> Found:
+        """The divergence of a counted loop's number of rounds; also learns about its induction variable."""
+        self.learn(op.regions[0].args[0], self.operands(op, [op.operands[0], op.operands[2]]))
+        bounds = self.operands(op, op.operands[:3])
+        if bounds is None:
+            return None
+        return Divergence(bounds.level, op.loc, "the number of rounds of this loop differs", bounds)
+
+    def carry(self, op: Op, arguments: list[Value], exits: _Exits, rounds: Found) -> None:
+        """Rule 4."""
+        for exit in exits_of(op.regions[0]):
+            targets, differ = (op.results, exits.breaks) if exit.name == "break" else (arguments, exits.continues)
+            for target, value in zip(targets, exit.operands, strict=True):
+                self.learn(target, _worst(self.operands(exit, [value]), None if value is target else differ))
+        if op.name == "for":
+            for result, argument in zip(op.results, arguments, strict=True):
+                self.learn(result, self.found.get(argument))
+        left = _worst(rounds, exits.breaks, exits.returns)
+        for result in op.results:
+            self.learn(result, left)
+
+    def call(self, op: Op, control: Found) -> None:
+        callee = self.module.functions[op.attrs["callee"]]
+        inner = self.calls.get(op)
+        if inner is None:
+            inner = self.calls[op] = Uniformity(self.module, callee, others_written=self.others_written)
+            inner.returned = [None] * len(callee.result_types)
+        for parameter, value in zip(callee.params, op.operands, strict=True):
+            inner.learn(parameter, self.operands(op, [value]))
+        inner.checking = self.checking
+        try:
+            while inner.walk(control):
+                pass
+        except CompileError as error:
+            raise error.with_note(op.loc, f"called from here by {self.function.name}") from None
+        for result, found in zip(op.results, inner.returned, strict=True):
+            self.learn(result, found)
+
+    # -- values
+
+    def value(self, op: Op) -> Found:
+        """Rules 1 and 2."""
+        word = OPS[op.name].uniformity
+        if word in ("always", "workgroup"):
+            return None
+        if word == "operands":
+            return self.operands(op, op.operands)
+        if word == "subgroup":
+            return Divergence(SUBGROUP, op.loc, f"{_surface(op)} differs between the subgroups of a workgroup")
+        if word == "load":
+            return self.load(op)
+        if op.name in ("global_id", "local_id"):
+            size = self.module.kernel.attrs.get("local_size", (2, 2, 2))
+            if size[op.attrs["dim"]] == 1:
+                return None
+        return Divergence(INVOCATION, op.loc, f"{_surface(op)} differs between the invocations of a workgroup")
+
+    def load(self, op: Op) -> Found:
+        array = origin(op.operands[0])
+        index = self.operands(op, op.operands[1:])
+        if index is not None:
+            return index
+        if self.is_read_only(array):
+            return None
+        name = f"`{array.name}`" if array.name else "this array"
+        return Divergence(INVOCATION, op.loc, f"{name} may be written during the launch, so what is read may differ")
+
+    def is_read_only(self, array: Value) -> bool:
+        found = array.type
+        if not isinstance(found, Array) or found.space != "global" or found.access != "in":
+            return False
+        return found.restrict or not self.others_written
+
+
+def _writes_others(module: Module) -> bool:
+    """True when the module writes any global array that others may overlap."""
+    ops = (op for function in module.all_functions() for op in function.body.walk())
+    writes = (op for op in ops if OPS[op.name].effect in (Effect.WRITE, Effect.READ_WRITE))
+    return any(alias_class(op.operands[0]) == OTHERS for op in writes)
+
+
+def _surface(op: Op) -> str:
+    """What the user wrote for an operation."""
+    if "dim" in op.attrs:
+        return f"{op.name}({op.attrs['dim']})"
+    if op.name.startswith("sg_"):
+        return f"the subgroup's {op.name[3:]}"
+    return {"atomic_cas": "atomic.cas", "atomic_load": "atomic.load", "atomic": f"atomic.{op.attrs.get('op')}"}.get(
+        op.name, f"{op.name}()"
+    )
+
+
+# -- the check
+
+
+@dataclass(frozen=True, slots=True)
+class CheckUniformity:
+    """Raises CompileError for barriers and collectives in divergent control flow; changes nothing."""
+
+    name: ClassVar[str] = "check_uniformity"
+
+    def run(self, module: Module) -> Module:
+        check_uniformity(module)
+        return module
+
+
+def check_uniformity(module: Module) -> None:
+    """See `CheckUniformity`. Modules without such operations aren't analysed."""
+    functions = module.all_functions()
+    if not any(OPS[op.name].convergent for function in functions for op in function.body.walk()):
+        return
+    analysis = Uniformity.of(module)
+    analysis.checking = True
+    analysis.walk(None)
+
+
+def _check(analysis: Uniformity, op: Op, control: Found) -> None:
+    if not OPS[op.name].convergent:
+        return
+    allowed = 0 if op.name == "barrier" else SUBGROUP
+    scope = "subgroup" if allowed else "workgroup"
+    what = "a collective of the subgroup" if allowed else "a barrier or a collective of the workgroup"
+    if control is not None and control.level > allowed:
+        raise _error(
+            f"not every invocation of the {scope} may reach this: {what} needs all of them", op, control, analysis
+        )
+    lane = analysis.found.get(op.operands[1]) if op.name == "sg_broadcast" else None
+    if lane is not None and lane.level > allowed:
+        raise _error("the lane of a broadcast has to be the same in the whole subgroup", op, lane, analysis)
+
+
+def _error(reason: str, op: Op, why: Divergence, analysis: Uniformity) -> CompileError:
+    links = list(why.chain())
+    notes = tuple(Note(link.loc, link.text) for link in links if link.loc != UNKNOWN)
+    if analysis.module.kernel.attrs.get("over"):
+        hint = "kernels with over= run some invocations only; use groups= for barriers and collectives"
+    elif any("leave here" in link.text for link in links):
+        hint = "keep all invocations to the end: x.get(i, pad=0) reads and x.put(i, v) writes in bounds only"
+    else:
+        hint = "move it out of the branch or loop; where the value is in fact uniform, say so with vk.assume_uniform(x)"
+    return CompileError(reason, op.loc, hint=hint, notes=notes)
