@@ -1,0 +1,111 @@
+"""Atomic operations on elements of arrays.
+
+Enters: calls of `vk.atomic.*`. Leaves: `atomic`, `atomic_cas`, `atomic_load`, `atomic_store`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..dtypes import DType
+from ..ir.core import Value
+from ..lang import atomic
+from .calls import lowers
+from .context import Call, Context
+from .conversions import as_exactly
+from .memory import ORDERS, array_type, indices, one_of
+from .values import KernelValue, describe_value, is_array
+
+__all__: list[str] = []
+
+
+def _place(ctx: Context, call: Call, array: KernelValue, index: KernelValue) -> tuple[Value, list[Value], DType]:
+    if not is_array(array):
+        raise ctx.error(call.node, f"expected an array first, found {describe_value(array)}", "vk.atomic.add(x, i, v)")
+    kind = array_type(array)
+    if kind.space == "local":
+        raise ctx.error(call.node, "a local array is seen by one invocation only", "use `+=` and the like")
+    at = indices(ctx, call.node, array, list(index) if isinstance(index, tuple) else [index])
+    return array, at, kind.dtype
+
+
+def _writable(ctx: Context, call: Call, array: Value) -> None:
+    if array_type(array).access == "in" and array_type(array).space == "global":
+        raise ctx.error(call.node, "this array is an input: it can't be written", "annotate it as vk.InOut")
+
+
+def _how(ctx: Context, call: Call, order: KernelValue, scope: KernelValue) -> dict[str, str]:
+    return {
+        "order": one_of(ctx, call, "order", order, ORDERS),
+        "scope": one_of(ctx, call, "scope", scope, ("workgroup", "device")),
+    }
+
+
+def _modify(name: str) -> Any:
+    def lower(
+        ctx: Context,
+        call: Call,
+        array: KernelValue,
+        index: KernelValue,
+        value: KernelValue,
+        *,
+        order: KernelValue,
+        scope: KernelValue,
+    ) -> KernelValue:
+        memory, at, dtype = _place(ctx, call, array, index)
+        _writable(ctx, call, memory)
+        if dtype.kind == "bool" or (dtype.is_float and name in ("and", "or", "xor")):
+            raise ctx.error(call.node, f"atomic {name} isn't defined for {dtype!r}")
+        operand = as_exactly(ctx, call.node, value, dtype, "an element")
+        return ctx.builder.emit("atomic", memory, *at, operand, op=name, **_how(ctx, call, order, scope))
+
+    return lower
+
+
+for _name in ("add", "sub", "min", "max", "and_", "or_", "xor", "exchange"):
+    lowers(getattr(atomic, _name))(_modify(_name.rstrip("_")))
+
+
+@lowers(atomic.cas)
+def _cas(
+    ctx: Context,
+    call: Call,
+    array: KernelValue,
+    index: KernelValue,
+    expected: KernelValue,
+    value: KernelValue,
+    *,
+    order: KernelValue,
+    scope: KernelValue,
+) -> KernelValue:
+    memory, at, dtype = _place(ctx, call, array, index)
+    _writable(ctx, call, memory)
+    old = as_exactly(ctx, call.node, expected, dtype, "an element")
+    new = as_exactly(ctx, call.node, value, dtype, "an element")
+    return ctx.builder.emit("atomic_cas", memory, *at, old, new, **_how(ctx, call, order, scope))
+
+
+@lowers(atomic.load)
+def _load(
+    ctx: Context, call: Call, array: KernelValue, index: KernelValue, *, order: KernelValue, scope: KernelValue
+) -> KernelValue:
+    memory, at, _ = _place(ctx, call, array, index)
+    return ctx.builder.emit("atomic_load", memory, *at, **_how(ctx, call, order, scope))
+
+
+@lowers(atomic.store)
+def _store(
+    ctx: Context,
+    call: Call,
+    array: KernelValue,
+    index: KernelValue,
+    value: KernelValue,
+    *,
+    order: KernelValue,
+    scope: KernelValue,
+) -> KernelValue:
+    memory, at, dtype = _place(ctx, call, array, index)
+    _writable(ctx, call, memory)
+    operand = as_exactly(ctx, call.node, value, dtype, "an element")
+    ctx.builder.op("atomic_store", memory, *at, operand, **_how(ctx, call, order, scope))
+    return None

@@ -1,0 +1,39 @@
+"""Attributes of kernel values: `x.shape`, `x.get`, `v.xy`.
+
+Enters: a value and an attribute's name. Leaves: a value or a `Method`. Each class of values registers its attributes.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from ..ir.core import Value
+from .context import Context
+from .values import KernelValue, describe_value
+
+__all__ = ["attribute_of", "attributes"]
+
+AttributeLowering = Callable[[Context, ast.Attribute, KernelValue], KernelValue]
+_ATTRIBUTES: list[tuple[Callable[[KernelValue], bool], AttributeLowering]] = []
+
+
+def attributes(owner: Callable[[KernelValue], bool]) -> Callable[[AttributeLowering], AttributeLowering]:
+    """Registers the lowering of attributes of the values for which `owner` holds."""
+
+    def register(function: AttributeLowering) -> AttributeLowering:
+        _ATTRIBUTES.append((owner, function))
+        return function
+
+    return register
+
+
+def attribute_of(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValue:
+    """The attribute of a value; CompileError where there is none."""
+    for owner, lower in _ATTRIBUTES:
+        if owner(base):
+            return lower(ctx, node, base)
+    hint = ""
+    if node.attr in ("astype", "to") and isinstance(base, Value):
+        hint = "a dtype converts: vk.f32(x)"
+    raise ctx.error(node, f"{describe_value(base)} has no attribute {node.attr}", hint)

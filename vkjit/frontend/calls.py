@@ -1,0 +1,181 @@
+"""Lowers calls: intrinsics by the identity of what is called, dtypes as conversions, device functions, methods.
+
+Enters: call nodes. Leaves: values. An intrinsic registers under the objects that mean it (`vk.exp`, `math.exp`, `np.exp`).
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..dtypes import DType
+from ..errors import InternalError
+from ..ir.core import Value
+from .context import Call, Context, expression
+from .conversions import convert, dtype_of_value, numeric
+from .resolve import also_capturable
+from .syntax import unsupported
+from .values import KernelValue, Method, describe_value, is_literal
+
+__all__ = ["intrinsic", "lowers"]
+
+IntrinsicLowering = Callable[..., KernelValue]
+_INTRINSICS: dict[Any, IntrinsicLowering] = {}
+_CALLABLES: list[tuple[Callable[[KernelValue], bool], IntrinsicLowering]] = []
+
+
+def intrinsic(*objects: Any) -> Callable[[IntrinsicLowering], IntrinsicLowering]:
+    """Registers a lowering (context, call) for calls of any of the objects."""
+
+    def register(function: IntrinsicLowering) -> IntrinsicLowering:
+        for key in objects:
+            if key in _INTRINSICS:
+                raise InternalError(f"{key} has a lowering already")
+            _INTRINSICS[key] = function
+        return function
+
+    return register
+
+
+def lowers(stub: Any, *others: Any) -> Callable[[IntrinsicLowering], IntrinsicLowering]:
+    """Registers a lowering (context, call, arguments by the stub's parameter names) for a stub of `lang`."""
+    signature = inspect.signature(stub)
+
+    def register(function: IntrinsicLowering) -> IntrinsicLowering:
+        def lower(ctx: Context, call: Call) -> KernelValue:
+            bound = bind_arguments(ctx, call, signature, stub.__name__)
+            return function(ctx, call, *bound.args, **bound.kwargs)
+
+        intrinsic(stub, *others)(lower)
+        return function
+
+    return register
+
+
+def callable_values(test: Callable[[KernelValue], bool]) -> Callable[[IntrinsicLowering], IntrinsicLowering]:
+    """Registers a lowering (context, call, callee) for calls of the values for which `test` holds."""
+
+    def register(function: IntrinsicLowering) -> IntrinsicLowering:
+        _CALLABLES.append((test, function))
+        return function
+
+    return register
+
+
+def bind_arguments(ctx: Context, call: Call, signature: inspect.Signature, name: str) -> inspect.BoundArguments:
+    """The arguments by parameter name, defaults filled in; CompileError where they don't fit the signature."""
+    try:
+        bound = signature.bind(*call.args, **call.keywords)
+    except TypeError as error:
+        shown = ", ".join(str(p.replace(annotation=p.empty)) for p in signature.parameters.values())
+        raise ctx.error(call.node, f"{name}(): {error}", f"its parameters are ({shown})") from None
+    bound.apply_defaults()
+    return bound
+
+
+@expression(ast.Call)
+def _call(ctx: Context, node: ast.Call) -> KernelValue:
+    callee = ctx.evaluate(node.func)
+    for argument in node.args:
+        if isinstance(argument, ast.Starred):
+            raise unsupported(ctx.source, argument)
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            raise ctx.error(keyword.value, "** can't be used in a kernel", "write each keyword")
+    lower = _find(callee)
+    if lower is None:
+        raise _not_callable(ctx, node, callee)
+    raw = getattr(lower, "_raw_arguments", False)
+    args = [] if raw else [ctx.evaluate(argument) for argument in node.args]
+    keywords = {} if raw else {k.arg: ctx.evaluate(k.value) for k in node.keywords if k.arg is not None}
+    ctx.builder.loc = ctx.loc(node)
+    return lower(ctx, Call(node, args, keywords))
+
+
+def _find(callee: KernelValue) -> IntrinsicLowering | None:
+    if isinstance(callee, Method):
+        method = callee
+        return lambda ctx, call: method.lower(ctx, call, method.owner)
+    if isinstance(callee, DType):
+        dtype = callee
+        return lambda ctx, call: _cast(ctx, call, dtype)
+    for test, lower in _CALLABLES:
+        if test(callee):
+            return lambda ctx, call: lower(ctx, call, callee)
+    if isinstance(callee, Value | tuple | str) or callee is None or is_literal(callee):
+        return None
+    return _INTRINSICS.get(callee)
+
+
+def _not_callable(ctx: Context, node: ast.Call, callee: KernelValue) -> Exception:
+    text = ast.unparse(node.func)
+    if isinstance(callee, FunctionType):
+        return ctx.error(
+            node.func,
+            f"{text} is a plain Python function: it can't be called in a kernel",
+            f"decorate {callee.__name__} with @vk.func",
+        )
+    if callable(callee):
+        return ctx.error(node.func, f"{text} has no meaning in a kernel", "the language reference lists what has")
+    return ctx.error(node.func, f"{text} is {describe_value(callee)}: it can't be called")
+
+
+def _cast(ctx: Context, call: Call, dtype: DType) -> KernelValue:
+    """`vk.f32(x)`: a conversion; `vk.index()` without argument is the index tuple of an `over=` kernel."""
+    if dtype is dtypes.index and not call.args and not call.keywords:
+        return _index_tuple(ctx, call)
+    if len(call.args) != 1 or call.keywords:
+        raise ctx.error(call.node, f"{dtype!r}(x) takes one value, found {len(call.args) + len(call.keywords)}")
+    return cast_value(ctx, call.node, call.args[0], dtype)
+
+
+def cast_value(ctx: Context, node: ast.AST, value: KernelValue, dtype: DType) -> Value:
+    """An explicit conversion: floats to integers truncate and saturate, integers wrap, to bool is `!= 0`."""
+    numeric(ctx, node, value, "a number to convert")
+    if is_literal(value):
+        return ctx.builder.const(_converted(value, dtype), dtype)
+    assert isinstance(value, Value)
+    return value if dtype_of_value(value) is dtype and value not in ctx.weak else _strong(ctx, node, value, dtype)
+
+
+def _strong(ctx: Context, node: ast.AST, value: Value, dtype: DType) -> Value:
+    made = convert(ctx, node, value, dtype)
+    return ctx.builder.emit("cast", made, type=made.type) if made is value else made
+
+
+def _converted(value: float, dtype: DType) -> bool | int | float:
+    """A literal converted as the operation `cast` would."""
+    from ..ir.semantics import cast, quiet
+
+    if isinstance(value, int) and dtype.is_integer:
+        wrapped = int(value) & (2**dtype.bits - 1)
+        return wrapped - 2**dtype.bits if dtype.is_signed and wrapped >> (dtype.bits - 1) else wrapped
+    with quiet():
+        made = cast(np.float64(value), dtypes.f64, dtype)
+    return made.item()  # type: ignore[no-any-return]
+
+
+def _index_tuple(ctx: Context, call: Call) -> KernelValue:
+    if ctx.index is None:
+        raise ctx.error(
+            call.node,
+            "vk.index() is the index of an over= kernel",
+            "in other kernels use vk.global_id(d); in device functions pass the index as arguments",
+        )
+    return ctx.index
+
+
+def _is_callable_object(value: object) -> bool:
+    try:
+        return value in _INTRINSICS
+    except TypeError:  # not hashable
+        return False
+
+
+also_capturable(_is_callable_object)

@@ -1,0 +1,286 @@
+"""What one loop carries: for each name its structure and types, how it enters, and what it is at each way out.
+
+Enters: names before the loop and at its exits. Leaves: operands of `continue` and `break`, names after the loop. `Knowledge` is
+what earlier rounds of lowering have found; it only grows.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from ..dtypes import DType
+from ..ir.core import Region, Value
+from ..ir.types import Array, Scalar, Type
+from .context import Context, Origin, Origins, Place
+from .conversions import default_dtype, strict_join
+from .joins import Disagreement, Slot, adapts, agreed_type, rebuild, to_type
+from .values import Binding, Conflict, KernelValue, Unbound, describe_type, describe_value, is_literal, same_constant
+
+__all__ = ["Carried", "Knowledge", "common_structure", "enter", "leave"]
+
+Entry = Binding | Unbound | Conflict
+
+
+@dataclass(slots=True)
+class Carried:
+    """One carried name.
+
+    `structure` has a Slot for each run-time value; `types` are theirs; `origins` has an Origin for each that began as a
+    literal and has met no strong type yet. `bound`: the name has a value before the loop (else it enters as poison, and is bound by the body).
+    `outer`: the origins in loops around this one. `lost`: some way out has no value for it.
+    """
+
+    name: str
+    structure: KernelValue
+    types: list[Type]
+    origins: list[Origin | None]
+    initial: list[Value]
+    entry: Entry
+    bound: bool
+    outer: list[Origins] = field(default_factory=list)
+    lost: bool = False
+    first: Binding | None = None
+
+    def start(self, ctx: Context, values: list[Value]) -> None:
+        """Binds the name at the start of the body."""
+        if not self.bound:
+            if isinstance(self.entry, Unbound | Conflict):
+                ctx.env[self.name] = self.entry
+            return
+        for value, origin, outer in zip(values, self.origins, self.outer, strict=True):
+            if origin is not None:
+                ctx.mark_weak(value, (origin, *outer))
+        assert isinstance(self.entry, Binding)
+        ctx.env[self.name] = Binding(rebuild(self.structure, values), self.entry.loc)
+
+    def finish(self, ctx: Context, values: list[Value]) -> None:
+        """Binds the name after the loop."""
+        place = self.entry.loc if isinstance(self.entry, Binding) else self.first.loc if self.first else None
+        for value, origin, outer in zip(values, self.origins, self.outer, strict=False):
+            if origin is not None:
+                ctx.mark_weak(value, outer)
+        if not self.lost:
+            ctx.bind(self.name, rebuild(self.structure, values), place)
+
+
+@dataclass(slots=True)
+class Knowledge:
+    """What lowering a loop's body has shown.
+
+    `strong`: types that literals took, by name. `conflicts`: names whose values disagree. `exported`: structures of names that
+    the body alone binds and that are read after the loop.
+    """
+
+    strong: dict[str, list[Type | None]] = field(default_factory=dict)
+    conflicts: dict[str, Conflict] = field(default_factory=dict)
+    exported: dict[str, tuple[KernelValue, list[Type], Binding]] = field(default_factory=dict)
+    changed: bool = False
+    region: Region | None = None
+
+    def conflict(self, name: str, conflict: Conflict) -> None:
+        if name not in self.conflicts:
+            self.conflicts[name] = conflict
+            self.changed = True
+
+    def strengthen(self, name: str, slots: int, number: int, type_: Type) -> None:
+        """A literal's variable took a strong type."""
+        known = self.strong.setdefault(name, [None] * slots)
+        if known[number] is None:
+            known[number] = type_
+            self.changed = True
+
+    def settle(self, ctx: Context, carried: list[Carried], exits: list[dict[str, Entry]]) -> None:
+        """After a round: weak variables that never joined a strong type take the one that they met; exports are found."""
+        for one in carried if not self.changed else ():
+            for number, origin in enumerate(one.origins):
+                found = _settled(one.types[number], origin.met) if origin is not None else None
+                if found is not None:
+                    self.strengthen(one.name, len(one.types), number, found)
+        names = {c.name for c in carried}
+        for name in _bound_at_all(exits) - names - self.exported.keys():
+            if name in ctx.env and isinstance(ctx.env[name], Binding) and name not in self.conflicts:
+                continue
+            self._export(ctx, name, exits)
+
+    def _export(self, ctx: Context, name: str, exits: list[dict[str, Entry]]) -> None:
+        bindings = [e for e in (names[name] for names in exits) if isinstance(e, Binding)]
+        if all(same_constant(b.value, bindings[0].value) for b in bindings) and not _has_runtime(bindings[0].value):
+            return
+        try:
+            types: list[Type] = []
+            structure = common_structure(ctx, [b.value for b in bindings], types)
+        except Disagreement:
+            return
+        self.exported[name] = (structure, types, bindings[0])
+        self.changed = True
+
+    def after(
+        self, ctx: Context, name: str, exits: list[dict[str, Entry]], node: ast.For | ast.While, once: bool
+    ) -> Entry | None:
+        """What a name that isn't carried is after the loop; None: what it was before."""
+        before = ctx.env.get(name)
+        if name in self.conflicts:
+            return self.conflicts[name]
+        entries = [names.get(name) for names in exits]
+        bindings = [e for e in entries if isinstance(e, Binding)]
+        if isinstance(node, ast.For) and not once:
+            if isinstance(before, Binding):
+                return None
+            return before or Unbound("it has no value if the loop runs zero times", ctx.loc(node))
+        if len(bindings) < len(entries) or not bindings:
+            found = next((e for e in entries if isinstance(e, Unbound | Conflict)), None)
+            return found or Unbound("it has no value on one of the ways out of the loop", ctx.loc(node))
+        first = bindings[0]
+        other = next((b for b in bindings if not same_constant(b.value, first.value)), None)
+        if other is None:
+            return first
+        return Conflict(describe_value(first.value), first.loc, describe_value(other.value), other.loc)
+
+
+def _settled(type_: Type, met: list[DType]) -> Type | None:
+    """The type of a weak variable of default type `type_` that met strong types in operations; None if it may stay.
+
+    It takes the first that its default type can't stand for; one that adapted to a narrower type was treated too freely.
+    """
+    assert isinstance(type_, Scalar)
+    alike = [t for t in met if t.is_float == type_.dtype.is_float and t.kind != "bool"]
+    wider = next((t for t in alike if strict_join(type_.dtype, t) is not type_.dtype), None)
+    if wider is not None:
+        return Scalar(wider)
+    return type_ if any(t is not type_.dtype for t in alike) else None
+
+
+def _bound_at_all(exits: list[dict[str, Entry]]) -> set[str]:
+    if not exits:
+        return set()
+    return set.intersection(*({n for n, e in names.items() if isinstance(e, Binding)} for names in exits))
+
+
+def _has_runtime(value: KernelValue) -> bool:
+    if isinstance(value, tuple):
+        return any(map(_has_runtime, value))
+    return isinstance(value, Value) and not isinstance(value.type, Array)
+
+
+def common_structure(ctx: Context, values: list[KernelValue], types: list[Type]) -> KernelValue:
+    """One structure for the values at all exits; raises Disagreement."""
+    first = values[0]
+    if not any(map(_has_runtime, values)) and all(same_constant(first, v) for v in values):
+        return first
+    tuples = [v for v in values if isinstance(v, tuple)]
+    if len(tuples) == len(values):
+        if len({len(t) for t in tuples}) != 1:
+            raise Disagreement
+        return tuple(common_structure(ctx, list(items), types) for items in zip(*tuples, strict=True))
+    found: KernelValue = first
+    agreed = agreed_type(ctx, first, first)
+    for value in values[1:]:
+        agreed = agreed_type(ctx, found, value)
+        found = value if isinstance(value, Value) and value.type == agreed else found
+    types.append(agreed)
+    return Slot(len(types) - 1, agreed)
+
+
+def enter(ctx: Context, name: str, knowledge: Knowledge, node: ast.AST) -> Carried | None:
+    """How a name enters the loop; None if it isn't carried."""
+    entry: Entry = ctx.env.get(name) or Unbound("it isn't bound before the loop", ctx.loc(node))
+    if name in knowledge.exported and (not isinstance(entry, Binding) or name in knowledge.conflicts):
+        structure, types, first = knowledge.exported[name]
+        poison = [ctx.builder.emit("poison", type=t) for t in types]
+        outside: Entry = knowledge.conflicts.get(name, entry) if isinstance(entry, Binding) else entry
+        return Carried(name, structure, types, [None] * len(types), poison, outside, False, first=first)
+    if not isinstance(entry, Binding) or name in knowledge.conflicts:
+        return None
+    carried = Carried(name, None, [], [], [], entry, True)
+    carried.structure = _slots(ctx, node, entry.value, carried, knowledge.strong.get(name, []))
+    return carried
+
+
+def _slots(ctx: Context, node: Place, value: KernelValue, carried: Carried, strong: list[Type | None]) -> KernelValue:
+    """The structure of a value before the loop: numbers get slots, everything else stays as it is."""
+    types = carried.types
+    if isinstance(value, tuple):
+        return tuple(_slots(ctx, node, item, carried, strong) for item in value)
+    is_weak = is_literal(value) or (isinstance(value, Value) and value in ctx.weak)
+    if not is_weak and not _has_runtime(value):
+        return value
+    found = strong[len(types)] if len(types) < len(strong) else None
+    if is_weak and found is not None:
+        type_, is_weak = found, False
+    else:
+        type_ = value.type if isinstance(value, Value) else Scalar(default_dtype(value))  # type: ignore[arg-type]
+    types.append(type_)
+    can_change = is_weak and isinstance(type_, Scalar) and type_.dtype.kind != "bool"
+    carried.origins.append(Origin() if can_change else None)
+    carried.outer.append((ctx.origins(value) or ()) if isinstance(value, Value) else ())
+    carried.initial.append(to_type(ctx, node, value, type_))
+    return Slot(len(types) - 1, type_)
+
+
+def leave(ctx: Context, carried: Carried, knowledge: Knowledge, *, out: bool) -> list[Value]:
+    """The operands of an exit for one carried name; what doesn't fit becomes knowledge, and the operand poison."""
+    entry = ctx.env.get(carried.name)
+    if not isinstance(entry, Binding):
+        if carried.bound and isinstance(entry, Conflict):
+            knowledge.conflict(carried.name, entry)
+        elif out:
+            carried.lost = True
+        return [ctx.builder.emit("poison", type=t) for t in carried.types]
+    values: list[Value] = []
+    if not _fill(ctx, carried, carried.structure, entry.value, knowledge, values):
+        before = carried.entry if isinstance(carried.entry, Binding) else carried.first or entry
+        conflict = Conflict(_described(ctx, carried, before), before.loc, describe_value(entry.value), entry.loc)
+        knowledge.conflict(carried.name, conflict)
+        return [ctx.builder.emit("poison", type=t) for t in carried.types]
+    return values
+
+
+def _described(ctx: Context, carried: Carried, before: Binding) -> str:
+    if len(carried.types) == 1 and isinstance(carried.structure, Slot) and carried.origins[0] is None:
+        return describe_type(carried.types[0])
+    return describe_value(before.value)
+
+
+def _fill(
+    ctx: Context, carried: Carried, structure: KernelValue, value: KernelValue, knowledge: Knowledge, out: list[Value]
+) -> bool:
+    """Appends the operands for a structure; False where the value doesn't have it."""
+    if isinstance(structure, tuple):
+        if not isinstance(value, tuple) or len(value) != len(structure):
+            return False
+        return all(_fill(ctx, carried, s, v, knowledge, out) for s, v in zip(structure, value, strict=True))
+    if not isinstance(structure, Slot):
+        return same_constant(structure, value)
+    type_, number = carried.types[structure.number], structure.number
+    found = _number_type(value)
+    if found is None:
+        return False
+    if carried.origins[number] is not None and _changes(ctx, value, found, type_):
+        knowledge.strengthen(carried.name, len(carried.types), number, found)
+        out.append(ctx.builder.emit("poison", type=type_))
+        return True
+    if found != type_ and not _adapts(ctx, value, found, type_):
+        return False
+    out.append(to_type(ctx, ctx.builder.loc, value, type_))
+    return True
+
+
+def _number_type(value: KernelValue) -> Type | None:
+    if is_literal(value):
+        return Scalar(default_dtype(value))
+    return value.type if isinstance(value, Value) and not isinstance(value.type, Array) else None
+
+
+def _changes(ctx: Context, value: KernelValue, found: Type, type_: Type) -> bool:
+    """Whether a value gives a weak variable another type: a strong value does, and a float an integer."""
+    if not isinstance(found, Scalar) or found.dtype.kind == "bool":
+        return False
+    if isinstance(value, Value) and value not in ctx.weak:
+        return True
+    return found.dtype.is_float and isinstance(type_, Scalar) and not type_.dtype.is_float
+
+
+def _adapts(ctx: Context, value: KernelValue, found: Type, type_: Type) -> bool:
+    weak = is_literal(value) or (isinstance(value, Value) and value in ctx.weak)
+    return weak and isinstance(found, Scalar) and isinstance(type_, Scalar) and adapts(value, found, type_)

@@ -1,0 +1,275 @@
+"""The typing rules: weak literals, the common type of two operands, implicit conversions, truth.
+
+Enters: kernel values. Leaves: IR values of the type that is wanted, or CompileError with the cast to write. Nothing converts
+silently but: a literal to what it fits, operands of an operation to their common type, integers to `index`; a store besides
+converts to a wider type, `index` to the array's integer type, and a float to a narrower float.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .. import dtypes
+from ..dtypes import DType, promote
+from ..errors import CompileError, DTypeError
+from ..ir import types
+from ..ir.core import Value
+from ..ir.types import Scalar, Vector
+from .context import Context, Place
+from .values import KernelValue, describe_value, is_literal, is_runtime, is_scalar
+
+__all__ = [
+    "as_index",
+    "as_stored",
+    "common_dtype",
+    "convert",
+    "default_dtype",
+    "dtype_of_value",
+    "fit",
+    "materialize",
+    "numeric",
+    "static_value",
+    "strict_join",
+    "truth",
+    "unify",
+    "weak_join",
+]
+
+
+def dtype_of_value(value: Value) -> DType:
+    """The element type of a scalar or vector."""
+    assert isinstance(value.type, Scalar | Vector)
+    return value.type.dtype
+
+
+def default_dtype(literal: float) -> DType:
+    """The type that a literal has alone."""
+    if isinstance(literal, bool):
+        return dtypes.boolean
+    return dtypes.i32 if isinstance(literal, int) else dtypes.f32
+
+
+def static_value(value: KernelValue) -> int | float | None:
+    """The number that a value is known to be, None where it isn't known."""
+    if is_literal(value):
+        return value
+    if isinstance(value, Value) and value.op is not None and value.op.name == "const":
+        number = value.op.attrs["value"]
+        return number if isinstance(number, bool | int | float) else None
+    return None
+
+
+def fit(ctx: Context, node: Place, literal: float, dtype: DType) -> bool | int | float:
+    """The literal as a value of `dtype`; CompileError where it doesn't fit."""
+    if dtype.kind == "bool":
+        if isinstance(literal, bool):
+            return literal
+        raise ctx.error(node, f"the literal {literal!r} is no bool", "compare: write `x != 0`")
+    if dtype.is_float:
+        return _fit_float(ctx, node, literal, dtype)
+    if isinstance(literal, float):
+        raise ctx.error(node, f"the literal {literal!r} doesn't fit {dtype!r}", f"convert: {dtype!r}({literal!r})")
+    low, high = _range(dtype)
+    if not low <= literal <= high:
+        wider = "vk.i64" if dtype.is_signed else "vk.u64"
+        hint = f"give it a type that holds it: {wider}({literal!r})" if dtype.bits < 64 else ""
+        raise ctx.error(node, f"the literal {literal!r} doesn't fit {dtype!r} ({low} to {high})", hint)
+    return int(literal)
+
+
+def _range(dtype: DType) -> tuple[int, int]:
+    if dtype.kind == "uint":
+        return 0, 2**dtype.bits - 1
+    return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
+
+
+_LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38}
+
+
+def _fit_float(ctx: Context, node: Place, literal: float, dtype: DType) -> float:
+    try:
+        value = float(literal)
+    except OverflowError:
+        value = math.inf
+    largest = _LARGEST.get(dtype.name, math.inf)
+    if abs(value) > largest and not (isinstance(literal, float) and math.isinf(literal)):
+        raise ctx.error(node, f"the literal {literal!r} doesn't fit {dtype!r} (up to {largest:g})", "use a wider type")
+    return value
+
+
+def numeric(ctx: Context, node: Place, value: KernelValue, what: str = "a number") -> KernelValue:
+    """The value, which must be a literal, a scalar or a vector."""
+    if is_literal(value) or is_runtime(value):
+        return value
+    hint = "index it: x[i]" if isinstance(value, Value) else ""
+    raise ctx.error(node, f"expected {what}, found {describe_value(value)}", hint)
+
+
+def materialize(ctx: Context, node: Place, value: KernelValue, dtype: DType | None = None) -> Value:
+    """A run-time value: literals become constants, of `dtype` or their own type."""
+    numeric(ctx, node, value)
+    if is_literal(value):
+        target = dtype or default_dtype(value)
+        return ctx.builder.const(fit(ctx, node, value, target), target)
+    assert isinstance(value, Value)
+    return value
+
+
+def convert(ctx: Context, node: Place, value: KernelValue, dtype: DType) -> Value:
+    """The value in another element type, by a cast where it isn't a literal; lanes stay."""
+    if is_literal(value):
+        return ctx.builder.const(fit(ctx, node, value, dtype), dtype)
+    made = materialize(ctx, node, value)
+    if isinstance(made.type, Vector):
+        return ctx.builder.cast(made, Vector(dtype, made.type.size))
+    return ctx.builder.cast(made, dtype)
+
+
+def common_dtype(ctx: Context, node: Place, a: KernelValue, b: KernelValue) -> DType:
+    """The element type that both operands take."""
+    weak_a, weak_b = _is_weak(ctx, a), _is_weak(ctx, b)
+    dtype_a, dtype_b = _own_dtype(a), _own_dtype(b)
+    if weak_a == weak_b:
+        return _joined(ctx, node, dtype_a, dtype_b)
+    weak, strong = (dtype_a, dtype_b) if weak_a else (dtype_b, dtype_a)
+    _met(ctx, a if weak_a else b, strong)
+    return weak_join(weak, strong)
+
+
+def _is_weak(ctx: Context, value: KernelValue) -> bool:
+    return not isinstance(value, Value) or value in ctx.weak
+
+
+def _own_dtype(value: KernelValue) -> DType:
+    if isinstance(value, Value):
+        return dtype_of_value(value)
+    assert is_literal(value)
+    return default_dtype(value)
+
+
+def weak_join(weak: DType, strong: DType) -> DType:
+    """A literal takes the other type, unless that can't hold its kind at all."""
+    if weak.is_float and not strong.is_float:
+        return dtypes.f32
+    if strong.kind == "bool":
+        return weak
+    return strong
+
+
+def strict_join(a: DType, b: DType) -> DType | None:
+    try:
+        return promote(a, b)
+    except DTypeError:
+        return None
+
+
+def _met(ctx: Context, weak: KernelValue, strong: DType) -> None:
+    """Tells the variables that a weak value comes from which type they have met."""
+    for origin in ctx.origins(weak) or ():
+        origin.met.append(strong)
+
+
+def _joined(ctx: Context, node: Place, a: DType, b: DType) -> DType:
+    try:
+        return promote(a, b)
+    except DTypeError as error:
+        reason, _, hint = str(error).partition(": ")
+        raise ctx.error(node, reason, hint) from None
+
+
+def unify(ctx: Context, node: Place, a: KernelValue, b: KernelValue, dtype: DType | None = None) -> tuple[Value, Value]:
+    """Both operands in their common type (or in `dtype`), scalars spread over the lanes of a vector."""
+    target = dtype or common_dtype(ctx, node, a, b)
+    x, y = convert(ctx, node, a, target), convert(ctx, node, b, target)
+    if isinstance(x.type, Vector) and isinstance(y.type, Vector) and x.type.size != y.type.size:
+        raise ctx.error(node, f"vectors of {x.type.size} and {y.type.size} lanes can't be combined")
+    if isinstance(x.type, Vector) and not isinstance(y.type, Vector):
+        y = splat(ctx, y, x.type.size)
+    if isinstance(y.type, Vector) and not isinstance(x.type, Vector):
+        x = splat(ctx, x, y.type.size)
+    return x, y
+
+
+def splat(ctx: Context, value: Value, size: int) -> Value:
+    """A vector whose lanes all hold the scalar."""
+    return ctx.builder.emit("vec_make", *[value] * size, type=Vector(dtype_of_value(value), size))
+
+
+def as_index(ctx: Context, node: Place, value: KernelValue, what: str = "an index") -> Value:
+    """An `index`; any integer converts."""
+    if isinstance(value, bool) or (is_scalar(value) and dtype_of_value(value).kind == "bool"):
+        raise ctx.error(node, f"{what} must be an integer, found a bool", "convert: vk.i32(x)")
+    if isinstance(value, float) or (is_scalar(value) and dtype_of_value(value).is_float):
+        raise ctx.error(node, f"{what} must be an integer, found {describe_value(value)}", "convert: vk.i32(x)")
+    if is_literal(value):
+        return ctx.builder.index(int(fit(ctx, node, value, dtypes.index)))
+    if not is_scalar(value):
+        raise ctx.error(node, f"{what} must be an integer, found {describe_value(value)}")
+    return ctx.builder.cast(value, types.INDEX)
+
+
+def as_exactly(ctx: Context, node: Place, value: KernelValue, dtype: DType, what: str) -> Value:
+    """A scalar of `dtype`: a literal that fits, or a value that has the type."""
+    if is_literal(value):
+        return ctx.builder.const(fit(ctx, node, value, dtype), dtype)
+    numeric(ctx, node, value)
+    assert isinstance(value, Value)
+    if value in ctx.weak and weak_join(dtype_of_value(value), dtype) is dtype:
+        _met(ctx, value, dtype)
+        return convert(ctx, node, value, dtype)
+    if value.type != Scalar(dtype):
+        raise ctx.error(
+            node, f"{what} is {dtype!r}, found {describe_value(value)}", f"convert it where you mean it: {dtype!r}(x)"
+        )
+    return value
+
+
+def as_stored(ctx: Context, node: Place, value: KernelValue, element: Scalar | Vector) -> Value:
+    """The value as it may be stored into an element of an array."""
+    dtype = element.dtype
+    if is_literal(value):
+        made = ctx.builder.const(fit(ctx, node, value, dtype), dtype)
+    else:
+        numeric(ctx, node, value)
+        assert isinstance(value, Value)
+        if not _storable(ctx, value, dtype):
+            raise _not_storable(ctx, node, value, dtype)
+        made = convert(ctx, node, value, dtype)
+    if isinstance(element, Vector) and not isinstance(made.type, Vector):
+        return splat(ctx, made, element.size)
+    if made.type != element:
+        raise ctx.error(node, f"an element is {element}, found {describe_value(value)}", "store one lane: v.x, v[0]")
+    return made
+
+
+def _storable(ctx: Context, value: Value, dtype: DType) -> bool:
+    source = dtype_of_value(value)
+    if value in ctx.weak and weak_join(source, dtype) is dtype:
+        _met(ctx, value, dtype)
+        return True
+    if source.is_float and dtype.is_float and dtype.bits < source.bits:
+        return True
+    if source is dtypes.index and dtype.is_integer:
+        return True
+    return strict_join(source, dtype) is dtype
+
+
+def _not_storable(ctx: Context, node: Place, value: Value, dtype: DType) -> CompileError:
+    return ctx.error(
+        node,
+        f"{describe_value(value)} isn't stored into an array of {dtype!r} silently",
+        f"convert it where you mean it: {dtype!r}(x)",
+    )
+
+
+def truth(ctx: Context, node: Place, value: KernelValue) -> Value | bool:
+    """Whether the value counts as true: numbers as `!= 0`, compile-time values as in Python."""
+    if isinstance(value, Value):
+        if not isinstance(value.type, Scalar):
+            raise ctx.error(node, f"{describe_value(value)} is neither true nor false", "compare a single element")
+        if value.type.dtype.kind == "bool":
+            return value
+        return ctx.builder.emit("ne", value, ctx.builder.const(0, value.type.dtype))
+    if is_literal(value) or value is None or isinstance(value, str | tuple):
+        return bool(value)
+    raise ctx.error(node, f"{describe_value(value)} is neither true nor false", "compare it with `==` or `is`")

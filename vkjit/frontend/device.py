@@ -1,0 +1,263 @@
+"""Device functions: `@vk.func`, and their instances, one for each signature that they are called with.
+
+Enters: calls with lowered arguments. Leaves: a `call` of an `ir.Function`. Run-time scalars and vectors are parameters; arrays are
+parameters whose type belongs to the signature; everything known at compile time (literals too) is part of the signature.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any, TypeVar, cast
+
+from ..dtypes import DType
+from ..errors import CompileError, Note, VkjitError
+from ..ir.core import Function, Region, Value
+from ..ir.types import Array, Scalar, Type, Vector
+from ..lang.types import ArrayAnnotation, ConstAnnotation
+from .annotations import Annotation, read_annotation
+from .calls import bind_arguments, callable_values
+from .context import Call, Context, Return, Session
+from .conversions import as_exactly
+from .joins import Disagreement, Slot, rebuild, to_type
+from .resolve import also_capturable
+from .scope import analyse
+from .source import source_of
+from .values import Binding, KernelValue, describe_value
+
+__all__ = ["DeviceFunction"]
+
+
+class DeviceFunction:
+    """A function that kernels call; it can't be called from Python.
+
+    `fn` is the Python function, `scope` the variables of the place where the decorator ran (for annotations that are text).
+    """
+
+    def __init__(self, fn: Callable[..., Any], scope: Mapping[str, Any] | None = None) -> None:
+        if not isinstance(fn, FunctionType):
+            raise CompileError(f"expected a function, found {fn!r}", hint="decorate a function that is written with `def`")
+        self.fn = fn
+        self.scope = scope or {}
+        functools.update_wrapper(cast(Any, self), fn)
+
+    def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
+        raise VkjitError(f"{self.fn.__name__} is a device function: call it inside a kernel")
+
+    def __repr__(self) -> str:
+        return f"<device function {self.fn.__qualname__}>"
+
+    @functools.cached_property
+    def signature(self) -> inspect.Signature:
+        return inspect.signature(self.fn)
+
+    @functools.cached_property
+    def annotations(self) -> dict[str, Annotation]:
+        return {name: read_annotation(self.fn, name, self.scope) for name in self.signature.parameters}
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One lowered instance: `result` has a Slot for each run-time result."""
+
+    function: Function
+    result: KernelValue
+
+
+def _is_device_function(value: object) -> bool:
+    return isinstance(value, DeviceFunction)
+
+
+also_capturable(_is_device_function)
+
+
+@callable_values(_is_device_function)
+def _call(ctx: Context, call: Call, callee: KernelValue) -> KernelValue:
+    assert isinstance(callee, DeviceFunction)
+    name = callee.fn.__name__
+    if callee.fn in ctx.session.active:
+        raise ctx.error(call.node, f"{name} calls itself", "device functions can't recur: write a loop")
+    bound = bind_arguments(ctx, call, callee.signature, name)
+    typevars: dict[str, DType] = {}
+    for parameter, value in bound.arguments.items():
+        _bind_type(ctx, call, callee, parameter, value, typevars)
+    arguments = {p: _fitted(ctx, call, callee, p, v, typevars) for p, v in bound.arguments.items()}
+    instance = _instance(ctx, call, callee, arguments, typevars)
+    operands = [leaf for value in arguments.values() for leaf in _leaves(value)]
+    op = ctx.builder.op("call", *operands, types=instance.function.result_types, callee=instance.function.name)
+    return rebuild(instance.result, op.results)
+
+
+def _leaves(value: KernelValue) -> list[Value]:
+    if isinstance(value, tuple):
+        return [leaf for item in value for leaf in _leaves(item)]
+    return [value] if isinstance(value, Value) else []
+
+
+def _bind_type(
+    ctx: Context, call: Call, callee: DeviceFunction, name: str, value: KernelValue, typevars: dict[str, DType]
+) -> None:
+    """Binds the type variable of an annotation to the argument's element type."""
+    annotation = callee.annotations[name]
+    variable = annotation.dtype if isinstance(annotation, ArrayAnnotation) else annotation
+    if not isinstance(variable, TypeVar) or not isinstance(value, Value):
+        return
+    assert isinstance(value.type, Scalar | Vector | Array)
+    found = value.type.dtype
+    known = typevars.setdefault(variable.__name__, found)
+    if known is not found:
+        raise ctx.error(
+            call.node,
+            f"{callee.fn.__name__}: {variable.__name__} is {known!r} by one argument, but {name} is {found!r}",
+            f"convert one of them: {known!r}(x)",
+        )
+
+
+def _fitted(
+    ctx: Context, call: Call, callee: DeviceFunction, name: str, value: KernelValue, typevars: dict[str, DType]
+) -> KernelValue:
+    """The argument as its annotation wants it."""
+    annotation = callee.annotations[name]
+    what = f"{name} of {callee.fn.__name__}"
+    if isinstance(annotation, ConstAnnotation):
+        if _leaves(value):
+            raise ctx.error(call.node, f"{what} must be known at compile time, found {describe_value(value)}")
+        return value
+    if isinstance(annotation, ArrayAnnotation):
+        return _fitted_array(ctx, call, annotation, value, what)
+    if isinstance(annotation, TypeVar):
+        annotation = typevars.get(annotation.__name__)
+    if isinstance(annotation, DType):
+        if isinstance(value, Value) and isinstance(value.type, Vector) and value.type.dtype is annotation:
+            return value
+        return as_exactly(ctx, call.node, value, annotation, what)
+    return value
+
+
+def _fitted_array(ctx: Context, call: Call, annotation: ArrayAnnotation, value: KernelValue, what: str) -> KernelValue:
+    if not isinstance(value, Value) or not isinstance(value.type, Array):
+        raise ctx.error(call.node, f"{what} is an array, found {describe_value(value)}")
+    if isinstance(annotation.dtype, DType) and value.type.dtype is not annotation.dtype:
+        raise ctx.error(call.node, f"{what} is an array of {annotation.dtype!r}, found {describe_value(value)}")
+    return value
+
+
+def _key(value: KernelValue) -> object:
+    """What a value contributes to the signature of an instance."""
+    if isinstance(value, Value):
+        return value.type
+    if isinstance(value, tuple):
+        return tuple(_key(item) for item in value)
+    if isinstance(value, float):
+        return (float, value.hex())
+    return (type(value), value)
+
+
+def _instance(
+    ctx: Context, call: Call, callee: DeviceFunction, arguments: dict[str, KernelValue], typevars: dict[str, DType]
+) -> Instance:
+    key = (callee, tuple(_key(v) for v in arguments.values()), tuple(sorted(typevars.items(), key=lambda i: i[0])))
+    known = ctx.session.instances.get(key)
+    if known is not None:
+        return cast(Instance, known)
+    try:
+        made = _lower(ctx.session, callee, arguments, typevars)
+    except CompileError as error:
+        raise error.with_note(ctx.loc(call.node), f"in {callee.fn.__name__}, called from here") from None
+    ctx.session.instances[key] = made
+    return made
+
+
+def _lower(
+    session: Session, callee: DeviceFunction, arguments: dict[str, KernelValue], typevars: dict[str, DType]
+) -> Instance:
+    source = source_of(callee.fn)
+    types: list[Type] = []
+    names: list[str] = []
+    structures = {name: _parameter(name, value, types, names) for name, value in arguments.items()}
+    name = session.unique_name(callee.fn.__name__)
+    function = Function(name, Region(types, names), [], {"param_names": tuple(names)}, source.name_loc())
+    session.module.functions[name] = function
+    inner = Context(session, callee.fn, source, analyse(source.node), function, typevars)
+    for parameter, structure in structures.items():
+        inner.env[parameter] = Binding(rebuild(structure, function.params), source.name_loc())
+    session.active.append(callee.fn)
+    try:
+        if not inner.block(source.node.body):
+            inner.builder.loc = source.name_loc()
+            inner.returns.append(Return(inner.builder.region, inner.builder.op("return"), None, source.name_loc()))
+    finally:
+        session.active.pop()
+    inner.finish_entry()
+    # callees come before their callers
+    session.module.functions[name] = session.module.functions.pop(name)
+    return Instance(function, _results(inner, function))
+
+
+def _parameter(name: str, value: KernelValue, types: list[Type], names: list[str]) -> KernelValue:
+    """The structure of an argument with a slot for each IR parameter."""
+    if isinstance(value, tuple):
+        return tuple(_parameter(f"{name}.{i}", item, types, names) for i, item in enumerate(value))
+    if not isinstance(value, Value):
+        return value
+    types.append(value.type)
+    names.append(name)
+    return Slot(len(types) - 1, value.type)
+
+
+def _results(ctx: Context, function: Function) -> KernelValue:
+    """Gives all returns the operands of one structure."""
+    from .carried import common_structure
+
+    if not ctx.returns:
+        return None
+    types: list[Type] = []
+    try:
+        structure = common_structure(ctx, [r.value for r in ctx.returns], types)
+    except Disagreement:
+        first = ctx.returns[0]
+        other = next(r for r in ctx.returns if not _agree(ctx, first.value, r.value))
+        raise ctx.error(
+            other.loc,
+            f"the function returns {describe_value(other.value)} here and {describe_value(first.value)} elsewhere",
+            "return values of one type, and a value on every way",
+            (Note(first.loc, f"here it returns {describe_value(first.value)}"),),
+        ) from None
+    function.result_types = types
+    for one in ctx.returns:
+        _fill(ctx, one, structure, types)
+    return structure
+
+
+def _agree(ctx: Context, a: KernelValue, b: KernelValue) -> bool:
+    from .carried import common_structure
+
+    try:
+        common_structure(ctx, [a, b], [])
+    except Disagreement:
+        return False
+    return True
+
+
+def _fill(ctx: Context, one: Return, structure: KernelValue, types: list[Type]) -> None:
+    region = one.region
+    assert region.ops.pop() is one.op
+    found: list[tuple[KernelValue, Type]] = []
+    _match(structure, one.value, found)
+    ctx.builder.loc = one.loc
+    with ctx.builder.at(region):
+        one.op.operands = [to_type(ctx, one.loc, value, type_) for value, type_ in found]
+    region.ops.append(one.op)
+
+
+def _match(structure: KernelValue, value: KernelValue, found: list[tuple[KernelValue, Type]]) -> None:
+    if isinstance(structure, Slot):
+        found.append((value, structure.type))
+    elif isinstance(structure, tuple) and isinstance(value, tuple):
+        for s, v in zip(structure, value, strict=True):
+            _match(s, v, found)
+
+

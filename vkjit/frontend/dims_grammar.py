@@ -1,0 +1,72 @@
+"""Dimension strings that hold expressions, parsed with lark (whose import costs more than most kernels need).
+
+Enters: text such as "2*N N+1". Leaves: a tuple of `Dim`.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..errors import ArgumentError
+from .dims import Dim, constant, name
+
+__all__ = ["parse_expressions"]
+
+
+@functools.cache
+def _parser() -> Any:
+    import lark
+
+    grammar = Path(__file__).with_name("shape.lark").read_text(encoding="utf-8")
+    return lark.Lark(grammar, parser="earley", propagate_positions=True)
+
+
+def parse_expressions(text: str) -> tuple[Dim, ...]:
+    """The dimensions of a text; ArgumentError that shows where it can't be read."""
+    import lark
+
+    stripped = text.strip()
+    try:
+        tree = _parser().parse(stripped)
+    except lark.exceptions.UnexpectedInput as error:
+        column = getattr(error, "column", len(stripped) + 1)
+        column = column if isinstance(column, int) and column > 0 else len(stripped) + 1
+        raise ArgumentError(
+            f"dimensions can't be read:\n    {stripped}\n    {' ' * (column - 1)}^\n"
+            'expected names, integers, +, -, *, // and brackets, separated by blanks, as in "*batch 2*N N+1 _"'
+        ) from None
+    return tuple(_dim(child, stripped) for child in tree.children)
+
+
+def _dim(node: Any, text: str) -> Dim:
+    if node.data == "batch":
+        return Dim(f"*{node.children[0]}", (), None, True)
+    if node.data == "dots":
+        return Dim("...", (), None, True)
+    if node.data == "anything":
+        return Dim("_")
+    made = _expression(node)
+    return Dim(text[node.meta.start_pos : node.meta.end_pos], made.names, made.value)
+
+
+_OPERATORS: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+}
+
+
+def _expression(node: Any) -> Dim:
+    if node.data == "constant":
+        return constant(int(node.children[0]))
+    if node.data == "name":
+        return name(str(node.children[0]))
+    left, right = (_expression(child) for child in node.children)
+    function, x, y = _OPERATORS[node.data], left.value, right.value
+    names = tuple(dict.fromkeys((*left.names, *right.names)))
+    return Dim("", names, lambda env: function(x(env), y(env)) if x is not None and y is not None else 0)

@@ -1,0 +1,256 @@
+"""Lowers expressions: names, constants, operators, comparisons, conditions, tuples, attributes.
+
+Enters: nodes. Leaves: kernel values. What is known at compile time is computed here and leaves no operation.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+from collections.abc import Callable
+from types import ModuleType
+
+from ..dtypes import DType
+from ..ir import types
+from ..ir.core import Region, Value
+from . import operators
+from .attributes import attribute_of
+from .context import Context, expression
+from .conversions import truth
+from .joins import choose, is_speculatable
+from .resolve import MISSING, captured, look_up
+from .syntax import unsupported
+from .values import KernelValue, describe_value
+
+__all__ = ["condition"]
+
+_BINARY: dict[type[ast.operator], str] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.FloorDiv: "floordiv",
+    ast.Mod: "floormod",
+    ast.Pow: "pow",
+    ast.BitAnd: "and",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+    ast.LShift: "shl",
+    ast.RShift: "shr",
+}
+
+_COMPARE: dict[type[ast.cmpop], str] = {
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+}
+
+
+@expression(ast.Constant)
+def _constant(ctx: Context, node: ast.Constant) -> KernelValue:
+    if isinstance(node.value, bool | int | float | str) or node.value is None:
+        return node.value
+    raise ctx.error(node, f"{node.value!r} has no meaning in a kernel")
+
+
+@expression(ast.Name)
+def _name(ctx: Context, node: ast.Name) -> KernelValue:
+    return look_up(ctx, node)
+
+
+@expression(ast.Tuple)
+def _tuple(ctx: Context, node: ast.Tuple) -> KernelValue:
+    return tuple(ctx.evaluate(item) for item in node.elts)
+
+
+@expression(ast.Attribute)
+def _attribute(ctx: Context, node: ast.Attribute) -> KernelValue:
+    base = ctx.evaluate(node.value)
+    if isinstance(base, ModuleType | type) and not isinstance(base, DType):
+        found = getattr(base, node.attr, MISSING)
+        if found is MISSING:
+            raise ctx.error(node, f"{describe_value(base)} has no {node.attr}")
+        return captured(ctx, node, ast.unparse(node), found)
+    if isinstance(base, enum.Enum) and node.attr in ("value", "name"):
+        return captured(ctx, node, ast.unparse(node), getattr(base, node.attr))
+    return attribute_of(ctx, node, base)
+
+
+def binary_name(ctx: Context, node: ast.BinOp | ast.AugAssign) -> str:
+    """The operation's name; CompileError for @."""
+    name = _BINARY.get(type(node.op))
+    if name is None:
+        raise ctx.error(node, "the operator @ has no meaning for single elements", "write the loop over the products")
+    return name
+
+
+@expression(ast.BinOp)
+def _binary(ctx: Context, node: ast.BinOp) -> KernelValue:
+    name = binary_name(ctx, node)
+    left = ctx.evaluate(node.left)
+    return operators.binary(ctx, node, name, left, ctx.evaluate(node.right))
+
+
+@expression(ast.UnaryOp)
+def _unary(ctx: Context, node: ast.UnaryOp) -> KernelValue:
+    if isinstance(node.op, ast.Not):
+        return operators.negate(ctx, node.operand, condition(ctx, node.operand))
+    name = {ast.USub: "neg", ast.UAdd: "pos", ast.Invert: "not"}[type(node.op)]  # type: ignore[index]
+    return operators.unary(ctx, node, name, ctx.evaluate(node.operand))
+
+
+def condition(ctx: Context, node: ast.expr) -> Value | bool:
+    """Whether an expression is true."""
+    if isinstance(node, ast.BoolOp):
+        operands = [_operand(ctx, item) for item in node.values]
+        return _logical(ctx, isinstance(node.op, ast.And), operands)
+    return truth(ctx, node, ctx.evaluate(node))
+
+
+def _operand(ctx: Context, node: ast.expr) -> Callable[[], Value | bool]:
+    return lambda: condition(ctx, node)
+
+
+def _logical(ctx: Context, is_and: bool, operands: list[Callable[[], Value | bool]]) -> Value | bool:
+    """Short-circuit `and` (else `or`) of truths, evaluated from the left."""
+    result: Value | bool = is_and
+    for operand in operands:
+        if isinstance(result, Value):
+            result = _combined(ctx, is_and, result, operand)
+        elif result is is_and:
+            result = operand()
+    return result
+
+
+def _combined(ctx: Context, is_and: bool, left: Value, operand: Callable[[], Value | bool]) -> Value | bool:
+    region = Region()
+    with ctx.builder.at(region):
+        right = operand()
+    if isinstance(right, bool):
+        return left if right is is_and else right
+    if is_speculatable(region):
+        ctx.builder.region.ops += region.ops
+        return ctx.builder.emit("and" if is_and else "or", left, right)
+    short = Region()
+    with ctx.builder.at(region):
+        ctx.builder.op("yield", right)
+    with ctx.builder.at(short):
+        ctx.builder.op("yield", ctx.builder.const(not is_and, types.BOOL))
+    regions = [region, short] if is_and else [short, region]
+    return ctx.builder.op("if", left, types=[types.BOOL], regions=regions).result
+
+
+@expression(ast.BoolOp)
+def _boolean(ctx: Context, node: ast.BoolOp) -> KernelValue:
+    """`a and b`, `a or b` as values: Python's, the operand that decides."""
+    is_and = isinstance(node.op, ast.And)
+    return _decide(ctx, node, is_and, node.values)
+
+
+def _decide(ctx: Context, node: ast.BoolOp, is_and: bool, operands: list[ast.expr]) -> KernelValue:
+    first = ctx.evaluate(operands[0])
+    if len(operands) == 1:
+        return first
+    found = truth(ctx, operands[0], first)
+    rest = operands[1:]
+    if isinstance(found, bool):
+        return _decide(ctx, node, is_and, rest) if found is is_and else first
+    if found is first:  # a bool: the right side may be one too
+        return _decide_bool(ctx, node, is_and, found, rest)
+    if is_and:
+        return choose(ctx, node, found, lambda: _decide(ctx, node, is_and, rest), lambda: first)
+    return choose(ctx, node, found, lambda: first, lambda: _decide(ctx, node, is_and, rest))
+
+
+def _decide_bool(ctx: Context, node: ast.BoolOp, is_and: bool, first: Value, rest: list[ast.expr]) -> KernelValue:
+    region = Region()
+    with ctx.builder.at(region):
+        second = _decide(ctx, node, is_and, rest)
+
+    def again() -> KernelValue:
+        ctx.builder.region.ops += region.ops
+        return second
+
+    if isinstance(second, bool) or (isinstance(second, Value) and second.type == types.BOOL):
+        return _combined(ctx, is_and, first, lambda: (ctx.builder.region.ops.extend(region.ops), second)[1])
+    if is_and:
+        return choose(ctx, node, first, again, lambda: first)
+    return choose(ctx, node, first, lambda: first, again)
+
+
+@expression(ast.IfExp)
+def _conditional(ctx: Context, node: ast.IfExp) -> KernelValue:
+    test = condition(ctx, node.test)
+    if isinstance(test, bool):
+        return ctx.evaluate(node.body if test else node.orelse)
+    return choose(ctx, node, test, lambda: ctx.evaluate(node.body), lambda: ctx.evaluate(node.orelse))
+
+
+@expression(ast.Compare)
+def _compare(ctx: Context, node: ast.Compare) -> KernelValue:
+    """A comparison, or a chain of them: each operand is evaluated once, and only while all before hold."""
+    pairs = list(zip(node.ops, node.comparators, strict=True))
+    left = [ctx.evaluate(node.left)]
+    if len(pairs) == 1:
+        return _one(ctx, node, pairs[0][0], left[0], ctx.evaluate(pairs[0][1]), pairs[0][1])
+
+    def link(op: ast.cmpop, right_node: ast.expr) -> Callable[[], Value | bool]:
+        def evaluate() -> Value | bool:
+            right = ctx.evaluate(right_node)
+            result = _one(ctx, node, op, left[0], right, right_node)
+            left[0] = right
+            return truth(ctx, node, result)
+
+        return evaluate
+
+    return _chain(ctx, [link(op, right) for op, right in pairs])
+
+
+def _chain(ctx: Context, links: list[Callable[[], Value | bool]]) -> Value | bool:
+    """a < b < c: the right operand of one link is the left of the next, so that later links nest inside earlier ones."""
+    first = links[0]()
+    if len(links) == 1 or first is False:
+        return first
+    if first is True:
+        return _chain(ctx, links[1:])
+    return _combined(ctx, True, first, lambda: _chain(ctx, links[1:]))
+
+
+def _one(ctx: Context, node: ast.Compare, op: ast.cmpop, a: KernelValue, b: KernelValue, right: ast.expr) -> KernelValue:
+    name = _COMPARE.get(type(op))
+    if name is not None:
+        return operators.compare(ctx, node, name, a, b)
+    if isinstance(op, ast.Is | ast.IsNot):
+        return _identity(ctx, node, a, b) is isinstance(op, ast.Is)
+    return _membership(ctx, node, a, b, isinstance(op, ast.In), right)
+
+
+def _identity(ctx: Context, node: ast.Compare, a: KernelValue, b: KernelValue) -> bool:
+    if a is None or b is None:
+        return a is b
+    if isinstance(a, Value) or isinstance(b, Value):
+        raise ctx.error(node, "`is` compares what is known at compile time only", "write ==")
+    return a is b or (isinstance(a, bool | int | str) and type(a) is type(b) and a == b)
+
+
+def _membership(
+    ctx: Context, node: ast.Compare, a: KernelValue, b: KernelValue, positive: bool, right: ast.expr
+) -> KernelValue:
+    if not isinstance(b, tuple):
+        raise ctx.error(right, f"`in` looks into a tuple, found {describe_value(b)}", "compare with == and `or`")
+    found: KernelValue = False
+    for item in b:
+        same = operators.compare(ctx, node, "eq", a, item)
+        if isinstance(same, Value) and isinstance(found, Value):
+            found = ctx.builder.emit("or", found, same)
+        elif found is not True:
+            found = same if isinstance(same, Value) or same is True else found
+    return found if positive else operators.negate(ctx, node, found)
+
+
+@expression(ast.JoinedStr)
+def _fstring(ctx: Context, node: ast.JoinedStr) -> KernelValue:
+    raise unsupported(ctx.source, node)

@@ -1,0 +1,166 @@
+"""What a kernel depends on besides its arguments: its source, that of the device functions that it reaches, captured values.
+
+Enters: a function. Leaves: `Captures`: a digest for cache keys, and a cheap test of whether captured names still mean the same
+objects. Names are found in the tree, so that a name in a branch that isn't compiled counts too.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+import functools
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FunctionType, ModuleType
+from typing import Any, cast
+
+import numpy as np
+
+from ..dtypes import DType
+from .device import DeviceFunction
+from .resolve import MISSING, find_global
+from .scope import analyse
+from .source import source_of
+
+__all__ = ["Captures", "fingerprint"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One captured name: how to read it again, and what it was."""
+
+    read: Callable[[], Any]
+    value: Any
+
+    def holds(self) -> bool:
+        now = self.read()
+        if now is self.value:
+            return True
+        return type(now) is type(self.value) and isinstance(now, int | float | str | tuple) and bool(now == self.value)
+
+
+class Captures:
+    """What a function captures, device functions included; read from its source when it is first asked for.
+
+    Raises CompileError then, where the source can't be read.
+    """
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fn = fn
+
+    @functools.cached_property
+    def _walk(self) -> _Walk:
+        walk = _Walk()
+        walk.function(cast(FunctionType, self.fn))
+        return walk
+
+    @property
+    def digest(self) -> str:
+        """Hexadecimal: equal digests compile to the same code for equal signatures."""
+        return self._walk.hash.hexdigest()
+
+    def changed(self) -> bool:
+        """Whether a captured name means something else than when it was first asked for."""
+        return not all(check.holds() for check in self._walk.checks)
+
+
+def fingerprint(fn: Callable[..., Any]) -> str:
+    """The digest of a function: equal digests compile to the same code for equal signatures."""
+    return Captures(fn).digest
+
+
+class _Walk:
+    """Collects the digest and the checks of a function and those that it refers to."""
+
+    def __init__(self) -> None:
+        self.hash = hashlib.sha256()
+        self.checks: list[Check] = []
+        self.seen: set[FunctionType] = set()
+
+    def add(self, *words: object) -> None:
+        self.hash.update("\0".join(map(str, words)).encode() + b"\1")
+
+    def function(self, fn: FunctionType) -> None:
+        if fn in self.seen:
+            self.add("again", fn.__qualname__)
+            return
+        self.seen.add(fn)
+        source = source_of(fn)
+        self.add("function", fn.__qualname__, source.text(), source.node.lineno, source.file)
+        for default in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
+            self.value(default)
+        for annotation in fn.__annotations__.values():
+            self.add(repr(annotation))
+        local = analyse(source.node).local_names
+        for node in sorted(_outer_chains(source.node, local), key=lambda chain: chain):
+            self.chain(fn, node)
+
+    def chain(self, fn: FunctionType, chain: tuple[str, ...]) -> None:
+        """A captured name with its attributes, as far as they are read from modules and classes."""
+        name, *rest = chain
+        value = find_global(fn, name)
+        if value is MISSING:
+            return
+        self.checks.append(Check(_reader(fn, name), value))
+        path = name
+        for attribute in rest:
+            if not isinstance(value, ModuleType | type) or isinstance(value, DType) or not hasattr(value, attribute):
+                break
+            owner, value, path = value, getattr(value, attribute), f"{path}.{attribute}"
+            if not _is_ours(owner):
+                self.checks.append(Check(_attribute_reader(owner, attribute), value))
+        self.add("name", path)
+        self.value(value)
+
+    def value(self, value: object) -> None:
+        if isinstance(value, DeviceFunction):
+            self.function(value.fn)
+        elif isinstance(value, tuple):
+            self.add("tuple", len(value))
+            for item in value:
+                self.value(item)
+        elif isinstance(value, float):
+            self.add("float", value.hex())
+        elif isinstance(value, bool | int | str | np.generic | enum.Enum | type(None)):
+            self.add(type(value).__name__, repr(value))
+        else:
+            self.add(type(value).__name__, getattr(value, "__module__", ""), getattr(value, "__qualname__", repr(type(value))))
+
+
+def _is_ours(owner: object) -> bool:
+    """Modules of this library don't change under a kernel."""
+    return isinstance(owner, ModuleType) and owner.__name__.split(".")[0] in ("vkjit", "math", "numpy")
+
+
+def _reader(fn: FunctionType, name: str) -> Callable[[], Any]:
+    return lambda: find_global(fn, name)
+
+
+def _attribute_reader(owner: object, name: str) -> Callable[[], Any]:
+    return lambda: getattr(owner, name, MISSING)
+
+
+def _outer_chains(function: ast.FunctionDef, local: frozenset[str]) -> set[tuple[str, ...]]:
+    """Names that aren't local, with the attributes read from them: ("vk", "exp")."""
+    found: set[tuple[str, ...]] = set()
+    inner: set[ast.AST] = set()
+    for statement in function.body:
+        for node in ast.walk(statement):
+            if node in inner:
+                continue
+            chain = _chain(node, inner)
+            if chain is not None and chain[0] not in local:
+                found.add(chain)
+    return found
+
+
+def _chain(node: ast.AST, inner: set[ast.AST]) -> tuple[str, ...] | None:
+    attributes: list[str] = []
+    while isinstance(node, ast.Attribute):
+        attributes.append(node.attr)
+        node = node.value
+        inner.add(node)
+    if not isinstance(node, ast.Name):
+        return None
+    return (node.id, *reversed(attributes))

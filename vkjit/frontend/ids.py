@@ -1,0 +1,61 @@
+"""Ids and sizes of invocations and workgroups.
+
+Enters: calls of `vk.global_id(d)` and the like. Leaves: `index` values. In an `over=` kernel `global_id(d)` is the index along axis
+rank - 1 - d; workgroups are the library's choice there, so that their ids are errors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import lang
+from .calls import lowers
+from .context import Call, Context
+from .conversions import static_value
+from .values import KernelValue
+
+__all__ = ["dimension"]
+
+
+def dimension(ctx: Context, call: Call, dim: KernelValue) -> int:
+    """The number of a dimension: 0, 1 or 2, known at compile time."""
+    number = static_value(dim)
+    if number is None or isinstance(number, bool | float) or not 0 <= number <= 2:
+        raise ctx.error(call.node, "the dimension is 0, 1 or 2, known at compile time")
+    return int(number)
+
+
+@lowers(lang.global_id)
+def _global_id(ctx: Context, call: Call, dim: KernelValue) -> KernelValue:
+    if ctx.session.over is None:
+        return ctx.builder.emit("global_id", dim=dimension(ctx, call, dim))
+    if ctx.index is None:
+        hint = "pass the index as an argument"
+        raise ctx.error(call.node, "vk.global_id in a device function called from an over= kernel", hint)
+    number = static_value(dim)
+    rank = len(ctx.index)
+    if number is None or isinstance(number, bool | float) or not 0 <= number < rank:
+        raise ctx.error(
+            call.node,
+            f"{ctx.session.over} has {rank} dimension{'s' if rank != 1 else ''}: "
+            f"vk.global_id takes 0 to {rank - 1}, known at compile time",
+            "dimension d is axis rank - 1 - d; vk.index() is the whole index",
+        )
+    return ctx.index[rank - 1 - int(number)]
+
+
+def _plain(name: str) -> Any:
+    def lower(ctx: Context, call: Call, dim: KernelValue) -> KernelValue:
+        if ctx.session.over is not None:
+            raise ctx.error(
+                call.node,
+                f"vk.{name} in a kernel with over={ctx.session.over!r}: its workgroups are chosen by the library",
+                "use vk.index() or vk.global_id(d), or launch with groups= and local=",
+            )
+        return ctx.builder.emit(name, dim=dimension(ctx, call, dim))
+
+    return lower
+
+
+for _stub in (lang.local_id, lang.group_id, lang.local_size, lang.num_groups):
+    lowers(_stub)(_plain(_stub.__name__))

@@ -1,0 +1,255 @@
+"""Values that meet: the results of `if`, of conditional expressions, and what a loop carries.
+
+Enters: the names as two branches leave them. Leaves: `yield`s and one set of names. Two values agree where they are the same
+compile-time value, have one type, or one is a literal that fits the other's type; tuples agree item by item. A name whose
+values disagree becomes a `Conflict`, a name that only one branch binds `Unbound`: reading it is the error, not the join.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .. import dtypes
+from ..ir.core import Op, Region, Value
+from ..ir.ops import OPS
+from ..ir.types import Array, Scalar, Type, Vector
+from .context import Context, Place
+from .conversions import convert, default_dtype, fit, splat
+from .values import Binding, Conflict, KernelValue, Unbound, describe_value, is_literal, same_constant
+
+__all__ = ["Disagreement", "Slot", "adapts", "agreed_type", "choose", "emit_if", "is_speculatable", "join_branches", "rebuild", "to_type"]
+
+Names = dict[str, "Binding | Unbound | Conflict"]
+
+
+class Disagreement(Exception):
+    """Two values that can't be one; caught where they meet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The place of a run-time value in a structure of values."""
+
+    number: int
+    type: Type
+
+
+@dataclass(slots=True)
+class Plan:
+    """The run-time values that two branches have to yield, in order."""
+
+    types: list[Type] = field(default_factory=list)
+    first: list[KernelValue] = field(default_factory=list)
+    second: list[KernelValue] = field(default_factory=list)
+
+
+def agreed_type(ctx: Context, a: KernelValue, b: KernelValue) -> Type:
+    """The type that two run-time values or literals have in common where they meet; raises Disagreement."""
+    weak_a, weak_b = _weak(ctx, a), _weak(ctx, b)
+    type_a, type_b = _type(a), _type(b)
+    if type_a == type_b:
+        return type_a
+    if not (isinstance(type_a, Scalar) and isinstance(type_b, Scalar)):
+        raise Disagreement
+    if weak_a and weak_b and "bool" not in (type_a.dtype.kind, type_b.dtype.kind):
+        return Scalar(dtypes.f32)
+    if weak_a and adapts(a, type_a, type_b):
+        return type_b
+    if weak_b and adapts(b, type_b, type_a):
+        return type_a
+    raise Disagreement
+
+
+def _weak(ctx: Context, value: KernelValue) -> bool:
+    return is_literal(value) or (isinstance(value, Value) and value in ctx.weak)
+
+
+def _type(value: KernelValue) -> Type:
+    if isinstance(value, Value) and not isinstance(value.type, Array):
+        return value.type
+    if is_literal(value):
+        return Scalar(default_dtype(value))
+    raise Disagreement
+
+
+def adapts(value: KernelValue, weak: Scalar, strong: Scalar) -> bool:
+    if weak.dtype.kind == "bool" or strong.dtype.kind == "bool":
+        return False
+    if weak.dtype.is_float and not strong.dtype.is_float:
+        return False
+    return not (is_literal(value) and value < 0 and strong.dtype.kind == "uint")
+
+
+def merge(ctx: Context, a: KernelValue, b: KernelValue, plan: Plan) -> KernelValue:
+    """One structure for two values, with a Slot for each value that has to be yielded; raises Disagreement."""
+    if same_constant(a, b):
+        return a
+    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+        return tuple(merge(ctx, x, y, plan) for x, y in zip(a, b, strict=True))
+    type_ = agreed_type(ctx, a, b)
+    plan.types.append(type_)
+    plan.first.append(a)
+    plan.second.append(b)
+    return Slot(len(plan.types) - 1, type_)
+
+
+def rebuild(structure: KernelValue, values: list[Value]) -> KernelValue:
+    """The structure with its slots filled."""
+    if isinstance(structure, Slot):
+        return values[structure.number]
+    if isinstance(structure, tuple):
+        return tuple(rebuild(item, values) for item in structure)
+    return structure
+
+
+def to_type(ctx: Context, node: Place, value: KernelValue, type_: Type) -> Value:
+    """A value that agrees with `type_`, as an IR value of that type."""
+    if is_literal(value):
+        assert isinstance(type_, Scalar)
+        return ctx.builder.const(fit(ctx, node, value, type_.dtype), type_)
+    assert isinstance(value, Value)
+    assert isinstance(type_, Scalar | Vector)
+    return value if value.type == type_ else convert(ctx, node, value, type_.dtype)
+
+
+def emit_if(ctx: Context, node: Place, condition: Value, regions: list[Region], plan: Plan) -> list[Value]:
+    """The `if` whose two regions yield the plan's values."""
+    for region, values in zip(regions, (plan.first, plan.second), strict=True):
+        with ctx.builder.at(region):
+            ctx.builder.op("yield", *[to_type(ctx, node, v, t) for v, t in zip(values, plan.types, strict=True)])
+    op = ctx.builder.op("if", condition, types=plan.types, regions=regions)
+    for result, a, b in zip(op.results, plan.first, plan.second, strict=True):
+        ctx.mark_weak(result, ctx.origins(a, b))
+    return op.results
+
+
+def is_speculatable(region: Region) -> bool:
+    """Whether everything in the region may run where the program wouldn't have run it."""
+    return all(OPS[op.name].speculatable for op in region.walk())
+
+
+def choose(
+    ctx: Context,
+    node: Place,
+    condition: Value,
+    first: Callable[[], KernelValue],
+    second: Callable[[], KernelValue],
+) -> KernelValue:
+    """The first value where the condition holds, else the second; only one is evaluated (unless nobody can tell)."""
+    regions, values = [Region(), Region()], []
+    for region, evaluate in zip(regions, (first, second), strict=True):
+        with ctx.builder.at(region):
+            values.append(evaluate())
+    plan = Plan()
+    try:
+        structure = merge(ctx, values[0], values[1], plan)
+    except Disagreement:
+        raise ctx.error(
+            node,
+            f"the two values don't agree: {describe_value(values[0])} and {describe_value(values[1])}",
+            "convert one of them, as in vk.f32(x)",
+        ) from None
+    if not all(map(is_speculatable, regions)):
+        return rebuild(structure, emit_if(ctx, node, condition, regions, plan))
+    ctx.builder.region.ops += [*regions[0].ops, *regions[1].ops]
+    results = []
+    for a, b, type_ in zip(plan.first, plan.second, plan.types, strict=True):
+        operands = to_type(ctx, node, a, type_), to_type(ctx, node, b, type_)
+        results.append(ctx.builder.emit("select", _spread(ctx, condition, type_), *operands))
+        ctx.mark_weak(results[-1], ctx.origins(a, b))
+    return rebuild(structure, results)
+
+
+def _spread(ctx: Context, condition: Value, type_: Type) -> Value:
+    return splat(ctx, condition, type_.size) if isinstance(type_, Vector) else condition
+
+
+def join_branches(
+    ctx: Context,
+    node: ast.If,
+    condition: Value,
+    regions: list[Region],
+    names: list[Names],
+    exited: list[bool],
+) -> bool:
+    """Ends an `if` statement: appends the operation and binds the names as both branches leave them."""
+    live = ctx.scope.after.get(node, frozenset())
+    if all(exited):
+        ctx.builder.op("if", condition, types=[], regions=regions)
+        ctx.builder.op("unreachable")
+        return True
+    if any(exited):
+        _keep_one(ctx, node, condition, regions, names[exited.index(False)], exited, live)
+        return False
+    plan, structures = Plan(), dict[str, "Binding | Unbound | Conflict"]()
+    for name in sorted(live & (names[0].keys() | names[1].keys())):
+        structures[name] = _meet(ctx, node, names[0].get(name), names[1].get(name), plan)
+    results = emit_if(ctx, node, condition, regions, plan)
+    _rebind(ctx, structures, results)
+    return False
+
+
+def _rebind(ctx: Context, structures: Names, results: list[Value]) -> None:
+    for name, entry in structures.items():
+        ctx.env[name] = Binding(rebuild(entry.value, results), entry.loc) if isinstance(entry, Binding) else entry
+
+
+def _meet(
+    ctx: Context,
+    node: ast.If,
+    a: Binding | Unbound | Conflict | None,
+    b: Binding | Unbound | Conflict | None,
+    plan: Plan,
+) -> Binding | Unbound | Conflict:
+    if a is b and a is not None:
+        return a
+    if isinstance(a, Conflict) or isinstance(b, Conflict):
+        return a if isinstance(a, Conflict) else b  # type: ignore[return-value]
+    if not (isinstance(a, Binding) and isinstance(b, Binding)):
+        known = a if isinstance(a, Unbound) and a.loc else b if isinstance(b, Unbound) and b.loc else None
+        which = "when the condition is false" if isinstance(a, Binding) else "when the condition is true"
+        return known or Unbound(f"it has no value {which}", ctx.loc(node.test))
+    marks = len(plan.types)
+    try:
+        return Binding(merge(ctx, a.value, b.value, plan), a.loc)
+    except Disagreement:
+        del plan.types[marks:], plan.first[marks:], plan.second[marks:]
+        return Conflict(describe_value(a.value), a.loc, describe_value(b.value), b.loc)
+
+
+def _keep_one(
+    ctx: Context,
+    node: ast.If,
+    condition: Value,
+    regions: list[Region],
+    names: Names,
+    exited: list[bool],
+    live: frozenset[str],
+) -> None:
+    """One branch exits: the names are as the other leaves them; what it computed has to be yielded."""
+    plan, structures = Plan(), dict[str, "Binding | Unbound | Conflict"]()
+    for name in sorted(live & names.keys()):
+        entry = names[name]
+        if isinstance(entry, Binding) and entry is not ctx.env.get(name):
+            entry = Binding(_slots(entry.value, plan), entry.loc)
+        structures[name] = entry
+    region = regions[exited.index(False)]
+    with ctx.builder.at(region):
+        ctx.builder.op("yield", *[to_type(ctx, node, v, t) for v, t in zip(plan.first, plan.types, strict=True)])
+    op: Op = ctx.builder.op("if", condition, types=plan.types, regions=regions)
+    for result, value in zip(op.results, plan.first, strict=True):
+        ctx.mark_weak(result, ctx.origins(value))
+    _rebind(ctx, structures, op.results)
+
+
+def _slots(value: KernelValue, plan: Plan) -> KernelValue:
+    """The structure of a value with a slot for each run-time value in it."""
+    if isinstance(value, tuple):
+        return tuple(_slots(item, plan) for item in value)
+    if isinstance(value, Value) and not isinstance(value.type, Array):
+        plan.types.append(value.type)
+        plan.first.append(value)
+        return Slot(len(plan.types) - 1, value.type)
+    return value

@@ -1,0 +1,290 @@
+"""Lowers `for` and `while`: counted loops, loops until a condition fails, written-out loops.
+
+Enters: loop nodes. Leaves: `for` and `loop` operations. The names that the body assigns and that are read in a later round or
+after the loop are carried; the types that they are carried in are found by lowering the body, and lowering it again where an
+assumption proved wrong: a literal takes the type of its first strong join, values that disagree become a `Conflict`, and a name
+that the body alone binds is carried out of the loop if every way out has it. What was found is remembered per loop, so that
+nested loops cost no more rounds than single ones. Knowledge only grows: each round adds to it, so the rounds end.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..errors import InternalError
+from ..ir import types
+from ..ir.core import Op, Region, Value
+from ..ir.types import Type
+from .carried import Carried, Knowledge, enter, leave
+from .context import Context, statement
+from .expressions import condition
+from .ranges import counted, iterable_of, range_bounds, static_trips
+from .scope import assigned_names
+from .statements import assign
+from .values import Binding, Conflict, KernelValue, Range, Unbound, Unrolled
+
+__all__ = ["LoopFrame"]
+
+Names = dict[str, "Binding | Unbound | Conflict"]
+
+
+@dataclass(slots=True)
+class LoopFrame:
+    """An open loop: what it carries, and what its exits have shown.
+
+    `once`: the body runs at least once, so that the end of the range is an exit at which names of the body are bound.
+    `flag`: the last carried value tells whether a `break` was taken, for `else`. `unrolled`: break and continue are static.
+    """
+
+    node: ast.For | ast.While
+    carried: list[Carried]
+    knowledge: Knowledge
+    once: bool = False
+    flag: bool = False
+    unrolled: bool = False
+    breaks: int = 0
+    exits: list[Names] = field(default_factory=list)
+    exit_kind: str = ""
+
+    def types(self) -> list[Type]:
+        return [t for c in self.carried for t in c.types] + ([types.BOOL] if self.flag else [])
+
+
+@statement(ast.Break)
+def _break(ctx: Context, node: ast.Break) -> bool:
+    return _exit(ctx, node, "break")
+
+
+@statement(ast.Continue)
+def _continue(ctx: Context, node: ast.Continue) -> bool:
+    return _exit(ctx, node, "continue")
+
+
+def _exit(ctx: Context, node: ast.Break | ast.Continue, kind: str) -> bool:
+    frame = ctx.loops[-1]
+    if not frame.unrolled:
+        _emit_exit(ctx, frame, kind, broke=kind == "break")
+        return True
+    if ctx.builder.region is not frame.knowledge.region:
+        raise ctx.error(
+            node,
+            f"{kind} in a loop that is written out depends on a run-time condition",
+            "use range() instead of vk.unroll(), or guard the rest of the body with `if`",
+        )
+    frame.exit_kind = kind
+    return True
+
+
+def _emit_exit(ctx: Context, frame: LoopFrame, kind: str, *, broke: bool) -> None:
+    """`break` or `continue` with the carried values as the names hold them here."""
+    is_exit = kind == "break" or frame.once
+    values = [v for c in frame.carried for v in leave(ctx, c, frame.knowledge, out=is_exit)]
+    if is_exit:
+        frame.exits.append(dict(ctx.env))
+    if kind == "break":
+        frame.breaks += 1
+    if frame.flag:
+        values.append(ctx.builder.const(broke, types.BOOL))
+    ctx.builder.op(kind, *values)
+
+
+def _run(
+    ctx: Context,
+    node: ast.For | ast.While,
+    arguments: list[Type],
+    body: Callable[[LoopFrame, list[Value]], None],
+    finish: Callable[[LoopFrame, Region, list[Value]], Op],
+    *,
+    once: bool,
+) -> tuple[LoopFrame, Op]:
+    """Lowers the loop until what it assumes of the carried names holds; binds the names as they are after it.
+
+    `body` lowers one round into the current region, given the arguments that aren't carried (`arguments` are their types);
+    `finish` makes the operation from the initial values.
+    """
+    knowledge = ctx.loop_memory.setdefault(node, Knowledge())
+    before = dict(ctx.env)
+    names = _candidates(ctx, node)
+    for _ in range(4 + 4 * len(names)):
+        frame = LoopFrame(node, [], knowledge, once, bool(node.orelse) and _has_break(node.body))
+        initial = _open(ctx, frame, names)
+        region = Region([*arguments, *frame.types()])
+        knowledge.changed = False
+        _lower_body(ctx, frame, region, len(arguments), body)
+        knowledge.settle(ctx, frame.carried, frame.exits)
+        ctx.env = dict(before)
+        if not knowledge.changed:
+            op = finish(frame, region, initial)
+            _after(ctx, frame, op, names)
+            return frame, op
+    raise InternalError(f"the types that the loop at {ctx.loc(node)} carries don't settle")
+
+
+def _candidates(ctx: Context, node: ast.For | ast.While) -> list[str]:
+    assigned = assigned_names([*node.body, node.target] if isinstance(node, ast.For) else node.body)
+    live = ctx.scope.head.get(node, frozenset()) | ctx.scope.after.get(node, frozenset())
+    return sorted(assigned & live)
+
+
+def _has_break(body: list[ast.stmt]) -> bool:
+    """Whether a `break` of this loop, not of one inside, is in the body."""
+    for node in body:
+        if isinstance(node, ast.Break):
+            return True
+        if isinstance(node, ast.If) and (_has_break(node.body) or _has_break(node.orelse)):
+            return True
+        if isinstance(node, ast.For | ast.While) and _has_break(node.orelse):
+            return True
+    return False
+
+
+def _open(ctx: Context, frame: LoopFrame, names: list[str]) -> list[Value]:
+    """Decides what is carried, and gives the initial values."""
+    initial: list[Value] = []
+    for name in names:
+        carried = enter(ctx, name, frame.knowledge, frame.node)
+        if carried is not None:
+            frame.carried.append(carried)
+            initial += carried.initial
+    if frame.flag:
+        initial.append(ctx.builder.const(False, types.BOOL))
+    return initial
+
+
+def _lower_body(
+    ctx: Context, frame: LoopFrame, region: Region, first: int, body: Callable[[LoopFrame, list[Value]], None]
+) -> None:
+    position = first
+    for carried in frame.carried:
+        values = region.args[position : position + len(carried.types)]
+        position += len(carried.types)
+        carried.start(ctx, values)
+    for name, conflict in frame.knowledge.conflicts.items():
+        ctx.env[name] = conflict
+    ctx.loops.append(frame)
+    try:
+        with ctx.builder.at(region):
+            body(frame, region.args[:first])
+    finally:
+        ctx.loops.pop()
+
+
+def _after(ctx: Context, frame: LoopFrame, op: Op, names: list[str]) -> None:
+    """Binds the names that the loop may have changed."""
+    position = 0
+    carried = {c.name: c for c in frame.carried}
+    for one in frame.carried:
+        values = op.results[position : position + len(one.types)]
+        position += len(one.types)
+        one.finish(ctx, values)
+    for name in names:
+        if name not in carried or carried[name].lost:
+            entry = frame.knowledge.after(ctx, name, frame.exits, frame.node, frame.once)
+            if entry is not None:
+                ctx.env[name] = entry
+
+
+# -- while
+@statement(ast.While)
+def _while(ctx: Context, node: ast.While) -> bool:
+    place = ctx.loc(node)
+
+    def body(frame: LoopFrame, _arguments: list[Value]) -> None:
+        test = condition(ctx, node.test)
+        ctx.builder.loc = place
+        if test is False:
+            _emit_exit(ctx, frame, "break", broke=False)
+            return
+        if isinstance(test, Value):
+            _leave_unless(ctx, frame, test)
+        if not ctx.block(node.body):
+            ctx.builder.loc = place
+            _emit_exit(ctx, frame, "continue", broke=False)
+
+    def finish(frame: LoopFrame, region: Region, initial: list[Value]) -> Op:
+        ctx.builder.loc = place
+        return ctx.builder.op("loop", *initial, types=frame.types(), regions=[region])
+
+    frame, op = _run(ctx, node, [], body, finish, once=False)
+    if not frame.exits:
+        ctx.builder.op("unreachable")
+        return True
+    return _else(ctx, node, frame, op)
+
+
+def _leave_unless(ctx: Context, frame: LoopFrame, test: Value) -> None:
+    stay, go = Region(), Region()
+    with ctx.builder.at(stay):
+        ctx.builder.op("yield")
+    with ctx.builder.at(go):
+        _emit_exit(ctx, frame, "break", broke=False)
+    ctx.builder.op("if", test, types=[], regions=[stay, go])
+
+
+def _else(ctx: Context, node: ast.For | ast.While, frame: LoopFrame, op: Op) -> bool:
+    """The `else` of a loop: runs unless a `break` was taken."""
+    if not node.orelse:
+        return False
+    if not frame.flag:
+        return ctx.block(node.orelse)
+    from .joins import join_branches
+
+    regions, names, exited = [Region(), Region()], [], []
+    before = ctx.env
+    for region, body in zip(regions, ([], node.orelse), strict=True):
+        ctx.env = dict(before)
+        with ctx.builder.at(region):
+            exited.append(ctx.block(body))
+        names.append(ctx.env)
+    ctx.env = before
+    return join_branches(ctx, node, op.results[-1], regions, names, exited)
+
+
+# -- for
+@statement(ast.For)
+def _for(ctx: Context, node: ast.For) -> bool:
+    iterable = iterable_of(ctx, node.iter, ctx.evaluate(node.iter))
+    ctx.builder.loc = ctx.loc(node)
+    if isinstance(iterable, Unrolled):
+        return _unrolled(ctx, node, iterable.items)
+    return _counted(ctx, node, iterable)
+
+
+def _counted(ctx: Context, node: ast.For, bounds: Range) -> bool:
+    place = ctx.loc(node)
+    low, high, step = range_bounds(ctx, node.iter, bounds)
+
+    def body(frame: LoopFrame, arguments: list[Value]) -> None:
+        assign(ctx, node.target, arguments[0])
+        if not ctx.block(node.body):
+            ctx.builder.loc = place
+            _emit_exit(ctx, frame, "continue", broke=False)
+
+    def finish(frame: LoopFrame, region: Region, initial: list[Value]) -> Op:
+        ctx.builder.loc = place
+        return counted(ctx, low, high, step, initial, frame.types(), region)
+
+    trips = static_trips(bounds)
+    frame, op = _run(ctx, node, [low.type], body, finish, once=bool(trips))
+    return _else(ctx, node, frame, op)
+
+
+def _unrolled(ctx: Context, node: ast.For, items: tuple[KernelValue, ...]) -> bool:
+    """Writes the body out for each item."""
+    knowledge = Knowledge(region=ctx.builder.region)
+    frame = LoopFrame(node, [], knowledge, unrolled=True)
+    for item in items:
+        ctx.loops.append(frame)
+        frame.exit_kind = ""
+        try:
+            assign(ctx, node.target, item)
+            exited = ctx.block(node.body)
+        finally:
+            ctx.loops.pop()
+        if exited and not frame.exit_kind:
+            return True
+        if frame.exit_kind == "break":
+            return False
+    return ctx.block(node.orelse)

@@ -1,0 +1,362 @@
+"""Elementwise functions, casts by Python's names, and the builtins that have a meaning in kernels.
+
+Enters: calls of `vk.exp`, `math.exp`, `np.exp`, `min`, `len`, `float`... Leaves: operations of the table. Literals are computed by
+Python.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes, lang
+from ..dtypes import DType
+from ..ir.core import Value
+from ..ir.ops import KINDS, OPS
+from ..ir.types import Scalar, Vector
+from . import operators
+from .annotations import dtype_of
+from .calls import cast_value, intrinsic, lowers
+from .context import Call, Context
+from .conversions import common_dtype, convert, dtype_of_value, numeric, truth, unify
+from .joins import choose
+from .memory import extent
+from .values import KernelValue, describe_value, is_array, is_literal, is_runtime
+
+__all__: list[str] = []
+
+
+def _float_dtype(dtype: DType) -> DType:
+    return dtype if dtype.is_float else dtypes.f32
+
+
+def _one(ctx: Context, call: Call, name: str) -> KernelValue:
+    if len(call.args) != 1 or call.keywords:
+        raise ctx.error(call.node, f"{name} takes one value, found {len(call.args) + len(call.keywords)}")
+    return numeric(ctx, call.node, call.args[0])
+
+
+def _folded(ctx: Context, call: Call, function: Callable[..., Any], *values: KernelValue) -> KernelValue:
+    """A function of literals, computed by Python."""
+    try:
+        result = function(*values)
+    except (ArithmeticError, ValueError) as error:
+        raise ctx.error(call.node, f"{getattr(function, '__name__', 'the function')} of {values}: {error}") from None
+    return result.item() if isinstance(result, np.generic) else result
+
+
+def _meaning(name: str) -> Callable[..., Any]:
+    """The operation on Python numbers, through its NumPy meaning."""
+    from ..ir.semantics import MEANING, quiet
+
+    def compute(*values: float) -> float:
+        with quiet():
+            return MEANING[name](*(np.asarray(v) for v in values)).item()  # type: ignore[no-any-return]
+
+    return compute
+
+
+def _alias(name: str, *others: str) -> list[Any]:
+    """The stub and the objects of `math` and NumPy with the same meaning."""
+    found = [getattr(lang, name)]
+    for module, names in ((math, (name, *others)), (np, (name, *others))):
+        found += [getattr(module, n) for n in names if hasattr(module, n)]
+    unique: list[Any] = []
+    for one in found:
+        if not any(one is u for u in unique):
+            unique.append(one)
+    return unique
+
+
+# -- one operand
+def _register_float(name: str, *others: str) -> None:
+    """A function of floats: integers are converted to f32."""
+
+    @intrinsic(*_alias(name, *others))
+    def lower(ctx: Context, call: Call) -> KernelValue:
+        value = _one(ctx, call, name)
+        if is_literal(value):
+            return _folded(ctx, call, _meaning(name), float(value))
+        assert isinstance(value, Value)
+        dtype = _float_dtype(dtype_of_value(value))
+        return ctx.builder.emit(name, convert(ctx, call.node, value, dtype))
+
+
+for _name, _others in {
+    "sqrt": (), "rsqrt": (), "exp": (), "exp2": (), "expm1": (), "log": (), "log2": (), "log10": (), "log1p": (), "sin": (),
+    "cos": (), "tan": (), "asin": ("arcsin",), "acos": ("arccos",), "atan": ("arctan",), "sinh": (), "cosh": (), "tanh": (),
+    "asinh": ("arcsinh",), "acosh": ("arccosh",), "atanh": ("arctanh",), "erf": (), "erfc": (), "isnan": (), "isinf": (),
+    "isfinite": (),
+}.items():  # fmt: skip
+    _register_float(_name, *_others)
+
+
+def _register_rounding(name: str, objects: list[Any]) -> None:
+    """Rounding: integers stay as they are, floats stay floats."""
+
+    @intrinsic(*objects)
+    def lower(ctx: Context, call: Call) -> KernelValue:
+        if name == "round" and len(call.args) == 2:
+            raise ctx.error(call.node, "round takes one value in a kernel", "scale: vk.round(x * 100) / 100")
+        value = _one(ctx, call, name)
+        if is_literal(value):
+            return value if isinstance(value, int) else _folded(ctx, call, _meaning(name), value)
+        assert isinstance(value, Value)
+        return ctx.builder.emit(name, value) if dtype_of_value(value).is_float else value
+
+
+_register_rounding("floor", _alias("floor"))
+_register_rounding("ceil", _alias("ceil"))
+_register_rounding("trunc", _alias("trunc", "fix"))
+_register_rounding("round", [*_alias("round", "rint"), builtins.round])
+
+
+def _register_kept(name: str, objects: list[Any], python: Callable[..., Any]) -> None:
+    """A function that gives the type that it gets."""
+
+    @intrinsic(*objects)
+    def lower(ctx: Context, call: Call) -> KernelValue:
+        value = _one(ctx, call, name)
+        if is_literal(value):
+            return _folded(ctx, call, python, value)
+        assert isinstance(value, Value)
+        dtype = dtype_of_value(value)
+        if name in ("abs", "sign") and dtype.kind == "bool":
+            value, dtype = convert(ctx, call.node, value, dtypes.i32), dtypes.i32
+        if dtype.kind not in KINDS[OPS[name].of]:
+            raise ctx.error(call.node, f"{name} is for integers, found {describe_value(value)}", "convert: vk.u32(x)")
+        if name == "abs" and dtype.kind == "uint":
+            return value
+        result = ctx.builder.emit(name, value)
+        ctx.mark_weak(result, ctx.origins(value))
+        return result
+
+
+_register_kept("abs", [*_alias("abs", "fabs", "absolute"), builtins.abs], abs)
+_register_kept("sign", _alias("sign"), _meaning("sign"))
+for _name in ("popcount", "clz", "ctz"):
+    _register_kept(_name, [getattr(lang, _name)], _meaning(_name))
+
+
+# -- two operands
+def _register_binary(name: str, objects: list[Any], *, float_only: bool) -> None:
+    @intrinsic(*objects)
+    def lower(ctx: Context, call: Call) -> KernelValue:
+        if len(call.args) != 2 or call.keywords:
+            raise ctx.error(call.node, f"{name} takes two values, found {len(call.args) + len(call.keywords)}")
+        a, b = (numeric(ctx, call.node, v) for v in call.args)
+        if is_literal(a) and is_literal(b):
+            return _folded(ctx, call, _meaning(name), *((float(a), float(b)) if float_only else (a, b)))
+        dtype = common_dtype(ctx, call.node, a, b)
+        dtype = _float_dtype(dtype) if float_only else dtypes.i32 if dtype.kind == "bool" else dtype
+        return ctx.builder.emit(name, *unify(ctx, call.node, a, b, dtype))
+
+
+_register_binary("atan2", _alias("atan2", "arctan2"), float_only=True)
+_register_binary("hypot", _alias("hypot"), float_only=True)
+_register_binary("copysign", _alias("copysign"), float_only=True)
+_register_binary("fmin", _alias("fmin"), float_only=True)
+_register_binary("fmax", _alias("fmax"), float_only=True)
+_register_binary("truncdiv", [lang.truncdiv], float_only=False)
+_register_binary("truncrem", [lang.truncrem, math.fmod, np.fmod], float_only=False)
+
+
+@intrinsic(lang.pow, builtins.pow, math.pow, np.power)
+def _pow(ctx: Context, call: Call) -> KernelValue:
+    if len(call.args) != 2 or call.keywords:
+        raise ctx.error(call.node, f"pow takes two values, found {len(call.args) + len(call.keywords)}")
+    return operators.binary(ctx, call.node, "pow", *call.args)
+
+
+@intrinsic(builtins.divmod)
+def _divmod(ctx: Context, call: Call) -> KernelValue:
+    if len(call.args) != 2:
+        raise ctx.error(call.node, f"divmod takes two values, found {len(call.args)}")
+    return tuple(operators.binary(ctx, call.node, name, *call.args) for name in ("floordiv", "floormod"))
+
+
+@lowers(lang.cdiv)
+def _cdiv(ctx: Context, call: Call, x: KernelValue, y: KernelValue) -> KernelValue:
+    """-(-x // y); for unsigned types, whose negation wraps: x // y, and 1 where something remains."""
+    if is_literal(x) and is_literal(y):
+        return _folded(ctx, call, lang.cdiv, x, y)
+    node = call.node
+    quotient = operators.binary(ctx, node, "floordiv", x, y)
+    rest = operators.compare(ctx, node, "ne", operators.binary(ctx, node, "floormod", x, y), 0)
+    return operators.binary(ctx, node, "add", quotient, rest)
+
+
+def _register_extremum(name: str, objects: list[Any]) -> None:
+    """min and max of values, or of one tuple."""
+
+    @intrinsic(*objects)
+    def lower(ctx: Context, call: Call) -> KernelValue:
+        single = call.args[0] if len(call.args) == 1 else None
+        values = list(single) if isinstance(single, tuple) else call.args
+        if call.keywords or len(values) < (1 if isinstance(single, tuple) else 2):
+            hint = "for the elements of an array, loop over them" if is_array(single) else ""
+            raise ctx.error(call.node, f"{name} takes two values or more, or a tuple", hint)
+        return functools.reduce(lambda a, b: _extremum(ctx, call, name, a, b), values)
+
+
+def _extremum(ctx: Context, call: Call, name: str, a: KernelValue, b: KernelValue) -> KernelValue:
+    numeric(ctx, call.node, a)
+    numeric(ctx, call.node, b)
+    if is_literal(a) and is_literal(b):
+        return min(a, b) if name == "min" else max(a, b)
+    dtype = common_dtype(ctx, call.node, a, b)
+    result = ctx.builder.emit(name, *unify(ctx, call.node, a, b, dtypes.i32 if dtype.kind == "bool" else dtype))
+    ctx.mark_weak(result, ctx.origins(a, b))
+    return result
+
+
+_register_extremum("min", [lang.min, builtins.min, np.minimum])
+_register_extremum("max", [lang.max, builtins.max, np.maximum])
+
+
+@lowers(lang.clamp)
+def _clamp(ctx: Context, call: Call, x: KernelValue, low: KernelValue, high: KernelValue) -> KernelValue:
+    return _extremum(ctx, call, "min", _extremum(ctx, call, "max", x, low), high)
+
+
+@lowers(lang.fma)
+def _fma(ctx: Context, call: Call, x: KernelValue, y: KernelValue, z: KernelValue) -> KernelValue:
+    product = operators.binary(ctx, call.node, "mul", x, y)
+    if not isinstance(product, Value):
+        return operators.binary(ctx, call.node, "add", product, z)
+    dtype = _float_dtype(common_dtype(ctx, call.node, product, z))
+    a, b = unify(ctx, call.node, x, y, dtype)
+    return ctx.builder.emit("fma", a, *unify(ctx, call.node, b, z, dtype))
+
+
+@lowers(lang.where, np.where)
+def _where(ctx: Context, call: Call, condition: KernelValue, x: KernelValue, y: KernelValue) -> KernelValue:
+    numeric(ctx, call.node, condition)
+    numeric(ctx, call.node, x)
+    numeric(ctx, call.node, y)
+    if isinstance(condition, Value) and isinstance(condition.type, Vector):
+        test: Value | bool = condition
+    else:
+        test = truth(ctx, call.node, condition)
+    if isinstance(test, bool):
+        return x if test else y
+    if is_literal(x) and is_literal(y):
+        return choose(ctx, call.node, test, lambda: x, lambda: y)
+    a, b = unify(ctx, call.node, x, y)
+    if isinstance(a.type, Vector) and isinstance(test.type, Scalar):
+        from .conversions import splat
+
+        test = splat(ctx, test, a.type.size)
+    return ctx.builder.emit("select", test, a, b)
+
+
+@lowers(lang.sigmoid)
+def _sigmoid(ctx: Context, call: Call, x: KernelValue) -> KernelValue:
+    """0.5 * tanh(0.5 * x) + 0.5: no intermediate overflows."""
+    numeric(ctx, call.node, x)
+    if is_literal(x):
+        return 0.5 * math.tanh(0.5 * x) + 0.5
+    assert isinstance(x, Value)
+    value = convert(ctx, call.node, x, _float_dtype(dtype_of_value(x)))
+    half = operators.binary(ctx, call.node, "mul", value, 0.5)
+    assert isinstance(half, Value)
+    scaled = operators.binary(ctx, call.node, "mul", ctx.builder.emit("tanh", half), 0.5)
+    return operators.binary(ctx, call.node, "add", scaled, 0.5)
+
+
+@lowers(lang.relu)
+def _relu(ctx: Context, call: Call, x: KernelValue) -> KernelValue:
+    return _extremum(ctx, call, "max", x, 0)
+
+
+# -- Python's builtins
+@intrinsic(builtins.len)
+def _len(ctx: Context, call: Call) -> KernelValue:
+    value = call.args[0] if len(call.args) == 1 and not call.keywords else None
+    if isinstance(value, tuple):
+        return len(value)
+    if is_array(value):
+        return extent(ctx, value, 0)
+    if is_runtime(value) and isinstance(value.type, Vector):
+        return value.type.size
+    raise ctx.error(call.node, f"len takes an array, a tuple or a vector, found {describe_value(value)}")
+
+
+@intrinsic(builtins.sum)
+def _sum(ctx: Context, call: Call) -> KernelValue:
+    value = call.args[0] if len(call.args) in (1, 2) else None
+    if not isinstance(value, tuple):
+        hint = "loop: `for i in range(len(x)): total += x[i]`" if is_array(value) else ""
+        raise ctx.error(call.node, f"sum takes a tuple, found {describe_value(value)}", hint)
+    start = call.args[1] if len(call.args) == 2 else 0
+    items = [*value] if start == 0 and value else [start, *value]
+    return functools.reduce(lambda a, b: operators.binary(ctx, call.node, "add", a, b), items)
+
+
+@intrinsic(builtins.float)
+def _float(ctx: Context, call: Call) -> KernelValue:
+    if len(call.args) == 1 and isinstance(call.args[0], str):
+        return _folded(ctx, call, float, call.args[0])
+    value = _one(ctx, call, "float")
+    if is_literal(value):
+        return float(value)
+    assert isinstance(value, Value)
+    return cast_value(ctx, call.node, value, _float_dtype(dtype_of_value(value)))
+
+
+@intrinsic(builtins.int)
+def _int(ctx: Context, call: Call) -> KernelValue:
+    value = _one(ctx, call, "int")
+    if is_literal(value):
+        return _folded(ctx, call, int, value)
+    assert isinstance(value, Value)
+    dtype = dtype_of_value(value)
+    return value if dtype.is_integer else cast_value(ctx, call.node, value, dtypes.i32)
+
+
+@intrinsic(builtins.bool)
+def _bool(ctx: Context, call: Call) -> KernelValue:
+    if len(call.args) == 1 and not (is_runtime(call.args[0]) and isinstance(call.args[0].type, Vector)):
+        return truth(ctx, call.node, call.args[0])
+    return cast_value(ctx, call.node, _one(ctx, call, "bool"), dtypes.boolean)
+
+
+def _register_numpy_casts() -> None:
+    """`np.float32(x)` and its like are conversions."""
+    for dtype in dtypes.ALL:
+        if dtype.name in ("bf16", "bool"):
+            continue
+
+        @intrinsic(dtype.numpy.type)
+        def lower(ctx: Context, call: Call, dtype: DType = dtype) -> KernelValue:
+            return cast_value(ctx, call.node, _one(ctx, call, dtype.name), dtype)
+
+
+_register_numpy_casts()
+
+
+@lowers(lang.bitcast)
+def _bitcast(ctx: Context, call: Call, dtype: KernelValue, value: KernelValue) -> KernelValue:
+    target = dtype_of(dtype)
+    if target is None:
+        raise ctx.error(call.node, f"expected a dtype first, found {describe_value(dtype)}", "vk.bitcast(vk.u32, x)")
+    numeric(ctx, call.node, value)
+    if is_literal(value):
+        raise ctx.error(call.node, "a literal has no bits of its own", f"give it a type: vk.f32({value!r})")
+    assert isinstance(value, Value)
+    source = dtype_of_value(value)
+    if source.bits != target.bits or "bool" in (source.kind, target.kind):
+        raise ctx.error(call.node, f"{source!r} and {target!r} have different widths")
+    made = Vector(target, value.type.size) if isinstance(value.type, Vector) else Scalar(target)
+    return ctx.builder.emit("bitcast", value, type=made)
+
+
+@lowers(lang.assume_uniform)
+def _assume_uniform(ctx: Context, call: Call, value: KernelValue) -> KernelValue:
+    numeric(ctx, call.node, value)
+    return value if is_literal(value) else ctx.builder.emit("assume_uniform", value)

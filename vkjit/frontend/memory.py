@@ -1,0 +1,293 @@
+"""Arrays: indexing, `get` and `put`, shape and strides, allocation, barriers.
+
+Enters: array values and indices. Leaves: loads and stores with one `index` per dimension. A constant negative index counts from
+the end; a constant index outside a known shape is an error. `get` and `put` test their indices and never leave the array.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from .. import lang
+from ..dtypes import DType
+from ..ir import types
+from ..ir.core import Region, Value
+from ..ir.types import Array, Scalar, Vector
+from .annotations import dtype_of
+from .attributes import attributes
+from .calls import lowers
+from .context import Call, Context, expression
+from .conversions import as_index, as_stored, static_value
+from .values import KernelValue, Method, describe_value, is_array
+
+__all__ = ["array_type", "extent", "indices", "load", "store", "store_subscript"]
+
+
+def array_type(array: Value) -> Array:
+    """The type of an array value."""
+    assert isinstance(array.type, Array)
+    return array.type
+
+
+def extent(ctx: Context, array: Value, axis: int) -> KernelValue:
+    """The number of elements along an axis; a literal where it is known."""
+    shape = array_type(array).shape
+    return shape[axis] if shape is not None else ctx.builder.emit("extent", array, axis=axis)
+
+
+def _shape(ctx: Context, array: Value) -> tuple[KernelValue, ...]:
+    return tuple(extent(ctx, array, axis) for axis in range(array_type(array).rank))
+
+
+def _strides(ctx: Context, array: Value) -> tuple[KernelValue, ...]:
+    shape = array_type(array).shape
+    if shape is None:
+        return tuple(ctx.builder.emit("stride", array, axis=axis) for axis in range(array_type(array).rank))
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+@attributes(is_array)
+def _array_attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValue:
+    assert isinstance(base, Value)
+    kind = array_type(base)
+    if node.attr == "shape":
+        return _shape(ctx, base)
+    if node.attr == "strides":
+        return _strides(ctx, base)
+    if node.attr == "dtype":
+        return kind.dtype
+    if node.attr == "ndim":
+        return kind.rank
+    if node.attr == "size":
+        return _size(ctx, base)
+    if node.attr == "get":
+        return Method(base, "get", _get)
+    if node.attr == "put":
+        return Method(base, "put", _put)
+    hint = {"T": "index it the other way round: x[j, i]", "copy": "copy in a loop", "fill": "store in a loop"}.get(node.attr, "")
+    raise ctx.error(node, f"an array has no attribute {node.attr} in a kernel", hint or "it has shape, strides, dtype, ndim, size, get, put")
+
+
+def _size(ctx: Context, array: Value) -> KernelValue:
+    from .operators import binary
+
+    total: KernelValue = 1
+    for axis in range(array_type(array).rank):
+        size = extent(ctx, array, axis)
+        total = size if axis == 0 else binary(ctx, ast.Constant(0), "mul", total, size)
+    return total
+
+
+# -- indexing
+def indices(ctx: Context, node: ast.AST, array: Value, values: list[KernelValue], *, checked: bool = True) -> list[Value]:
+    """One `index` per dimension; `checked` gives constants their Python meaning and tests them against known extents."""
+    kind = array_type(array)
+    if len(values) != kind.rank:
+        plural = "es" if kind.rank != 1 else ""
+        hint = "rows are not values: index each dimension, as in x[i, j]" if len(values) < kind.rank else ""
+        raise ctx.error(node, f"expected {kind.rank} index{plural}, found {len(values)}", hint)
+    if not checked:
+        return [as_index(ctx, node, v) for v in values]
+    return [_one_index(ctx, node, array, axis, v) for axis, v in enumerate(values)]
+
+
+def _one_index(ctx: Context, node: ast.AST, array: Value, axis: int, value: KernelValue) -> Value:
+    number = static_value(value)
+    if number is None or isinstance(number, bool | float):
+        return as_index(ctx, node, value)
+    size = extent(ctx, array, axis) if number < 0 or array_type(array).shape is not None else None
+    if isinstance(size, int):
+        if not -size <= number < size:
+            raise ctx.error(node, f"index {number} is outside the {size} elements of dimension {axis}")
+        return ctx.builder.index(int(number) % size)
+    if isinstance(size, Value):
+        return ctx.builder.emit("add", size, ctx.builder.index(int(number)))
+    return ctx.builder.index(int(number))
+
+
+def subscript_values(ctx: Context, node: ast.Subscript) -> list[KernelValue]:
+    """The values between the brackets."""
+    if isinstance(node.slice, ast.Tuple):
+        return [ctx.evaluate(item) for item in node.slice.elts]
+    value = ctx.evaluate(node.slice)
+    return list(value) if isinstance(value, tuple) else [value]
+
+
+def load(ctx: Context, array: Value, at: list[Value]) -> Value:
+    return ctx.builder.emit("load", array, *at)
+
+
+def store(ctx: Context, node: ast.AST, array: Value, at: list[Value], value: KernelValue) -> None:
+    """Stores a value, converted as stores allow; CompileError for an input array."""
+    kind = array_type(array)
+    if kind.access == "in" and kind.space == "global":
+        raise ctx.error(node, "this array is an input: it can't be written", "annotate it as vk.Out or vk.InOut")
+    ctx.builder.op("store", array, *at, as_stored(ctx, node, value, kind.element))
+
+
+@expression(ast.Subscript)
+def _subscript(ctx: Context, node: ast.Subscript) -> KernelValue:
+    base = ctx.evaluate(node.value)
+    if is_array(base):
+        return load(ctx, base, indices(ctx, node, base, subscript_values(ctx, node)))
+    if isinstance(base, tuple):
+        return base[_static_position(ctx, node, len(base))]
+    if isinstance(base, Value) and isinstance(base.type, Vector):
+        lane = _static_position(ctx, node, base.type.size)
+        return ctx.builder.emit("vec_extract", base, lane=lane, type=Scalar(base.type.dtype))
+    raise ctx.error(node, f"{describe_value(base)} can't be indexed")
+
+
+def _static_position(ctx: Context, node: ast.Subscript, size: int) -> int:
+    number = static_value(ctx.evaluate(node.slice))
+    if number is None or not isinstance(number, int):
+        raise ctx.error(
+            node.slice,
+            "the index must be an integer known at compile time",
+            "loop with vk.unroll(n), or keep the values in vk.local(dtype, n)",
+        )
+    if not -size <= number < size:
+        raise ctx.error(node.slice, f"index {number} is outside the {size} items")
+    return int(number) % size
+
+
+def store_subscript(ctx: Context, node: ast.Subscript, value: KernelValue) -> None:
+    """`base[...] = value`."""
+    base = ctx.evaluate(node.value)
+    if not is_array(base):
+        hint = "build a new one: v = vk.vec(T, n)(...)" if isinstance(base, Value) else "tuples don't change"
+        raise ctx.error(node, f"{describe_value(base)} can't be stored into", hint)
+    store(ctx, node, base, indices(ctx, node, base, subscript_values(ctx, node)), value)
+
+
+# -- get and put
+def _bounds(ctx: Context, array: Value, at: list[Value]) -> Value:
+    """Whether all indices lie inside."""
+    inside: Value | None = None
+    zero = ctx.builder.index(0)
+    for axis, i in enumerate(at):
+        size = extent(ctx, array, axis)
+        upper = size if isinstance(size, Value) else ctx.builder.index(int(size))  # type: ignore[call-overload]
+        here = ctx.builder.emit("and", ctx.builder.emit("ge", i, zero), ctx.builder.emit("lt", i, upper))
+        inside = here if inside is None else ctx.builder.emit("and", inside, here)
+    return inside if inside is not None else ctx.builder.const(True, types.BOOL)
+
+
+def _get(ctx: Context, call: Call, array: Value) -> KernelValue:
+    """`x.get(i, j, pad=0)`: the element, or the pad outside the array."""
+    _only(ctx, call, {"pad"})
+    kind = array_type(array)
+    at = indices(ctx, call.node, array, call.args, checked=False)
+    pad = as_stored(ctx, call.node, call.keywords.get("pad", 0), kind.element)
+    inside, outside = Region(), Region()
+    condition = _bounds(ctx, array, at)
+    with ctx.builder.at(inside):
+        ctx.builder.op("yield", load(ctx, array, at))
+    with ctx.builder.at(outside):
+        ctx.builder.op("yield", pad)
+    return ctx.builder.op("if", condition, types=[kind.element], regions=[inside, outside]).result
+
+
+def _put(ctx: Context, call: Call, array: Value) -> KernelValue:
+    """`x.put(i, j, value)`: stores inside the array, else does nothing."""
+    _only(ctx, call, {"value"})
+    values = [*call.args, *call.keywords.values()]
+    if not values:
+        raise ctx.error(call.node, "put takes the indices and then the value, as in x.put(i, j, v)")
+    at = indices(ctx, call.node, array, values[:-1], checked=False)
+    inside, outside = Region(), Region()
+    condition = _bounds(ctx, array, at)
+    with ctx.builder.at(inside):
+        store(ctx, call.node, array, at, values[-1])
+        ctx.builder.op("yield")
+    with ctx.builder.at(outside):
+        ctx.builder.op("yield")
+    ctx.builder.op("if", condition, types=[], regions=[inside, outside])
+    return None
+
+
+def _only(ctx: Context, call: Call, known: set[str]) -> None:
+    for name in call.keywords:
+        if name not in known:
+            raise ctx.error(call.node, f"unknown keyword {name}", f"it takes {', '.join(sorted(known))}")
+
+
+# -- allocation and order
+def _static_shape(ctx: Context, call: Call, shape: KernelValue) -> tuple[int, ...]:
+    items = shape if isinstance(shape, tuple) else (shape,)
+    sizes: list[int] = []
+    for item in items:
+        number = static_value(item)
+        if number is None or isinstance(number, bool | float):
+            hint = "make the size a vk.Const[int] parameter or a constant of the module"
+            raise ctx.error(call.node, f"the shape must be known at compile time, found {describe_value(item)}", hint)
+        if number < 1:
+            raise ctx.error(call.node, f"each dimension needs one element or more, found {number}")
+        sizes.append(int(number))
+    return tuple(sizes)
+
+
+def _element(ctx: Context, call: Call, dtype: KernelValue) -> Scalar | Vector:
+    if isinstance(dtype, Vector):
+        return dtype
+    found: DType | None = dtype_of(dtype)
+    if found is None:
+        raise ctx.error(call.node, f"expected a dtype, found {describe_value(dtype)}", "write e.g. vk.f32")
+    return Scalar(found)
+
+
+def _allocate(ctx: Context, call: Call, space: str, dtype: KernelValue, shape: KernelValue) -> Value:
+    sizes = _static_shape(ctx, call, shape)
+    element = _element(ctx, call, dtype)
+    return ctx.entry(call.node, Array(element, len(sizes), space=space, shape=sizes, contiguous=True))
+
+
+def not_in_over(ctx: Context, call: Call, what: str) -> None:
+    """CompileError in an `over=` kernel, whose out-of-range invocations never run the body."""
+    over = ctx.session.over
+    if over is not None:
+        raise ctx.error(
+            call.node,
+            f"{what} can't be used in a kernel with over={over!r}: invocations past its end don't run",
+            "launch with groups= and local=, and guard reads and writes with .get and .put",
+        )
+
+
+@lowers(lang.shared)
+def _shared(ctx: Context, call: Call, dtype: KernelValue, shape: KernelValue) -> KernelValue:
+    not_in_over(ctx, call, "shared memory")
+    return _allocate(ctx, call, "shared", dtype, shape)
+
+
+@lowers(lang.local)
+def _local(ctx: Context, call: Call, dtype: KernelValue, shape: KernelValue) -> KernelValue:
+    return _allocate(ctx, call, "local", dtype, shape)
+
+
+@lowers(lang.barrier)
+def _barrier(ctx: Context, call: Call) -> KernelValue:
+    not_in_over(ctx, call, "a barrier")
+    ctx.builder.op("barrier")
+    return None
+
+
+@lowers(lang.fence)
+def _fence(ctx: Context, call: Call, scope: KernelValue) -> KernelValue:
+    ctx.builder.op("fence", scope=one_of(ctx, call, "scope", scope, ("workgroup", "device")))
+    return None
+
+
+def one_of(ctx: Context, call: Call, name: str, value: KernelValue, known: tuple[str, ...]) -> str:
+    """A string argument that must be one of the known words."""
+    if value not in known:
+        found = repr(value) if isinstance(value, str) else describe_value(value)
+        raise ctx.error(call.node, f"{name} is one of {', '.join(map(repr, known))}, found {found}")
+    return str(value)
+
+
+ORDERS: tuple[Any, ...] = ("relaxed", "acquire", "release", "acq_rel")

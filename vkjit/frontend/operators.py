@@ -1,0 +1,191 @@
+"""Arithmetic, bit operations, shifts and comparisons on kernel values.
+
+Enters: the operator's name in the op table and two values. Leaves: a value. Two literals are computed by Python.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from .. import dtypes
+from ..dtypes import DType
+from ..ir.core import Value
+from .context import Context, Place
+from .conversions import common_dtype, convert, dtype_of_value, numeric, static_value, truth, unify
+from .values import KernelValue, describe_value, is_literal
+
+__all__ = ["binary", "compare", "negate", "unary"]
+
+_PYTHON: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "floordiv": operator.floordiv,
+    "floormod": operator.mod,
+    "pow": operator.pow,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "shl": operator.lshift,
+    "shr": operator.rshift,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+}
+
+_SIGNS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%", "pow": "**", "and": "&", "or": "|",
+    "xor": "^", "shl": "<<", "shr": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+}  # fmt: skip
+
+
+def binary(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue) -> KernelValue:
+    """The value of `a op b`; `name` is the operation's name in the op table."""
+    if not (isinstance(a, Value) or isinstance(b, Value)):
+        return _fold(ctx, node, name, a, b)
+    sign = _SIGNS[name]
+    numeric(ctx, node, a, f"a number left of {sign}")
+    numeric(ctx, node, b, f"a number right of {sign}")
+    result = _binary(ctx, node, name, a, b)
+    ctx.mark_weak(result, ctx.origins(a, b))
+    return result
+
+
+def _binary(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue) -> Value:
+    if name in ("shl", "shr"):
+        return _shift(ctx, node, name, a, b)
+    if name == "pow":
+        return _power(ctx, node, a, b)
+    dtype = common_dtype(ctx, node, a, b)
+    if name in ("and", "or", "xor"):
+        if dtype.is_float:
+            raise ctx.error(node, f"{_SIGNS[name]} is for integers and bools, found {dtype!r}", "convert: vk.i32(x)")
+        return ctx.builder.emit(name, *unify(ctx, node, a, b, dtype))
+    if name == "div" and not dtype.is_float:
+        dtype = dtypes.f32
+    elif dtype.kind == "bool":
+        dtype = dtypes.i32
+    return ctx.builder.emit(name, *unify(ctx, node, a, b, dtype))
+
+
+def _fold(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue) -> KernelValue:
+    """Two compile-time values, computed by Python."""
+    if isinstance(a, tuple) and isinstance(b, tuple) and name == "add":
+        return a + b
+    if isinstance(a, str) and isinstance(b, str) and name == "add":
+        return a + b
+    numeric(ctx, node, a, f"a number left of {_SIGNS[name]}")
+    numeric(ctx, node, b, f"a number right of {_SIGNS[name]}")
+    try:
+        result = _PYTHON[name](a, b)
+    except (ArithmeticError, ValueError, TypeError) as error:
+        raise ctx.error(node, f"{a!r} {_SIGNS[name]} {b!r}: {error}") from None
+    if not is_literal(result):
+        raise ctx.error(node, f"{a!r} {_SIGNS[name]} {b!r} is {result!r}, which kernels don't know")
+    return result
+
+
+def _shift(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue) -> Value:
+    """The result has the left type; a literal on the left takes the right one."""
+    dtype = common_dtype(ctx, node, a, b) if is_literal(a) else _dtype(a)
+    for side, value in (("left", a), ("right", b)):
+        if isinstance(value, float) or (isinstance(value, Value) and not dtype_of_value(value).is_integer):
+            raise ctx.error(node, f"shifts are for integers, found {describe_value(value)} on the {side}", "convert: vk.i32(x)")
+    amount = static_value(b)
+    if amount is not None and not 0 <= amount < dtype.bits:
+        raise ctx.error(node, f"shift of {dtype!r} by {amount}: expected 0 to {dtype.bits - 1}")
+    if amount is not None:
+        b = int(amount)
+    return ctx.builder.emit(name, *unify(ctx, node, a, b, dtype))
+
+
+def _dtype(value: KernelValue) -> DType:
+    assert isinstance(value, Value)
+    return dtype_of_value(value)
+
+
+_UNROLLED_EXPONENT = 16
+"""Up to this, a constant integer power is written out as multiplications."""
+
+
+def _power(ctx: Context, node: Place, a: KernelValue, b: KernelValue) -> Value:
+    exponent = static_value(b)
+    dtype = common_dtype(ctx, node, a, b)
+    dtype = dtypes.i32 if dtype.kind == "bool" else dtype
+    if exponent is not None and float(exponent).is_integer() and abs(exponent) <= _UNROLLED_EXPONENT:
+        if exponent < 0 and not dtype.is_float:
+            raise ctx.error(
+                node, f"{dtype!r} to the power {exponent} is no integer", f"convert the base: vk.f32(x) ** {exponent}"
+            )
+        return _repeated(ctx, node, convert(ctx, node, a, dtype), int(exponent), dtype)
+    return ctx.builder.emit("pow", *unify(ctx, node, a, b, dtype))
+
+
+def _repeated(ctx: Context, node: Place, base: Value, exponent: int, dtype: DType) -> Value:
+    """base ** exponent by squaring: exact to the rounding of each multiplication."""
+    result: Value | None = None
+    power, rest = base, abs(exponent)
+    while rest:
+        if rest & 1:
+            result = power if result is None else ctx.builder.emit("mul", result, power)
+        rest >>= 1
+        if rest:
+            power = ctx.builder.emit("mul", power, power)
+    one = unify(ctx, node, base, 1, dtype)[1]
+    if result is None:
+        return one
+    return ctx.builder.emit("div", one, result) if exponent < 0 else result
+
+
+def compare(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue) -> KernelValue:
+    """The value of a comparison; compile-time values of any class compare with == and !=."""
+    if not (isinstance(a, Value) or isinstance(b, Value)):
+        if name in ("eq", "ne"):
+            return bool(_PYTHON[name](a, b))
+        return _fold(ctx, node, name, a, b)
+    numeric(ctx, node, a, f"a number left of {_SIGNS[name]}")
+    numeric(ctx, node, b, f"a number right of {_SIGNS[name]}")
+    dtype = common_dtype(ctx, node, a, b)
+    if dtype.kind == "bool" and name not in ("eq", "ne"):
+        dtype = dtypes.i32
+    return ctx.builder.emit(name, *unify(ctx, node, a, b, dtype))
+
+
+def negate(ctx: Context, node: Place, value: KernelValue) -> KernelValue:
+    """`not value`."""
+    found = truth(ctx, node, value)
+    return (not found) if isinstance(found, bool) else ctx.builder.emit("not", found)
+
+
+def unary(ctx: Context, node: Place, name: str, value: KernelValue) -> KernelValue:
+    """`-x`, `+x`, `~x`; `name` is "neg", "pos" or "not"."""
+    numeric(ctx, node, value)
+    if is_literal(value):
+        return _fold_unary(ctx, node, name, value)
+    assert isinstance(value, Value)
+    dtype = dtype_of_value(value)
+    if name == "not" and dtype.is_float:
+        raise ctx.error(node, f"~ is for integers and bools, found {dtype!r}")
+    if name != "not" and dtype.kind == "bool":
+        value = convert(ctx, node, value, dtypes.i32)
+    if name == "pos":
+        return value
+    result = ctx.builder.emit(name, value)
+    ctx.mark_weak(result, ctx.origins(value))
+    return result
+
+
+def _fold_unary(ctx: Context, node: Place, name: str, value: float) -> KernelValue:
+    if name == "neg":
+        return -value
+    if name == "pos":
+        return +value
+    if isinstance(value, float):
+        raise ctx.error(node, f"~ is for integers and bools, found {value!r}")
+    return (not value) if isinstance(value, bool) else ~value

@@ -1,0 +1,41 @@
+"""`print` in kernels: a site with a template, and the values for it.
+
+Enters: calls of `print`. Leaves: `print` operations.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+
+from ..errors import ReportSite
+from .calls import intrinsic
+from .context import Call, Context
+from .messages import template_of_values
+from .values import KernelValue
+
+__all__: list[str] = []
+
+VALUE_LIMIT = 24
+"""Run-time values of one print."""
+
+
+@intrinsic(builtins.print)
+def _print(ctx: Context, call: Call) -> KernelValue:
+    words = {"sep": " ", "end": "\n"}
+    for keyword in call.node.keywords:
+        value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
+        if keyword.arg not in words or not isinstance(value, str):
+            raise ctx.error(keyword.value, "print takes values, and literal strings for sep and end, in a kernel")
+        words[keyword.arg] = value
+    template, values = template_of_values(ctx, call.node.args, words["sep"])
+    if len(values) > VALUE_LIMIT:
+        raise ctx.error(call.node, f"{len(values)} values in one print (up to {VALUE_LIMIT})", "print several times")
+    end = words["end"].replace("{", "{{").replace("}", "}}")
+    site = ctx.session.module.add_site(ReportSite("print", ctx.loc(call.node), template + end))
+    ctx.builder.loc = ctx.loc(call.node)
+    ctx.builder.op("print", *values, site=site)
+    return None
+
+
+_print._raw_arguments = True  # type: ignore[attr-defined]

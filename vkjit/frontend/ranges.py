@@ -1,0 +1,148 @@
+"""What `for` runs over: ranges, written-out ranges, tuples, grid strides; and the operation of a counted loop.
+
+Enters: the value after `in`. Leaves: a `Range` or an `Unrolled`. Bounds are evaluated once; they take their common type, literals
+alone `i32`.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+
+from .. import lang
+from ..dtypes import DType
+from ..ir.core import Op, Region, Value
+from ..ir.types import Type
+from .calls import intrinsic, lowers
+from .context import Call, Context
+from .conversions import as_index, common_dtype, convert, default_dtype, dtype_of_value, static_value
+from .values import GridStride, KernelValue, Range, Unrolled, describe_value, is_array, is_literal, is_scalar
+
+__all__ = ["counted", "iterable_of", "range_bounds", "static_trips"]
+
+UNROLL_LIMIT = 4096
+"""Copies of a body beyond which a written-out loop is an error."""
+
+
+@intrinsic(builtins.range)
+def _range(ctx: Context, call: Call) -> KernelValue:
+    return _make_range(ctx, call)
+
+
+def _make_range(ctx: Context, call: Call) -> Range:
+    if call.keywords or not 1 <= len(call.args) <= 3:
+        raise ctx.error(call.node, f"range takes 1 to 3 values, found {len(call.args) + len(call.keywords)}")
+    for value in call.args:
+        integer = is_literal(value) and not isinstance(value, bool | float)
+        if not integer and not (is_scalar(value) and dtype_of_value(value).is_integer):
+            raise ctx.error(call.node, f"range takes integers, found {describe_value(value)}", "convert: vk.i32(x)")
+    start, stop, *rest = call.args if len(call.args) > 1 else [0, *call.args]
+    step = rest[0] if rest else 1
+    if static_value(step) == 0:
+        raise ctx.error(call.node, "the step of a range must not be 0")
+    return Range(start, stop, step)
+
+
+@intrinsic(lang.unroll)
+def _unroll(ctx: Context, call: Call) -> KernelValue:
+    if len(call.args) == 1 and isinstance(call.args[0], tuple):
+        return Unrolled(call.args[0])
+    bounds = call.args[0] if len(call.args) == 1 and isinstance(call.args[0], Range) else _make_range(ctx, call)
+    numbers = [static_value(v) for v in (bounds.start, bounds.stop, bounds.step)]
+    if any(n is None for n in numbers):
+        raise ctx.error(
+            call.node,
+            "the bounds of vk.unroll must be known at compile time",
+            "use range(), or make the bound a vk.Const[int] parameter",
+        )
+    items = range(*(int(n) for n in numbers if n is not None))
+    if len(items) > UNROLL_LIMIT:
+        raise ctx.error(call.node, f"{len(items)} copies of the body are too many (up to {UNROLL_LIMIT})", "use range()")
+    return Unrolled(tuple(items))
+
+
+@lowers(lang.grid_stride)
+def _grid_stride(ctx: Context, call: Call, stop: KernelValue, dim: KernelValue) -> KernelValue:
+    from .ids import dimension
+
+    return GridStride(stop, dimension(ctx, call, dim))
+
+
+@intrinsic(builtins.enumerate)
+def _enumerate(ctx: Context, call: Call) -> KernelValue:
+    if len(call.args) != 1 or call.keywords or not isinstance(call.args[0], tuple):
+        raise ctx.error(call.node, "enumerate takes a tuple", "for an array: for i in range(len(x))")
+    return tuple(enumerate(call.args[0]))
+
+
+@intrinsic(builtins.zip)
+def _zip(ctx: Context, call: Call) -> KernelValue:
+    tuples = [a for a in call.args if isinstance(a, tuple)]
+    if len(tuples) != len(call.args) or call.keywords:
+        raise ctx.error(call.node, "zip takes tuples", "for arrays: for i in range(len(x))")
+    return tuple(zip(*tuples, strict=False))
+
+
+@intrinsic(builtins.reversed)
+def _reversed(ctx: Context, call: Call) -> KernelValue:
+    value = call.args[0] if len(call.args) == 1 else None
+    if isinstance(value, tuple):
+        return tuple(reversed(value))
+    if isinstance(value, Unrolled):
+        return Unrolled(tuple(reversed(value.items)))
+    raise ctx.error(call.node, "reversed takes a tuple or vk.unroll(...)", "for a range: range(n - 1, -1, -1)")
+
+
+def iterable_of(ctx: Context, node: ast.expr, value: KernelValue) -> Range | Unrolled:
+    """The loop that a value after `in` asks for."""
+    if isinstance(value, Range | Unrolled):
+        return value
+    if isinstance(value, tuple):
+        return Unrolled(value)
+    if isinstance(value, GridStride):
+        b, dim = ctx.builder, value.dim
+        step = b.emit("mul", b.emit("num_groups", dim=dim), b.emit("local_size", dim=dim))
+        return Range(b.emit("global_id", dim=dim), as_index(ctx, node, value.stop), step)
+    hint = "loop over its indices: for i in range(len(x))" if is_array(value) else "range, vk.unroll, vk.grid_stride, a tuple"
+    raise ctx.error(node, f"a loop can't run over {describe_value(value)}", hint)
+
+
+def range_bounds(ctx: Context, node: ast.AST, bounds: Range) -> tuple[Value, Value, Value]:
+    """Start, stop and step in their common type."""
+    values = [bounds.start, bounds.stop, bounds.step]
+    dtype: DType | None = None
+    strong = [v for v in values if isinstance(v, Value)]
+    for value in strong:
+        dtype = dtype_of_value(value) if dtype is None else common_dtype(ctx, node, _typed(ctx, dtype), value)
+    if dtype is None:
+        dtype = default_dtype(int(bounds.stop))  # type: ignore[call-overload]
+    if dtype.kind == "uint" and (static_value(bounds.step) or 0) < 0:
+        raise ctx.error(node, f"a range of {dtype!r} can't count down", "convert a bound: vk.i32(n)")
+    low, high, step = (convert(ctx, node, v, dtype) for v in values)
+    return low, high, step
+
+
+def _typed(ctx: Context, dtype: DType) -> Value:
+    """Some value of a dtype, where only the type counts."""
+    return ctx.builder.emit("poison", type=_scalar(dtype))
+
+
+def _scalar(dtype: DType) -> Type:
+    from ..ir.types import Scalar
+
+    return Scalar(dtype)
+
+
+def static_trips(bounds: Range) -> int | None:
+    """The number of rounds, None where it isn't known."""
+    numbers = [static_value(v) for v in (bounds.start, bounds.stop, bounds.step)]
+    if any(n is None for n in numbers):
+        return None
+    return len(range(*(int(n) for n in numbers if n is not None)))
+
+
+def counted(
+    ctx: Context, low: Value, high: Value, step: Value, initial: list[Value], carried: list[Type], region: Region
+) -> Op:
+    """The operation of a counted loop."""
+    return ctx.builder.op("for", low, high, step, *initial, types=carried, regions=[region])

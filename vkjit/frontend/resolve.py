@@ -1,0 +1,130 @@
+"""Looks names up: local, then closure, globals, builtins; and says which objects a kernel may capture.
+
+Enters: a name or an attribute of a captured object. Leaves: a kernel value. Captured are, by value: numbers, strings, None,
+enum members, dtypes, functions, modules, and tuples of these; what can change or is an array is an error.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import enum
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .. import dtypes
+from ..dtypes import DType
+from ..errors import Note
+from ..lang.control import Tune
+from .annotations import dtype_of
+from .context import Context
+from .values import Binding, Conflict, KernelValue, Unbound
+
+__all__ = ["MISSING", "capturable", "captured", "find_global", "look_up"]
+
+MISSING: Any = object()
+
+
+def look_up(ctx: Context, node: ast.Name) -> KernelValue:
+    """The value of a name; CompileError where it may have none."""
+    if node.id in ctx.scope.local_names:
+        return _local(ctx, node)
+    found = find_global(ctx.function, node.id)
+    if found is MISSING:
+        raise ctx.error(node, f"the name {node.id} isn't defined", _misspelt(ctx, node.id))
+    return captured(ctx, node, node.id, found)
+
+
+def _local(ctx: Context, node: ast.Name) -> KernelValue:
+    entry = ctx.env.get(node.id)
+    if isinstance(entry, Binding):
+        return entry.value
+    if isinstance(entry, Conflict):
+        raise ctx.error(
+            node,
+            f"{node.id} has values of two kinds here: {entry.first} or {entry.second}",
+            "convert one of them, or use two names",
+            (Note(entry.first_loc, f"here it is {entry.first}"), Note(entry.second_loc, f"here it is {entry.second}")),
+        )
+    notes = (Note(entry.loc, entry.why),) if isinstance(entry, Unbound) and entry.loc else ()
+    why = "may be read before it has a value" if notes else "is read before it has a value"
+    raise ctx.error(node, f"{node.id} {why}", f"bind {node.id} before, on every way that leads here", notes)
+
+
+def _misspelt(ctx: Context, name: str) -> str:
+    import difflib
+
+    known = [*ctx.scope.local_names, *ctx.function.__globals__, *vars(builtins)]
+    close = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {close[0]}?" if close else ""
+
+
+def find_global(function: FunctionType, name: str) -> Any:
+    """What a name that isn't local means: closure, globals, builtins; MISSING if nothing."""
+    code = function.__code__
+    if name in code.co_freevars:
+        cell = (function.__closure__ or ())[code.co_freevars.index(name)]
+        try:
+            return cell.cell_contents
+        except ValueError:
+            return MISSING
+    for parameter in getattr(function, "__type_params__", ()):
+        if parameter.__name__ == name:
+            return parameter
+    if name in function.__globals__:
+        return function.__globals__[name]
+    return getattr(builtins, name, MISSING)
+
+
+_ATOMS = (bool, int, float, str, type(None), enum.Enum, DType, FunctionType, BuiltinFunctionType, ModuleType, type)
+
+
+def capturable(value: object) -> bool:
+    """Whether a kernel may capture the object by value."""
+    if isinstance(value, tuple):
+        return all(map(capturable, value))
+    if isinstance(value, (np.generic, np.ufunc, np.dtype, TypeVar, Tune, *_ATOMS)):
+        return True
+    return any(test(value) for test in _KNOWN)
+
+
+_KNOWN: list[Callable[[object], bool]] = []
+
+
+def also_capturable(test: Callable[[object], bool]) -> None:
+    """Registers another kind of object that kernels may capture."""
+    _KNOWN.append(test)
+
+
+def captured(ctx: Context, node: ast.expr, text: str, value: Any) -> KernelValue:
+    """A captured object as a kernel value; CompileError where a kernel may not capture it."""
+    if isinstance(value, TypeVar):
+        return _type_variable(ctx, node, value)
+    if not capturable(value):
+        kind = type(value).__name__
+        reason = f"{text} is {_article(kind)} {kind}: a kernel captures constants when it is compiled, and this can change"
+        raise ctx.error(node, reason, f"pass it as an argument, or make {text} a number or a tuple")
+    if isinstance(value, np.generic):
+        dtype = dtypes.from_numpy(value.dtype)
+        return ctx.builder.const(value.item(), dtype)
+    if isinstance(value, np.dtype):
+        return dtype_of(value)
+    if isinstance(value, int) and isinstance(value, enum.Enum):
+        return int(value)
+    if isinstance(value, tuple):
+        return tuple(captured(ctx, node, text, item) for item in value)
+    return value
+
+
+def _article(word: str) -> str:
+    return "an" if word[:1].lower() in "aeiou" else "a"
+
+
+def _type_variable(ctx: Context, node: ast.expr, variable: TypeVar) -> DType:
+    name = variable.__name__
+    if name not in ctx.typevars:
+        raise ctx.error(node, f"the type variable {name} isn't bound: no argument has it as its type")
+    return ctx.typevars[name]

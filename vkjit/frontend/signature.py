@@ -1,0 +1,58 @@
+"""What a kernel is compiled for: the kinds and element types of its arguments, and the launch's properties.
+
+Enters: what a launcher knows of the arguments. Leaves: `Signature`, hashable; equal signatures share one compiled kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..dtypes import DType
+
+__all__ = ["Argument", "ArrayArg", "ConstArg", "ScalarArg", "Signature"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayArg:
+    """An array: `contiguous` promises C order, `restrict` that no other argument overlaps it (unless neither is written)."""
+
+    dtype: DType
+    rank: int
+    contiguous: bool = False
+    restrict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarArg:
+    """A run-time scalar; the launcher has fitted the value into the type."""
+
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class ConstArg:
+    """A compile-time value: hashable."""
+
+    value: object
+
+
+Argument = ArrayArg | ScalarArg | ConstArg
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Arguments in the order of the kernel's parameters, and what the launch fixes at compile time.
+
+    `narrow`: every array spans fewer than 2**31 elements. `cut`: the grid may be cut over several dispatches. `typevars`
+    binds the names of the kernel's type variables; those that array and scalar arguments bind may be left out.
+    """
+
+    args: tuple[Argument, ...]
+    local_size: tuple[int, int, int] = (1, 1, 1)
+    narrow: bool = False
+    cut: bool = False
+    strict: bool = False
+    fast_math: bool = False
+    debug: bool = False
+    bounds: bool = False
+    typevars: tuple[tuple[str, DType], ...] = ()

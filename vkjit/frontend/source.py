@@ -1,0 +1,111 @@
+"""Finds the source of a function and its syntax tree, with exact places.
+
+Enters: a Python function. Leaves: a `FunctionSource`: the tree of its definition and a way from nodes to `Loc`. Line numbers
+are those of the file, wherever the function is nested or decorated. Notebook cells work because they are in `linecache`.
+Trees are shared by all functions of a file and are never changed.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+
+from ..errors import CompileError, Loc
+
+__all__ = ["FunctionSource", "source_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSource:
+    """The definition of one function: its tree, its file and the file's lines."""
+
+    node: ast.FunctionDef
+    file: str
+    lines: tuple[str, ...]
+
+    def loc(self, node: ast.AST) -> Loc:
+        """The span of a node; one that runs over several lines ends with its first line."""
+        line = getattr(node, "lineno", self.node.lineno)
+        text = self.lines[line - 1].rstrip("\n") if 0 < line <= len(self.lines) else ""
+        start = _characters(text, getattr(node, "col_offset", 0))
+        end_line = getattr(node, "end_lineno", None)
+        end = _characters(text, getattr(node, "end_col_offset", 0)) if end_line == line else len(text)
+        return Loc(self.file, line, start, max(end, start))
+
+    def name_loc(self) -> Loc:
+        """The span of the function's name in its `def` line."""
+        line = self.node.lineno
+        text = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
+        start = text.find(self.node.name, self.node.col_offset)
+        return Loc(self.file, line, max(start, 0), max(start, 0) + len(self.node.name))
+
+    def text(self) -> str:
+        """The text of the definition, decorators included."""
+        return "".join(self.lines[_first_line(self.node) - 1 : self.node.end_lineno])
+
+
+def _characters(text: str, offset: int) -> int:
+    """The position in characters of a position in UTF-8 bytes."""
+    return offset if text.isascii() else len(text.encode()[:offset].decode(errors="ignore"))
+
+
+def _first_line(node: ast.FunctionDef) -> int:
+    return min([node.lineno, *(d.lineno for d in node.decorator_list)])
+
+
+@functools.lru_cache(maxsize=256)
+def _functions(file: str, text: str) -> dict[tuple[int, str], ast.FunctionDef]:
+    """All function definitions of a file by first line and name."""
+    try:
+        tree = ast.parse(text, file)
+    except SyntaxError as error:
+        place = Loc(file, error.lineno or 1)
+        reason = "the file doesn't parse: it has changed since the function was defined"
+        raise CompileError(reason, place, hint="import the module anew") from error
+    return {(_first_line(n), n.name): n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+
+
+def source_of(function: FunctionType) -> FunctionSource:
+    """The source of a function; CompileError where there is none or where it isn't a plain `def`."""
+    code = function.__code__
+    if code in _SOURCES:
+        return _SOURCES[code]
+    found = _find(function, code)
+    _SOURCES[code] = found
+    return found
+
+
+_SOURCES: dict[CodeType, FunctionSource] = {}
+
+
+def _find(function: FunctionType, code: CodeType) -> FunctionSource:
+    place = Loc(code.co_filename, code.co_firstlineno)
+    if code.co_name == "<lambda>":
+        raise CompileError("a lambda can't be a kernel or device function", place, hint="write a function with `def`")
+    lines = linecache.getlines(code.co_filename, function.__globals__)
+    if not lines:
+        raise _no_source(code, place)
+    node = _functions(code.co_filename, "".join(lines)).get((code.co_firstlineno, code.co_name))
+    if node is None or _parameter_names(node) != code.co_varnames[: len(_parameter_names(node))]:
+        raise CompileError(
+            f"{code.co_name} isn't found at line {code.co_firstlineno} of {code.co_filename}: "
+            "the file has changed since the function was defined, or the function is no plain `def`",
+            place,
+            hint="import the module anew, and define kernels with `def`",
+        )
+    return FunctionSource(node, code.co_filename, tuple(lines))
+
+
+def _parameter_names(node: ast.FunctionDef) -> tuple[str, ...]:
+    a = node.args
+    return tuple(p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs))
+
+
+def _no_source(code: CodeType, place: Loc) -> CompileError:
+    reason = f"the source of {code.co_name} can't be read (it was defined in {code.co_filename})"
+    if code.co_filename in ("<stdin>", "<string>"):
+        reason = f"the source of {code.co_name} isn't kept by Python: it was typed at the prompt or came through stdin"
+    return CompileError(reason, place, hint="put the kernel into a file and import it, or use a notebook or IPython")

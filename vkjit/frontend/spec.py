@@ -1,0 +1,111 @@
+"""Describes a kernel from its Python signature, cheaply: no source is read.
+
+Enters: a function, and the name of the array that it runs over. Leaves: a `KernelSpec`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any, TypeVar
+
+from ..dtypes import DType
+from ..errors import ArgumentError, CompileError, Loc
+from ..lang.control import Tune
+from ..lang.types import ArrayAnnotation, ConstAnnotation
+from .annotations import read_annotation
+from .dims import Dims, parse_dims
+
+__all__ = ["REQUIRED", "KernelSpec", "ParamSpec", "describe", "tune_choice"]
+
+REQUIRED: Any = inspect.Parameter.empty
+"""The `default` of a parameter that has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParamSpec:
+    """One parameter.
+
+    `kind`: "array", "scalar", "const", or "any" for an unannotated one, which may be array or scalar. `mode` of an array:
+    "in", "out", "inout"; None where it isn't annotated. `dtype`: None where it is inferred. `default`: REQUIRED if none.
+    """
+
+    name: str
+    kind: str
+    mode: str | None
+    dtype: DType | TypeVar | None
+    dims: Dims | None
+    default: Any
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpec:
+    """A kernel's name, function, parameters, and the array that it runs over (None: it has workgroups of its own)."""
+
+    name: str
+    fn: FunctionType
+    params: tuple[ParamSpec, ...]
+    over: str | None = None
+
+    def position(self, name: str) -> int:
+        """The number of a parameter."""
+        return next(i for i, p in enumerate(self.params) if p.name == name)
+
+
+def describe(fn: Callable[..., Any], *, over: str | None = None, scope: Mapping[str, Any] | None = None) -> KernelSpec:
+    """The specification of a kernel. `scope` holds the variables of the place where the decorator ran, for annotations
+    that are text. Raises CompileError for annotations and parameters that can't be understood."""
+    if not isinstance(fn, FunctionType):
+        raise CompileError(f"expected a function, found {fn!r}", hint="decorate a function that is written with `def`")
+    params = tuple(_parameter(fn, p, scope) for p in inspect.signature(fn).parameters.values())
+    spec = KernelSpec(fn.__name__, fn, params, over)
+    if over is not None:
+        _check_over(spec, over)
+    return spec
+
+
+def tune_choice(value: Any) -> Any:
+    """The first choice of a `vk.tune(...)`; any other value as it is."""
+    return value.choices[0] if isinstance(value, Tune) else value
+
+
+def place_of(fn: FunctionType) -> Loc:
+    """Where a function begins, without reading its source."""
+    return Loc(fn.__code__.co_filename, fn.__code__.co_firstlineno)
+
+
+def _check_over(spec: KernelSpec, over: str) -> None:
+    arrays = [p.name for p in spec.params if p.kind in ("array", "any")]
+    if over not in arrays:
+        raise CompileError(
+            f"over={over!r} names no array parameter of {spec.name}",
+            place_of(spec.fn),
+            hint=f"name one of its arrays: {', '.join(arrays) or 'it has none'}",
+        )
+
+
+def _parameter(fn: FunctionType, parameter: inspect.Parameter, scope: Mapping[str, Any] | None) -> ParamSpec:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        raise CompileError(
+            f"{fn.__name__} takes *{parameter.name}: a kernel has a fixed list of parameters",
+            place_of(fn),
+            hint="name each parameter",
+        )
+    annotation = read_annotation(fn, parameter.name, scope)
+    name, default = parameter.name, parameter.default
+    if isinstance(annotation, ArrayAnnotation):
+        return ParamSpec(name, "array", annotation.mode, annotation.dtype, _dims(fn, name, annotation.dims), default)
+    if isinstance(annotation, ConstAnnotation):
+        return ParamSpec(name, "const", None, None, None, default)
+    return ParamSpec(name, "scalar" if annotation is not None else "any", None, annotation, None, default)
+
+
+def _dims(fn: FunctionType, name: str, text: str | None) -> Dims | None:
+    if text is None:
+        return None
+    try:
+        return parse_dims(text)
+    except ArgumentError as error:
+        raise CompileError(f"annotation of {name} in {fn.__name__}: {error}", place_of(fn)) from None

@@ -1,0 +1,171 @@
+"""Lowers statements but loops: assignments, `if`, `return`, `assert`, expressions.
+
+Enters: nodes. Leaves: IR; each lowering says whether control never comes out at the statement's end.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from ..errors import ReportSite
+from ..ir.core import Region, Value
+from ..ir.types import Array, Vector
+from . import operators
+from .context import Context, Return, statement
+from .expressions import binary_name, condition
+from .joins import join_branches
+from .memory import indices, load, store, store_subscript, subscript_values
+from .messages import message_of
+from .values import KernelValue, describe_value, is_array
+
+__all__ = ["assign"]
+
+
+@statement(ast.Pass)
+def _pass(ctx: Context, node: ast.Pass) -> bool:
+    return False
+
+
+@statement(ast.Expr)
+def _expression(ctx: Context, node: ast.Expr) -> bool:
+    if isinstance(node.value, ast.Constant) and (isinstance(node.value.value, str) or node.value.value is ...):
+        return False
+    ctx.evaluate(node.value)
+    return False
+
+
+@statement(ast.Assign)
+def _assign(ctx: Context, node: ast.Assign) -> bool:
+    value = ctx.evaluate(node.value)
+    for target in node.targets:
+        assign(ctx, target, value)
+    return False
+
+
+@statement(ast.AnnAssign)
+def _annotated(ctx: Context, node: ast.AnnAssign) -> bool:
+    from .annotations import dtype_of
+    from .conversions import as_exactly
+
+    dtype = dtype_of(ctx.evaluate(node.annotation))
+    if dtype is None:
+        raise ctx.error(node.annotation, "a variable's annotation is a dtype", "write e.g. `total: vk.f32 = 0`")
+    if node.value is None:
+        raise ctx.error(node, "a variable is declared by its first value", f"write `{ast.unparse(node)} = 0`")
+    value = as_exactly(ctx, node.value, ctx.evaluate(node.value), dtype, "the variable")
+    assign(ctx, node.target, value)
+    return False
+
+
+def assign(ctx: Context, target: ast.expr, value: KernelValue) -> None:
+    """Binds a name, stores into memory, or unpacks a tuple."""
+    ctx.builder.loc = ctx.loc(target)
+    if isinstance(target, ast.Name):
+        ctx.bind(target.id, value)
+    elif isinstance(target, ast.Subscript):
+        store_subscript(ctx, target, value)
+    elif isinstance(target, ast.Tuple | ast.List):
+        _unpack(ctx, target, value)
+    elif isinstance(target, ast.Starred):
+        raise ctx.error(target, "a starred target can't be used in a kernel", "name each item")
+    else:
+        raise ctx.error(target, f"{ast.unparse(target)} can't be assigned to", "bind a name or store into an array")
+
+
+def _unpack(ctx: Context, target: ast.Tuple | ast.List, value: KernelValue) -> None:
+    items = _items(ctx, value)
+    if items is None:
+        raise ctx.error(target, f"expected a tuple of {len(target.elts)} to unpack, found {describe_value(value)}")
+    if len(items) != len(target.elts):
+        raise ctx.error(target, f"{len(items)} values for {len(target.elts)} names")
+    for one, item in zip(target.elts, items, strict=True):
+        assign(ctx, one, item)
+
+
+def _items(ctx: Context, value: KernelValue) -> tuple[KernelValue, ...] | None:
+    if isinstance(value, tuple):
+        return value
+    if isinstance(value, Value) and isinstance(value.type, Vector):
+        from ..ir.types import Scalar
+
+        kind = Scalar(value.type.dtype)
+        return tuple(ctx.builder.emit("vec_extract", value, lane=i, type=kind) for i in range(value.type.size))
+    return None
+
+
+@statement(ast.AugAssign)
+def _augmented(ctx: Context, node: ast.AugAssign) -> bool:
+    name = binary_name(ctx, node)
+    if isinstance(node.target, ast.Name):
+        read = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
+        before = ctx.evaluate(read)
+        assign(ctx, node.target, operators.binary(ctx, node, name, before, ctx.evaluate(node.value)))
+        return False
+    if not isinstance(node.target, ast.Subscript):
+        raise ctx.error(node.target, f"{ast.unparse(node.target)} can't be assigned to")
+    base = ctx.evaluate(node.target.value)
+    if not is_array(base):
+        raise ctx.error(node.target, f"{describe_value(base)} can't be stored into")
+    at = indices(ctx, node.target, base, subscript_values(ctx, node.target))
+    before = load(ctx, base, at)
+    after = operators.binary(ctx, node, name, before, ctx.evaluate(node.value))
+    ctx.builder.loc = ctx.loc(node)
+    store(ctx, node, base, at, after)
+    return False
+
+
+@statement(ast.If)
+def _if(ctx: Context, node: ast.If) -> bool:
+    test = condition(ctx, node.test)
+    if isinstance(test, bool):
+        return ctx.block(node.body if test else node.orelse)
+    regions, names, exited = [Region(), Region()], [], []
+    before, loc = ctx.env, ctx.loc(node)
+    for region, body in zip(regions, (node.body, node.orelse), strict=True):
+        ctx.env = dict(before)
+        with ctx.builder.at(region):
+            exited.append(ctx.block(body))
+        names.append(ctx.env)
+    ctx.env, ctx.builder.loc = before, loc
+    return join_branches(ctx, node, test, regions, names, exited)
+
+
+@statement(ast.Return)
+def _return(ctx: Context, node: ast.Return) -> bool:
+    value = ctx.evaluate(node.value) if node.value is not None else None
+    ctx.builder.loc = ctx.loc(node)
+    if ctx.is_kernel:
+        if value is not None:
+            raise ctx.error(node, "a kernel returns nothing", "store results into an array annotated as vk.Out")
+        ctx.builder.op("return")
+        return True
+    if _holds_array(value):
+        raise ctx.error(node, "a device function can't return an array", "let the caller make it and pass it in")
+    op = ctx.builder.op("return")
+    ctx.returns.append(Return(ctx.builder.region, op, value, ctx.loc(node)))
+    return True
+
+
+def _holds_array(value: KernelValue) -> bool:
+    if isinstance(value, tuple):
+        return any(map(_holds_array, value))
+    return isinstance(value, Value) and isinstance(value.type, Array)
+
+
+@statement(ast.Assert)
+def _assert(ctx: Context, node: ast.Assert) -> bool:
+    """Reports where the condition fails, and goes on; one that fails at compile time is an error."""
+    test = condition(ctx, node.test)
+    if test is True:
+        return False
+    template, values = message_of(ctx, node.msg) if node.msg is not None else (_quoted(node.test), [])
+    if test is False:
+        raise ctx.error(node.test, f"assertion fails at compile time: {template.format(*values)}")
+    site = ctx.session.module.add_site(ReportSite("assert", ctx.loc(node), template))
+    ctx.builder.loc = ctx.loc(node)
+    ctx.builder.op("report", ctx.builder.emit("not", test), *[v for v in values if isinstance(v, Value)], site=site)
+    return False
+
+
+def _quoted(node: ast.expr) -> str:
+    return ast.unparse(node).replace("{", "{{").replace("}", "}}")

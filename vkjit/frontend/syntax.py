@@ -1,0 +1,52 @@
+"""Python that kernels can't hold, and what to write instead.
+
+Enters: a node that has no lowering. Leaves: the CompileError for it.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from ..errors import CompileError
+from .source import FunctionSource
+
+__all__ = ["unsupported"]
+
+_INSTEAD: dict[str, tuple[str, str]] = {
+    "ListComp": ("a comprehension", "write a for loop that stores into vk.local(dtype, shape)"),
+    "SetComp": ("a comprehension", "write a for loop"),
+    "DictComp": ("a comprehension", "write a for loop"),
+    "GeneratorExp": ("a generator expression", "write a for loop with an accumulator"),
+    "List": ("a list", "write a tuple for values known in number, vk.local(dtype, shape) for an array"),
+    "Dict": ("a dictionary", "choose with if/elif, or pass a table as an array argument"),
+    "Set": ("a set", "compare with `==` and `or`"),
+    "Lambda": ("a lambda", "write a function decorated with @vk.func"),
+    "JoinedStr": ("an f-string", "f-strings work in print() and in the message of an assert"),
+    "NamedExpr": ("an assignment inside an expression", "assign on a line of its own, before"),
+    "Starred": ("a starred expression", "write each item"),
+    "Await": ("await", "kernels run to their end; nothing in them waits"),
+    "Yield": ("yield", "store results into an array"),
+    "YieldFrom": ("yield", "store results into an array"),
+    "Try": ("try", "test the condition with `if`; nothing in a kernel raises"),
+    "TryStar": ("try", "test the condition with `if`; nothing in a kernel raises"),
+    "Raise": ("raise", "write `assert condition, \"message\"`: a failing one is raised on the host"),
+    "With": ("with", "call what is needed before and after, e.g. vk.barrier()"),
+    "AsyncFor": ("async", "write a plain loop"),
+    "AsyncWith": ("async", "write plain statements"),
+    "FunctionDef": ("a function inside a kernel", "define it outside, decorated with @vk.func"),
+    "AsyncFunctionDef": ("a function inside a kernel", "define it outside, decorated with @vk.func"),
+    "ClassDef": ("a class inside a kernel", "define it outside"),
+    "Global": ("global", "pass an array of one element and write to it"),
+    "Nonlocal": ("nonlocal", "return the value, or write it to an array"),
+    "Import": ("an import", "import at the top of the module"),
+    "ImportFrom": ("an import", "import at the top of the module"),
+    "Delete": ("del", "names end with the function; leave the line out"),
+    "Match": ("match", "write if/elif/else"),
+    "Slice": ("a slice", "give one index for each dimension, or loop over the elements"),
+}
+
+
+def unsupported(source: FunctionSource, node: ast.AST) -> CompileError:
+    """The error for a node that kernels can't hold."""
+    what, instead = _INSTEAD.get(type(node).__name__, (f"{type(node).__name__}", "write it with simpler statements"))
+    return CompileError(f"{what} can't be used in a kernel", source.loc(node), hint=instead)

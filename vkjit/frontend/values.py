@@ -1,0 +1,168 @@
+"""What an expression of a kernel stands for while it is lowered.
+
+A run-time scalar, vector or array is an `ir.Value`. Everything else is known at compile time and stands for itself: Python
+numbers (weak literals), strings, None, dtypes, functions, modules, enum members, tuples (whose items may be run-time values),
+and the small classes below.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, TypeGuard
+
+from ..dtypes import DType
+from ..errors import Loc
+from ..ir.core import Value
+from ..ir.types import Array, Scalar, Type, Vector
+
+__all__ = [
+    "Binding",
+    "Conflict",
+    "GridStride",
+    "KernelValue",
+    "Method",
+    "Range",
+    "Unbound",
+    "Unrolled",
+    "describe_value",
+    "is_array",
+    "is_literal",
+    "is_runtime",
+    "is_scalar",
+    "same_constant",
+]
+
+KernelValue = object
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What `range(...)` gives: bounds are literals or integer scalars."""
+
+    start: KernelValue
+    stop: KernelValue
+    step: KernelValue
+
+
+@dataclass(frozen=True, slots=True)
+class Unrolled:
+    """What `vk.unroll(...)` gives: the items, one for each copy of the body."""
+
+    items: tuple[KernelValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GridStride:
+    """What `vk.grid_stride(n, dim)` gives."""
+
+    stop: KernelValue
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method of a kernel value, not called yet: `x.get`."""
+
+    owner: KernelValue
+    name: str
+    lower: Callable[..., KernelValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What a name stands for, and where it was bound."""
+
+    value: KernelValue
+    loc: Loc
+
+
+@dataclass(frozen=True, slots=True)
+class Unbound:
+    """A name that may have no value here; `why` says on which way."""
+
+    why: str
+    loc: Loc | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A name whose values from two places don't agree."""
+
+    first: str
+    first_loc: Loc
+    second: str
+    second_loc: Loc
+
+
+def is_runtime(value: KernelValue) -> TypeGuard[Value]:
+    """A scalar or vector known at run time only."""
+    return isinstance(value, Value) and not isinstance(value.type, Array)
+
+
+def is_scalar(value: KernelValue) -> TypeGuard[Value]:
+    return isinstance(value, Value) and isinstance(value.type, Scalar)
+
+
+def is_array(value: KernelValue) -> TypeGuard[Value]:
+    return isinstance(value, Value) and isinstance(value.type, Array)
+
+
+def is_literal(value: KernelValue) -> TypeGuard[int | float]:
+    """A Python number (or bool): weak, it takes the type of what it meets."""
+    return isinstance(value, bool | int | float) and not isinstance(value, enum.Enum)
+
+
+def same_constant(a: KernelValue, b: KernelValue) -> bool:
+    """The same compile-time value."""
+    if isinstance(a, Value) or isinstance(b, Value) or type(a) is not type(b):
+        return a is b
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(same_constant, a, b))
+    if isinstance(a, float) and isinstance(b, float):
+        return a.hex() == b.hex()
+    if isinstance(a, int | str):
+        return a == b
+    return a is b
+
+
+def describe_value(value: KernelValue) -> str:
+    """The value's type in words, for messages."""
+    if isinstance(value, Value):
+        return describe_type(value.type)
+    if isinstance(value, bool | int | float | str) and not isinstance(value, enum.Enum):
+        return f"the literal {value!r}"
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)}"
+    if value is None:
+        return "None"
+    if isinstance(value, DType):
+        return f"the dtype {value!r}"
+    if isinstance(value, ModuleType):
+        return f"the module {value.__name__}"
+    if isinstance(value, Range):
+        return "a range"
+    if isinstance(value, Unrolled | GridStride):
+        return "a loop's iterable"
+    if isinstance(value, Method):
+        return f"the method {value.name}"
+    if callable(value):
+        return f"the function {getattr(value, '__name__', value)}"
+    return f"a value of class {type(value).__name__}"
+
+
+def describe_type(type_: Type) -> str:
+    """A type as the user writes it."""
+    if isinstance(type_, Scalar):
+        return repr(type_.dtype)
+    if isinstance(type_, Vector):
+        return f"vk.vec({type_.dtype!r}, {type_.size})"
+    if isinstance(type_, Array):
+        place = "" if type_.space == "global" else f"{type_.space} "
+        return f"a {place}array of {type_.dtype!r} with {type_.rank} dimension{'s' if type_.rank != 1 else ''}"
+    return str(type_)
+
+
+Lowering = Callable[..., Any]

@@ -1,0 +1,72 @@
+"""What stands in a kernel's annotations: `In`, `Out`, `InOut`, `Const`; and conversions of bits.
+
+At run time `vk.In[vk.f32, "M K"]` makes an `ArrayAnnotation`; to a type checker it is `typing.Annotated`, so that `x[i]` has
+the element type. A linter sees forward references in the dimension strings: switch F722 and F821 off for kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from ._stub import kernel_only
+
+__all__ = ["ArrayAnnotation", "Const", "ConstAnnotation", "In", "InOut", "Out", "bitcast"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayAnnotation:
+    """`mode` is "in", "out" or "inout"; `dtype` as written (a dtype, a TypeVar, or its name); `dims` as written."""
+
+    mode: str
+    dtype: Any
+    dims: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConstAnnotation:
+    """A compile-time parameter; `type` is the class that its values belong to."""
+
+    type: Any
+
+
+if TYPE_CHECKING:
+    from typing import Annotated as In
+    from typing import Annotated as InOut
+    from typing import Annotated as Out
+
+    _Value = TypeVar("_Value")
+    Const = Annotated[_Value, "compile-time constant"]
+else:
+
+    class _ArrayForm:
+        """`In`, `Out` and `InOut`: subscripted with a dtype and dimensions."""
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __getitem__(self, key: Any) -> ArrayAnnotation:
+            dtype, dims = key if isinstance(key, tuple) and len(key) == 2 else (key, None)
+            if isinstance(dtype, tuple) or not (dims is None or isinstance(dims, str)):
+                raise TypeError(f'vk.{self.name}[...] takes a dtype and dimensions, as in vk.{self.name}[vk.f32, "M N"]')
+            return ArrayAnnotation(self.name.lower(), dtype, dims)
+
+        def __repr__(self) -> str:
+            return f"vk.{self.name}"
+
+    class _ConstForm:
+        def __getitem__(self, key: Any) -> ConstAnnotation:
+            return ConstAnnotation(key)
+
+        def __repr__(self) -> str:
+            return "vk.Const"
+
+    In = _ArrayForm("In")
+    Out = _ArrayForm("Out")
+    InOut = _ArrayForm("InOut")
+    Const = _ConstForm()
+
+
+@kernel_only
+def bitcast(dtype: Any, value: Any) -> Any:
+    """The same bits as another type of the same width: `vk.bitcast(vk.u32, x)`."""
