@@ -1,4 +1,4 @@
-"""What the tests of emission share: kernels built by hand, capabilities of an imagined device, running on both executors.
+"""What the tests of emission share: kernels built by hand, capabilities of an imagined device, running on executors.
 
 Kernels are built in the lowered form that emission takes, through `Build`; `on_device` runs one on a device, `expected`
 on the reference interpreter.
@@ -25,13 +25,28 @@ from vkjit.runtime.interface import Device, DeviceArray, DeviceCaps
 NAMES = frozenset(dtype.name for dtype in dtypes.ALL) - {"bf16"}
 FEATURES = frozenset(
     {
-        "int8", "int16", "int64", "float16", "float64", "storage_8bit", "storage_16bit", "buffer_device_address",
-        "memory_model", "memory_model_device_scope", "subgroup_basic", "subgroup_vote", "subgroup_arithmetic",
-        "subgroup_ballot", "subgroup_shuffle", "float32_atomic_add", "float32_shared_atomic_add", "int64_atomics",
-        "int64_shared_atomics", *(f"{name}_f{width}" for name in ("signed_zero_inf_nan", "rte", "denorm_preserve")
-                                  for width in (16, 32, 64)),
+        "int8",
+        "int16",
+        "int64",
+        "float16",
+        "float64",
+        "storage_8bit",
+        "storage_16bit",
+        "buffer_device_address",
+        "memory_model",
+        "memory_model_device_scope",
+        "subgroup_basic",
+        "subgroup_vote",
+        "subgroup_arithmetic",
+        "subgroup_ballot",
+        "subgroup_shuffle",
+        "float32_atomic_add",
+        "float32_shared_atomic_add",
+        "int64_atomics",
+        "int64_shared_atomics",
+        *(f"{name}_f{width}" for name in ("signed_zero_inf_nan", "rte", "denorm_preserve") for width in (16, 32, 64)),
     }
-)  # fmt: skip
+)
 
 GPU = DeviceCaps(
     kind="discrete",
@@ -50,7 +65,9 @@ GPU = DeviceCaps(
 class Build(Builder):
     """A kernel under construction: its parameters by name as attributes of `p`, and short forms of operations."""
 
-    def __init__(self, name: str, params: dict[str, Type | DType], local: int | tuple[int, int, int] = 64, **attrs: Any) -> None:
+    def __init__(
+        self, name: str, params: dict[str, Type | DType], local: int | tuple[int, int, int] = 64, **attrs: Any
+    ) -> None:
         types = [kind if isinstance(kind, Type) else Scalar(kind) for kind in params.values()]
         body = Region(types, list(params))
         super().__init__(body)

@@ -69,15 +69,32 @@ def test_if_whose_sides_both_leave(device: Any) -> None:
     np.testing.assert_array_equal(out, (np.arange(N) + 2) // 3 * 3)
 
 
-RANGES = {
-    dtypes.i8: [(0, 127, 50), (-128, 127, 100), (127, -128, -100), (5, 5, 1), (5, 4, 1), (4, 5, -1), (0, 10, 0),
-                (-128, -128, -1), (100, 127, 27), (0, 127, 127)],
+RANGES: dict[DType, list[tuple[int, int, int]]] = {
+    dtypes.i8: [
+        (0, 127, 50),
+        (-128, 127, 100),
+        (127, -128, -100),
+        (5, 5, 1),
+        (5, 4, 1),
+        (4, 5, -1),
+        (0, 10, 0),
+        (-128, -128, -1),
+        (100, 127, 27),
+        (0, 127, 127),
+    ],
     dtypes.u8: [(0, 255, 16), (255, 0, 1), (250, 255, 1), (0, 255, 255), (3, 9, 0)],
-    dtypes.i32: [(0, 10, 1), (0, 10, 3), (2**31 - 5, 2**31 - 1, 3), (-(2**31), 2**31 - 1, 2**30), (10, 0, -1),
-                 (-(2**31) + 5, -(2**31), -3), (2**31 - 1, -(2**31), -(2**31))],
+    dtypes.i32: [
+        (0, 10, 1),
+        (0, 10, 3),
+        (2**31 - 5, 2**31 - 1, 3),
+        (-(2**31), 2**31 - 1, 2**30),
+        (10, 0, -1),
+        (-(2**31) + 5, -(2**31), -3),
+        (2**31 - 1, -(2**31), -(2**31)),
+    ],
     dtypes.i64: [(0, 7, 2), (2**63 - 4, 2**63 - 1, 2), (-(2**63), 2**63 - 1, 2**62)],
     dtypes.index: [(0, 12, 5), (3, -9, -4), (2**62, 2**63 - 1, 2**61)],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("constant", [True, False], ids=["constant", "run-time"])
@@ -95,7 +112,7 @@ def test_ranges_run_as_often_as_they_should(device: Any, dtype: DType, constant:
         else:
             ends = [b.cast(b.emit("load", b.p["ends"], b.i32(place)), dtype) for place in range(3)]
         zero = b.const(0, dtype)
-        body, (count, last) = b.repeat(*ends, [zero, zero])
+        body, (count, last) = b.repeat(ends[0], ends[1], ends[2], [zero, zero])
         with b.at(body):
             iv, trips, _ = body.args
             b.op("continue", b.emit("add", trips, b.const(1, dtype)), iv)

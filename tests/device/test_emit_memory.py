@@ -1,4 +1,4 @@
-"""Memory of emitted kernels: views, shared and local arrays, barriers, atomics, strided fallbacks, the argument block."""
+"""Memory of emitted kernels: views, shared and local arrays, barriers, atomics, strides, the argument block."""
 
 from __future__ import annotations
 
@@ -52,8 +52,9 @@ def test_negative_offsets_in_32_and_64_bits(device: Any) -> None:
     np.testing.assert_array_equal(out, np.concatenate([np.arange(N), np.arange(N)[::-1]]))
 
 
-@pytest.mark.parametrize(("dtype", "lanes"), [(dtypes.f32, 4), (dtypes.f32, 2), (dtypes.u8, 4), (dtypes.f16, 4), (dtypes.i64, 2)],
-                         ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("dtype", "lanes"), [(dtypes.f32, 4), (dtypes.f32, 2), (dtypes.u8, 4), (dtypes.f16, 4), (dtypes.i64, 2)], ids=str
+)
 def test_wide_views(device: Any, dtype: DType, lanes: int) -> None:
     """A linear view with a vector element reads and writes several elements at once."""
     _needs(device, dtype)
@@ -165,7 +166,7 @@ def _atomic_kernel(name: str, dtype: DType, space: str) -> Module:
     i = b.gid32()
     value = b.emit("load", b.p["x"], i)
     slot = b.emit("and", i, b.i32(3))
-    attrs = {"order": "relaxed", "scope": "device"}
+    attrs: dict[str, Any] = {"order": "relaxed", "scope": "device"}
     if space == "global":
         b.op("atomic", b.p["out"], slot, value, op=name, **attrs)
         return b.finish()
@@ -223,12 +224,21 @@ def test_compare_and_swap_load_and_store(device: Any, dtype: DType) -> None:
     _needs(device, dtype)
     if dtype.bits == 64 and "int64_atomics" not in device.caps.features:
         pytest.skip("this device has no int64_atomics")
-    relaxed = {"order": "relaxed", "scope": "device"}
+    def order(name: str) -> dict[str, Any]:
+        return {"order": name, "scope": "device"}
+
     b = Build("cas", {"x": linear(dtype), "out": linear(dtype)})
     i = b.gid32()
-    old = b.emit("atomic_cas", b.p["x"], i, b.const(dtype.numpy.type(3).item(), dtype), b.cast(i, dtype), **{**relaxed, "order": "acq_rel"})
-    now = b.emit("atomic_load", b.p["x"], i, **{**relaxed, "order": "acquire"})
-    b.op("atomic_store", b.p["out"], i, b.emit("add", old, now), **{**relaxed, "order": "release"})
+    old = b.emit(
+        "atomic_cas",
+        b.p["x"],
+        i,
+        b.const(dtype.numpy.type(3).item(), dtype),
+        b.cast(i, dtype),
+        **order("acq_rel"),
+    )
+    now = b.emit("atomic_load", b.p["x"], i, **order("acquire"))
+    b.op("atomic_store", b.p["out"], i, b.emit("add", old, now), **order("release"))
     x = (np.arange(N) % 4).astype(dtype.numpy)
     after, out = _check(device, b.finish(), [x, np.zeros(N, dtype.numpy)])
     np.testing.assert_array_equal(after, np.where(x == 3, np.arange(N), x).astype(dtype.numpy))
@@ -259,7 +269,11 @@ def test_last_workgroup_sees_what_the_others_wrote(device: Any) -> None:
 
 def test_block_past_the_push_constants_goes_by_address(device: Any) -> None:
     count = 40
-    b = Build("many", {"flag": dtypes.boolean, **{f"a{i}": dtypes.i64 for i in range(count)}, "out": linear(dtypes.i64)}, local=1)
+    b = Build(
+        "many",
+        {"flag": dtypes.boolean, **{f"a{i}": dtypes.i64 for i in range(count)}, "out": linear(dtypes.i64)},
+        local=1,
+    )
     for i in range(count):
         b.op("store", b.p["out"], b.i32(i), b.p[f"a{i}"])
     b.op("store", b.p["out"], b.i32(count), b.cast(b.p["flag"], dtypes.i64))
@@ -294,6 +308,11 @@ def test_ids(device: Any, mode: str) -> None:
     (out,) = on_device(device, b.finish(), groups, [np.zeros(15 * total, np.int64)])
     z, y, x = (axis.reshape(-1) for axis in np.indices([n * m for n, m in zip(local, groups, strict=True)][::-1]))
     ids = (x, y, z)
-    columns = [*ids, *(v % n for v, n in zip(ids, local, strict=True)), *(v // n for v, n in zip(ids, local, strict=True)),
-               *(np.full(total, n) for n in groups), *(np.full(total, n) for n in local)]  # fmt: skip
+    columns = [
+        *ids,
+        *(v % n for v, n in zip(ids, local, strict=True)),
+        *(v // n for v, n in zip(ids, local, strict=True)),
+        *(np.full(total, n) for n in groups),
+        *(np.full(total, n) for n in local),
+    ]
     np.testing.assert_array_equal(out.reshape(total, 15), np.stack(columns, 1))

@@ -24,7 +24,9 @@ REDUCTIONS = [
 ] + [(name, dtypes.boolean) for name in ("and", "or", "xor")]
 
 
-def _kernel(name: str, dtype: Type | DType, result: Type | DType | None = None, extra: Any = None, **attrs: Any) -> Module:
+def _kernel(
+    name: str, dtype: Type | DType, result: Type | DType | None = None, extra: Any = None, **attrs: Any
+) -> Module:
     """Each invocation applies one operation to its element; the local id along y checks that lanes are in order."""
     b = Build("lanes", {"x": linear(dtype, "in"), "out": linear(result or dtype)}, local=(32, 2, 1), subgroups=True)
     local = b.emit("add", b.emit("mul", b.emit("local_id", dim=1), b.index(32)), b.emit("local_id", dim=0))
@@ -79,7 +81,9 @@ def test_reduction_of_vectors(device: Any, name: str) -> None:
     _check(device, module, [_values(dtypes.f32, 3), np.zeros((COUNT, 3), np.float32)])
 
 
-@pytest.mark.parametrize("dtype", [dtypes.i32, dtypes.f32, dtypes.boolean, dtypes.f16, dtypes.u8, dtypes.f64, dtypes.i64], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [dtypes.i32, dtypes.f32, dtypes.boolean, dtypes.f16, dtypes.u8, dtypes.f64, dtypes.i64], ids=str
+)
 @pytest.mark.parametrize("name", ["sg_broadcast", "sg_shuffle", "sg_shuffle_xor"])
 def test_exchange(device: Any, name: str, dtype: DType) -> None:
     _needs(device, dtype)
@@ -132,7 +136,7 @@ def test_native_and_butterfly_forms_agree(device: Any, name: str, operation: str
     """Integer reductions may be native or not: the results are the same."""
     if "subgroup_arithmetic" not in device.caps.features or device.caps.kind == "interpreter":
         pytest.skip("this device has one form")
-    attrs = {"exclusive": True} if operation == "sg_scan" else {}
+    attrs: dict[str, Any] = {"exclusive": True} if operation == "sg_scan" else {}
     module = _kernel(operation, dtypes.i32, op=name, **attrs)
     slow = dataclasses.replace(device.caps, quirks=device.caps.quirks | {"slow_subgroup_arithmetic"})
     fast = dataclasses.replace(device.caps, quirks=frozenset())

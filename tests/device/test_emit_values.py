@@ -45,8 +45,11 @@ def _rows() -> list[tuple[str, DType]]:
     rows = []
     for name, row in OPS.items():
         if row.spirv and row.meaning is not None and name not in ("find_msb_raw", "bitcount_raw") and not row.ulp:
-            rows += [(name, dtype) for dtype in (dtypes.boolean, *NUMBERS)
-                     if dtype.kind in row.spirv and dtype.kind in KINDS[row.of]]
+            rows += [
+                (name, dtype)
+                for dtype in (dtypes.boolean, *NUMBERS)
+                if dtype.kind in row.spirv and dtype.kind in KINDS[row.of]
+            ]
     rows += [(name, dtype) for name in ("add", "sub", "mul") for dtype in NUMBERS]
     return [(name, dtype) for name, dtype in rows if name != "sdiv_raw" or dtype.is_signed]
 
@@ -81,8 +84,9 @@ def test_operation(device: Any, name: str, dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("lanes", [2, 3, 4])
-@pytest.mark.parametrize(("name", "dtype"), [("add", dtypes.f32), ("mul", dtypes.i32), ("and", dtypes.u8), ("lt", dtypes.f32)],
-                         ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("add", dtypes.f32), ("mul", dtypes.i32), ("and", dtypes.u8), ("lt", dtypes.f32)], ids=str
+)
 def test_operation_on_vectors(device: Any, name: str, dtype: DType, lanes: int) -> None:
     needs(device, dtype)
     vector = Vector(dtype, lanes)
@@ -98,8 +102,8 @@ def test_operation_on_vectors(device: Any, name: str, dtype: DType, lanes: int) 
     same(on_device(device, module, 1, args), expected(module, 1, args))
 
 
-@pytest.mark.parametrize("source", (dtypes.boolean, *NUMBERS), ids=str)
-@pytest.mark.parametrize("target", (dtypes.boolean, *NUMBERS), ids=str)
+@pytest.mark.parametrize("source", [dtypes.boolean, *NUMBERS], ids=str)
+@pytest.mark.parametrize("target", [dtypes.boolean, *NUMBERS], ids=str)
 def test_cast(device: Any, source: DType, target: DType) -> None:
     needs(device, source, target)
     b = Build("cast", {"x": linear(source, "in"), "out": linear(target)})
@@ -120,8 +124,9 @@ def test_cast_of_values_past_the_range_saturates(device: Any) -> None:
     b.op("store", b.p["out"], i, b.emit("cast", x, type=Scalar(dtypes.i32)))
     b.op("store", b.p["wide"], i, b.emit("cast", x, type=Scalar(dtypes.u64)))
     module = b.finish()
-    x_values = np.resize(np.array([3e9, -3e9, 1e30, -1e30, np.nan, np.inf, -np.inf, -0.7, 2147483520, 1.8446744e19],
-                                  np.float32), 64)  # fmt: skip
+    x_values = np.resize(
+        np.array([3e9, -3e9, 1e30, -1e30, np.nan, np.inf, -np.inf, -0.7, 2147483520, 1.8446744e19], np.float32), 64
+    )
     args = [x_values, np.zeros(64, np.int32), np.zeros(64, np.uint64)]
     same(on_device(device, module, 1, args), expected(module, 1, args))
 
@@ -142,8 +147,17 @@ def test_bf16_arrays_round_to_nearest_even(device: Any, source: DType) -> None:
     np.testing.assert_array_equal(found[1][numbers], wanted[1][numbers])
 
 
-@pytest.mark.parametrize(("source", "target"), [(dtypes.f32, dtypes.u32), (dtypes.i64, dtypes.f64), (dtypes.f16, dtypes.i16),
-                                                (dtypes.bf16, dtypes.u16), (dtypes.i16, dtypes.bf16)], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (dtypes.f32, dtypes.u32),
+        (dtypes.i64, dtypes.f64),
+        (dtypes.f16, dtypes.i16),
+        (dtypes.bf16, dtypes.u16),
+        (dtypes.i16, dtypes.bf16),
+    ],
+    ids=str,
+)
 def test_bitcast(device: Any, source: DType, target: DType) -> None:
     needs(device, source, target)
     b = Build("bitcast", {"x": linear(source, "in"), "out": linear(target)})
@@ -155,10 +169,14 @@ def test_bitcast(device: Any, source: DType, target: DType) -> None:
     np.testing.assert_array_equal(out.view(np.uint8), x.view(np.uint8))
 
 
-@pytest.mark.parametrize("dtype", (dtypes.boolean, *NUMBERS), ids=str)
+@pytest.mark.parametrize("dtype", [dtypes.boolean, *NUMBERS], ids=str)
 def test_constants_keep_their_bits(device: Any, dtype: DType) -> None:
     needs(device, dtype)
-    values: list[Any] = [0.0, -0.0, 1.5, float("inf"), float("-inf")] if dtype.is_float else [dtype.numpy.type(n).item() for n in (0, 1)]
+    values: list[Any] = (
+        [0.0, -0.0, 1.5, float("inf"), float("-inf")]
+        if dtype.is_float
+        else [dtype.numpy.type(n).item() for n in (0, 1)]
+    )
     if dtype.is_integer:
         values += [int(np.iinfo(dtype.numpy).min), int(np.iinfo(dtype.numpy).max)]
     b = Build("constants", {"out": linear(dtype)}, local=1)
@@ -169,11 +187,16 @@ def test_constants_keep_their_bits(device: Any, dtype: DType) -> None:
     same(on_device(device, module, 1, args), [np.array(values, dtype.numpy)])
 
 
-@pytest.mark.parametrize("dtype", (dtypes.boolean, *NUMBERS, dtypes.bf16), ids=str)
+@pytest.mark.parametrize("dtype", [dtypes.boolean, *NUMBERS, dtypes.bf16], ids=str)
 def test_scalar_parameters(device: Any, dtype: DType) -> None:
     needs(device, dtype)
-    b = Build("scalars", {"a": dtypes.i8, "b": dtype, "c": dtype, "out": linear(dtype)} if dtype is not dtypes.bf16 else
-              {"a": dtypes.f32, "b": dtype, "c": dtype, "out": linear(dtype)}, local=1)  # fmt: skip
+    b = Build(
+        "scalars",
+        {"a": dtypes.i8, "b": dtype, "c": dtype, "out": linear(dtype)}
+        if dtype is not dtypes.bf16
+        else {"a": dtypes.f32, "b": dtype, "c": dtype, "out": linear(dtype)},
+        local=1,
+    )
     b.op("store", b.p["out"], b.i32(0), b.p["b"])
     b.op("store", b.p["out"], b.i32(1), b.p["c"])
     module = b.finish()

@@ -218,9 +218,7 @@ def _combined(ctx: Context, op: Op, old: int) -> int:
     return block.emit(f"Op{_CORE[name]}", type_id, old, value)
 
 
-def _cas_loop(
-    ctx: Context, op: Op, pointer: int, type_id: int, change: Callable[[int], int], order: str
-) -> int:
+def _cas_loop(ctx: Context, op: Op, pointer: int, type_id: int, change: Callable[[int], int], order: str) -> int:
     """Repeats a compare-and-exchange until it succeeds; gives the old bits."""
     function = ctx.function
     header_label, body, again, merge = (function.label() for _ in range(4))

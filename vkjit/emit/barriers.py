@@ -2,7 +2,7 @@
 
 Enters: `barrier` and `fence`. Leaves: control and memory barriers. Holds: a barrier is always of workgroup scope
 with acquire-release semantics on shared memory, the form that every driver obeys, and covers buffers as well where
-the kernel writes one.
+invocations may communicate through one.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from ..ir.core import Op
 from .atomics import scope_of
 from .context import Context
+from .memory import orders_buffers
 
 __all__ = ["HANDLERS"]
 
@@ -21,7 +22,7 @@ _BOTH = "AcquireRelease|UniformMemory|WorkgroupMemory|MakeAvailable|MakeVisible"
 
 def _barrier(ctx: Context, _: Op) -> None:
     workgroup = ctx.writer.scope("Workgroup")
-    semantics = ctx.writer.semantics(_BOTH if ctx.usage.writes else _SHARED)
+    semantics = ctx.writer.semantics(_BOTH if orders_buffers(ctx) else _SHARED)
     ctx.block.emit_void("OpControlBarrier", workgroup, workgroup, semantics)
 
 

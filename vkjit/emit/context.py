@@ -143,7 +143,9 @@ class Context:
         if loc is self._loc:
             return
         self._loc = loc
-        if loc.line > 0 and loc is not UNKNOWN:
+        if loc is UNKNOWN or loc.line <= 0:
+            self.block.no_line()
+        else:
             self.block.line(loc.file, loc.line, loc.col)
 
     def open(self, label: int) -> None:

@@ -247,9 +247,7 @@ def _range_of(ctx: Context, op: Op) -> _Range:
     return _Range(type_id, first, by, "OpULessThan", trips, True)
 
 
-def _trip_count(
-    ctx: Context, type_id: int, ends: tuple[int, int, int], constant: int | None, signed: bool
-) -> int:
+def _trip_count(ctx: Context, type_id: int, ends: tuple[int, int, int], constant: int | None, signed: bool) -> int:
     """The number of trips as an unsigned integer of the type's width; no intermediate value overflows."""
     first, bound, by = ends
     block, writer = ctx.block, ctx.writer
@@ -319,4 +317,3 @@ def magnitude(value: Value, depth: int = 6) -> int:
         bound = {"mul": a * b, "min": max(a, b), "max": max(a, b)}.get(op.name, a + b)
         return bound if bound < whole // 2 else whole
     return whole
-

@@ -26,7 +26,16 @@ from .context import Context, dtype_of, lanes_of
 from .conversions import round_to_bf16
 from .usage import root_of
 
-__all__ = ["HANDLERS", "Place", "array_type", "element_address", "is_private", "place_of", "shared_bytes"]
+__all__ = [
+    "HANDLERS",
+    "Place",
+    "array_type",
+    "element_address",
+    "is_private",
+    "orders_buffers",
+    "place_of",
+    "shared_bytes",
+]
 
 _ROUNDED = frozenset({"cast", "load", "const", "bitcast", "atomic_load", "poison"})
 """Operations whose bf16 results are rounded already."""
@@ -145,8 +154,16 @@ def is_private(ctx: Context, root: Value) -> bool:
         return True
     if array.space == "shared":
         return False
-    written = ctx.positions[root] in ctx.usage.writes
-    return not written and (array.restrict or not ctx.usage.writes)
+    usage, position = ctx.usage, ctx.positions[root]
+    if array.restrict:
+        return position not in usage.writes or position not in usage.reads
+    return not usage.writes or not usage.reads
+
+
+def orders_buffers(ctx: Context) -> bool:
+    """Do barriers have to order accesses to global arrays?"""
+    params = [ctx.kernel.params[position] for position in ctx.usage.addresses]
+    return not all(is_private(ctx, param) for param in params)
 
 
 def _element_bytes(element: Type) -> int:
@@ -338,4 +355,3 @@ def shared_bytes(ctx: Context) -> int:
 
 
 HANDLERS = {"load": _load, "store": _store, "shared": _allocate, "local": _allocate, "linear": _linear}
-
