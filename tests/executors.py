@@ -69,9 +69,6 @@ def opened(label: str) -> Iterator[Any]:
     import vkjit
 
     chosen = vkjit.device(found()[label].index)
-    vkjit.set_default_device(chosen)
-    try:
+    with vkjit.use_device(chosen):
         yield chosen
         chosen.synchronize()
-    finally:
-        vkjit.set_default_device(None)
