@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .dtypes import DType, Element, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from .dtypes import DType, Element, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, index, u8, u16, u32, u64
 from .errors import (
     ArgumentError,
     BoundsError,
