@@ -19,8 +19,9 @@ from ..ir.core import Op
 from ..ir.types import Scalar, Type
 from .context import Context, dtype_of
 from .conversions import bits_to_value, value_to_bits
-from .memory import Place, array_type, element_address, place_of
+from .memory import Place, element_address, place_of
 from .select import ordered_extreme
+from .storage import array_type
 from .usage import root_of
 
 __all__ = ["HANDLERS", "scope_of"]

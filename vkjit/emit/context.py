@@ -47,8 +47,8 @@ class Context:
 
     __slots__ = (
         "_cached", "_loc", "_types", "args", "block", "caps", "entry", "features", "function", "kernel", "layout",
-        "module",
-        "narrow", "positions", "strict", "subgroup_size", "uint", "ulong", "usage", "values", "writer",
+        "module", "narrow", "positions", "strict", "subgroup_size", "uint", "ulong", "usage", "values", "views",
+        "writer",
     )  # fmt: skip
 
     def __init__(self, module: Module, caps: DeviceCaps, usage: Usage, layout: Layout, *, debug: bool = True) -> None:
@@ -72,6 +72,7 @@ class Context:
         self.uint = self.writer.type_int(32)
         self.ulong = self.writer.type_int(64)
         self._types: dict[Type, int] = {}
+        self.views: dict[tuple[Value, bool], Any] = {}
         self._cached: dict[Any, int] = {}
         self._loc: Loc | None = None
 

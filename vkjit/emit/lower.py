@@ -66,7 +66,7 @@ def emit(module: Module, caps: DeviceCaps, *, debug: bool = True) -> KernelArtif
         subgroup_size=ctx.subgroup_size if kernel.attrs.get("subgroups") else None,
         sites=tuple(module.sites),
         digest=hashlib.sha256(code).hexdigest(),
-        info=report.describe(module),
+        info=report.describe(usage.reports),
     )
 
 
@@ -108,5 +108,5 @@ def interpreter_artifact(module: Module, caps: DeviceCaps) -> KernelArtifact:
         reads=_numbers(module, usage.reads),
         writes=_numbers(module, usage.writes),
         sites=tuple(module.sites),
-        info=report.describe(module),
+        info=report.describe(usage.reports),
     )

@@ -16,20 +16,18 @@ import math
 from dataclasses import dataclass
 
 from .. import dtypes
-from ..dtypes import DType
 from ..errors import InternalError
 from ..ir.core import Op, Value
 from ..ir.types import Array, Type
 from ..spirv import OpenBlock
 from .arguments import address_of, field_of, load_word
 from .context import Context, dtype_of, lanes_of
-from .conversions import round_to_bf16
+from .storage import array_type, from_memory, stored_type, to_memory, variable_stored
 from .usage import root_of
 
 __all__ = [
     "HANDLERS",
     "Place",
-    "array_type",
     "element_address",
     "is_private",
     "orders_buffers",
@@ -61,89 +59,6 @@ class Place:
         return ("Aligned" + (f"|{names}" if names else ""), self.align)
 
 
-def array_type(array: Value) -> Array:
-    """The array type of a value; InternalError when it has another."""
-    kind = array.type
-    if not isinstance(kind, Array):
-        raise InternalError(f"expected an array, found {kind}")
-    return kind
-
-
-# Representation in memory
-
-
-def _stored_scalar(ctx: Context, dtype: DType, space: str) -> int:
-    """The type of one element in memory, from its dtype."""
-    if dtype.kind == "bool":
-        if space == "local":
-            return ctx.writer.type_bool()
-        return ctx.writer.type_int(8 if space == "global" or "u8" in ctx.caps.dtypes else 32)
-    if dtype is dtypes.bf16:
-        if space == "local":
-            return ctx.writer.type_float(32)
-        return ctx.writer.type_int(16 if space == "global" or "u16" in ctx.caps.dtypes else 32)
-    return ctx.scalar_type(dtype)
-
-
-def _stored_type(ctx: Context, element: Type, space: str) -> int:
-    return ctx.shaped(_stored_scalar(ctx, dtype_of(element), space), lanes_of(element))
-
-
-def _variable_stored(ctx: Context, root: Value) -> int:
-    """The element type of a shared or local array's variable: integers where float atomics need them."""
-    array = array_type(root)
-    dtype = dtype_of(array.element)
-    if dtype.is_float and not _native_atomics(ctx, root, dtype):
-        return ctx.shaped(ctx.writer.type_int(dtype.bits), lanes_of(array.element))
-    return _stored_type(ctx, array.element, array.space)
-
-
-def _native_atomics(ctx: Context, root: Value, dtype: DType) -> bool:
-    """Can all atomic operations on this shared array act on floats?"""
-    return all(
-        op.name == "atomic" and op.attrs["op"] == "add" and f"float{dtype.bits}_shared_atomic_add" in ctx.caps.features
-        for op in ctx.usage.atomics.get(root, ())
-    )
-
-
-def _to_memory(ctx: Context, value: int, element: Type, stored: int, rounded: bool) -> int:
-    """A value as it is stored."""
-    dtype, lanes = dtype_of(element), lanes_of(element)
-    carrier = ctx.type(element)
-    if carrier == stored:
-        return value
-    block = ctx.block
-    if dtype.kind == "bool":
-        words = ctx.shaped(ctx.uint, lanes)
-        one, zero = ctx.number(ctx.uint, 1, lanes), ctx.number(ctx.uint, 0, lanes)
-        word = block.emit("OpSelect", words, value, one, zero)
-        return word if words == stored else block.emit("OpUConvert", stored, word)
-    if dtype is dtypes.bf16:
-        words = ctx.shaped(ctx.uint, lanes)
-        bits = block.emit("OpBitcast", words, value if rounded else round_to_bf16(ctx, value, lanes))
-        word = block.emit("OpShiftRightLogical", words, bits, ctx.number(ctx.uint, 16, lanes))
-        return word if words == stored else block.emit("OpUConvert", stored, word)
-    return block.emit("OpBitcast", stored, value)
-
-
-def _from_memory(ctx: Context, value: int, element: Type, stored: int) -> int:
-    """A value from what was loaded."""
-    dtype, lanes = dtype_of(element), lanes_of(element)
-    carrier = ctx.type(element)
-    if carrier == stored:
-        return value
-    block = ctx.block
-    words = ctx.shaped(ctx.uint, lanes)
-    if dtype.kind == "bool":
-        word = value if words == stored else block.emit("OpUConvert", words, value)
-        return block.emit("OpINotEqual", carrier, word, ctx.number(ctx.uint, 0, lanes))
-    if dtype is dtypes.bf16:
-        word = value if words == stored else block.emit("OpUConvert", words, value)
-        bits = block.emit("OpShiftLeftLogical", words, word, ctx.number(ctx.uint, 16, lanes))
-        return block.emit("OpBitcast", carrier, bits)
-    return block.emit("OpBitcast", carrier, value)
-
-
 # Pointers
 
 
@@ -170,16 +85,14 @@ def _element_bytes(element: Type) -> int:
     return dtype_of(element).itemsize * lanes_of(element)
 
 
-def _alignment(array: Value, op: Op | None) -> int:
-    """Bytes that an element's address is surely a multiple of; an `align` attribute (bytes) raises it."""
+def _alignment(array: Value) -> int:
+    """Bytes that an element's address is surely a multiple of: its size, or what a view's `align` attribute says."""
     element = array_type(array).element
     lanes = lanes_of(element)
-    natural = dtype_of(element).itemsize * (lanes if lanes in (2, 4) else 1)
-    stated = [op.attrs["align"]] if op is not None and "align" in op.attrs else []
     view = array.op
     if view is not None and "align" in view.attrs:
-        stated.append(math.gcd(view.attrs["align"], _element_bytes(element)))
-    return max(stated) if stated else natural
+        return math.gcd(view.attrs["align"], _element_bytes(element))
+    return dtype_of(element).itemsize * (lanes if lanes in (2, 4) else 1)
 
 
 def base_pointer(ctx: Context, root: Value, stored: int, stride: int) -> int:
@@ -205,7 +118,7 @@ def _variable(ctx: Context, root: Value) -> int:
     def make(_: OpenBlock) -> int:
         array = array_type(root)
         count = max(math.prod(array.shape or ()), 1)
-        whole = ctx.writer.type_array(_variable_stored(ctx, root), count)
+        whole = ctx.writer.type_array(variable_stored(ctx, root), count)
         name = root.name or array.space
         if array.space == "shared":
             return ctx.writer.variable("Workgroup", whole, name)
@@ -214,33 +127,54 @@ def _variable(ctx: Context, root: Value) -> int:
     return ctx.once(("variable", root), make)
 
 
-def place_of(ctx: Context, op: Op, *, as_bits: bool = False) -> Place:
-    """Where the array's element at the operation's indices lies. `as_bits` makes a float's place an integer's."""
-    array = op.operands[0]
-    kind = array_type(array)
-    root = root_of(array)
-    index = _index(ctx, op, root)
-    private = is_private(ctx, root)
-    if kind.space != "global":
-        return _variable_place(ctx, op, kind, root, index, private)
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What all accesses through one array value share: the access chain up to the index, types and flags."""
+
+    chain: tuple[int, ...]
+    pointer: int
+    stored: int
+    align: int
+    private: bool
+
+
+def _view_of(ctx: Context, array: Value, as_bits: bool) -> _View:
+    known: _View | None = ctx.views.get((array, as_bits))
+    if known is None:
+        make = _global_view if array_type(array).space == "global" else _variable_view
+        known = ctx.views[array, as_bits] = make(ctx, array, as_bits)
+    return known
+
+
+def _global_view(ctx: Context, array: Value, as_bits: bool) -> _View:
+    kind, root = array_type(array), root_of(array)
     dtype = dtype_of(kind.element)
-    stored = _stored_type(ctx, kind.element, "global")
+    stored = stored_type(ctx, kind.element, "global")
     if as_bits and dtype.is_float:
         stored = ctx.shaped(ctx.writer.type_int(dtype.bits), lanes_of(kind.element))
     base = base_pointer(ctx, root, stored, _element_bytes(kind.element))
-    pointer_type = ctx.writer.type_pointer("PhysicalStorageBuffer", stored)
-    pointer = ctx.block.emit("OpAccessChain", pointer_type, base, ctx.word(0), index)
-    return Place(pointer, stored, _alignment(array, op), private)
+    pointer = ctx.writer.type_pointer("PhysicalStorageBuffer", stored)
+    return _View((base, ctx.word(0)), pointer, stored, _alignment(array), is_private(ctx, root))
 
 
-def _variable_place(ctx: Context, op: Op, kind: Array, root: Value, index: int, private: bool) -> Place:
+def _variable_view(ctx: Context, array: Value, _: bool) -> _View:
+    kind, root = array_type(array), root_of(array)
     own = array_type(root).element
     if lanes_of(own) != lanes_of(kind.element) or dtype_of(own).bits != dtype_of(kind.element).bits:
-        raise InternalError(f"{op.name} at {op.loc}: a {kind.space} array of {own} has no view as {kind.element}")
-    stored = _variable_stored(ctx, root)
-    pointer_type = ctx.writer.type_pointer(_CLASSES[kind.space], stored)
-    pointer = ctx.block.emit("OpAccessChain", pointer_type, _variable(ctx, root), index)
-    return Place(pointer, stored, 0, private)
+        raise InternalError(f"kernel {ctx.kernel.name}: a {kind.space} array of {own} has no view as {kind.element}")
+    stored = variable_stored(ctx, root)
+    pointer = ctx.writer.type_pointer(_CLASSES[kind.space], stored)
+    return _View((_variable(ctx, root),), pointer, stored, 0, is_private(ctx, root))
+
+
+def place_of(ctx: Context, op: Op, *, as_bits: bool = False) -> Place:
+    """Where the array's element at the operation's indices lies. `as_bits` makes a float's place an integer's."""
+    array = op.operands[0]
+    view = _view_of(ctx, array, as_bits)
+    index = _index(ctx, op, root_of(array))
+    pointer = ctx.block.emit("OpAccessChain", view.pointer, *view.chain, index)
+    align = max(view.align, op.attrs.get("align", 0)) if view.align else 0
+    return Place(pointer, view.stored, align, view.private)
 
 
 def element_address(ctx: Context, op: Op) -> int:
@@ -323,14 +257,14 @@ def _stride(ctx: Context, kind: Array, root: Value, axis: int) -> int | None:
 def _load(ctx: Context, op: Op) -> None:
     place = place_of(ctx, op)
     raw = ctx.block.emit("OpLoad", place.stored, place.pointer, *place.operands)
-    ctx.values[op.result] = _from_memory(ctx, raw, op.result.type, place.stored)
+    ctx.values[op.result] = from_memory(ctx, raw, op.result.type, place.stored)
 
 
 def _store(ctx: Context, op: Op) -> None:
     value = op.operands[-1]
     place = place_of(ctx, op)
     rounded = value.op is not None and value.op.name in _ROUNDED
-    stored = _to_memory(ctx, ctx.get(value), value.type, place.stored, rounded)
+    stored = to_memory(ctx, ctx.get(value), value.type, place.stored, rounded)
     ctx.block.emit_void("OpStore", place.pointer, stored, *place.operands)
 
 
@@ -345,12 +279,11 @@ def _linear(ctx: Context, op: Op) -> None:
 def shared_bytes(ctx: Context) -> int:
     """Bytes of workgroup memory that the kernel's shared arrays take."""
     total = 0
-    for op in ctx.kernel.body.walk():
-        if op.name == "shared":
-            array = array_type(op.result)
-            stored = ctx.writer.info(_variable_stored(ctx, op.result))
-            size = stored.bits // 8 * max(stored.length, 1) * max(math.prod(array.shape or ()), 1)
-            total = -(-total // 16) * 16 + size
+    for op in ctx.usage.shared:
+        array = array_type(op.result)
+        stored = ctx.writer.info(variable_stored(ctx, op.result))
+        size = stored.bits // 8 * max(stored.length, 1) * max(math.prod(array.shape or ()), 1)
+        total = -(-total // 16) * 16 + size
     return total
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import dtypes
-from ..ir.core import Module, Op
+from ..ir.core import Op
 from ..ir.types import Scalar, Type
 from ..runtime.artifact import REPORT_WORDS
 from ..spirv import OpenBlock
@@ -28,13 +28,12 @@ _FIRST_VALUE = 4
 _MOST_VALUES = (REPORT_WORDS - _FIRST_VALUE) // 2
 
 
-def describe(module: Module) -> dict[str, Any]:
+def describe(reports: list[Op]) -> dict[str, Any]:
     """What the host has to know beside the sites: by site, which values are floats."""
     kinds: dict[int, tuple[str, ...]] = {}
-    for op in module.kernel.body.walk():
-        if op.name == "report":
-            values = op.operands[1 : 1 + _MOST_VALUES]
-            kinds[op.attrs["site"]] = tuple("float" if kind_of(value.type) == "float" else "int" for value in values)
+    for op in reports:
+        values = op.operands[1 : 1 + _MOST_VALUES]
+        kinds[op.attrs["site"]] = tuple("float" if kind_of(value.type) == "float" else "int" for value in values)
     return {"report_values": kinds} if kinds else {}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..errors import InternalError
-from ..ir.core import Function, Module, Op, Value
+from ..ir.core import Function, Module, Op, Region, Value
 from ..ir.types import Array
 
 __all__ = ["ATOMICS", "Usage", "root_of", "usage_of"]
@@ -27,7 +27,8 @@ class Usage:
     """Sets over one kernel. Parameters are given by their position in the kernel's parameter list.
 
     `extents` and `strides` hold (position, axis), `ids` (operation, axis). `synchronises` tells that invocations
-    communicate through memory; `atomics` lists the atomic operations by the root of their array.
+    communicate through memory; `atomics` lists the atomic operations by the root of their array, `shared` the
+    allocations of shared arrays, `reports` the operations that report.
     """
 
     reads: set[int] = field(default_factory=set)
@@ -38,7 +39,8 @@ class Usage:
     ids: set[tuple[str, int]] = field(default_factory=set)
     atomics: dict[Value, list[Op]] = field(default_factory=dict)
     synchronises: bool = False
-    reports: bool = False
+    shared: list[Op] = field(default_factory=list)
+    reports: list[Op] = field(default_factory=list)
 
     @property
     def addresses(self) -> set[int]:
@@ -58,11 +60,17 @@ def usage_of(module: Module, *, used_only: bool = True) -> Usage:
     usage = Usage()
     positions = {param: position for position, param in enumerate(kernel.params)}
     for function in module.all_functions():
-        for op in function.body.walk():
-            _note(usage, op, positions)
+        _walk(usage, function.body, positions)
     if not used_only:
         _all_of(usage, kernel)
     return usage
+
+
+def _walk(usage: Usage, region: Region, positions: dict[Value, int]) -> None:
+    for op in region.ops:
+        _note(usage, op, positions)
+        for inner in op.regions:
+            _walk(usage, inner, positions)
 
 
 def _all_of(usage: Usage, kernel: Function) -> None:
@@ -87,8 +95,10 @@ def _note(usage: Usage, op: Op, positions: dict[Value, int]) -> None:
     elif name in _SYNC:
         usage.synchronises = True
     elif name == "report":
-        usage.reports = True
+        usage.reports.append(op)
         usage.ids |= {("global_id", axis) for axis in range(3)}
+    elif name == "shared":
+        usage.shared.append(op)
     elif name in _IDS:
         usage.ids.add((name, op.attrs["dim"]))
     elif name in ("extent", "stride"):
