@@ -1,7 +1,8 @@
 """vkjit: GPU kernels as Python functions, compiled straight to SPIR-V, run on any Vulkan device.
 
-The public names. What kernels use and what launches them is here at once; tensors, layers and the rest are loaded when they
-are first asked for, so that `import vkjit` stays quick and opens no driver.
+The public names. What kernels use and what launches them is here at once; tensors, layers and the rest are loaded when
+they are first asked for, so that `import vkjit` stays quick and opens no driver. `X as X` is how a typed package says that
+it passes a name on.
 """
 
 from __future__ import annotations
@@ -9,29 +10,133 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .dtypes import DType, Element, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, index, u8, u16, u32, u64
-from .errors import (
-    ArgumentError,
-    BoundsError,
-    CompileError,
-    DeviceError,
-    DeviceLostError,
-    DeviceNotFoundError,
-    DriverNotFoundError,
-    DTypeError,
-    FeatureError,
-    InternalError,
-    KernelAssertionError,
-    KernelError,
-    KernelZeroDivisionError,
-    LoopLimitError,
-    OutOfMemoryError,
-    ShapeError,
-    VkjitError,
+from .devices import (
+    default_device as default_device,
 )
-from .jit import Kernel, func, kernel
+from .devices import (
+    device as device,
+)
+from .devices import (
+    devices as devices,
+)
+from .devices import (
+    set_default_device as set_default_device,
+)
+from .devices import (
+    synchronize as synchronize,
+)
+from .devices import (
+    use_device as use_device,
+)
+from .dtypes import (
+    DType as DType,
+)
+from .dtypes import (
+    Element as Element,
+)
+from .dtypes import (
+    bf16 as bf16,
+)
+from .dtypes import (
+    boolean as boolean,
+)
+from .dtypes import (
+    f16 as f16,
+)
+from .dtypes import (
+    f32 as f32,
+)
+from .dtypes import (
+    f64 as f64,
+)
+from .dtypes import (
+    i8 as i8,
+)
+from .dtypes import (
+    i16 as i16,
+)
+from .dtypes import (
+    i32 as i32,
+)
+from .dtypes import (
+    i64 as i64,
+)
+from .dtypes import (
+    index as index,
+)
+from .dtypes import (
+    u8 as u8,
+)
+from .dtypes import (
+    u16 as u16,
+)
+from .dtypes import (
+    u32 as u32,
+)
+from .dtypes import (
+    u64 as u64,
+)
+from .errors import (
+    ArgumentError as ArgumentError,
+)
+from .errors import (
+    BoundsError as BoundsError,
+)
+from .errors import (
+    CompileError as CompileError,
+)
+from .errors import (
+    DeviceError as DeviceError,
+)
+from .errors import (
+    DeviceLostError as DeviceLostError,
+)
+from .errors import (
+    DeviceNotFoundError as DeviceNotFoundError,
+)
+from .errors import (
+    DriverNotFoundError as DriverNotFoundError,
+)
+from .errors import (
+    DTypeError as DTypeError,
+)
+from .errors import (
+    FeatureError as FeatureError,
+)
+from .errors import (
+    InternalError as InternalError,
+)
+from .errors import (
+    KernelAssertionError as KernelAssertionError,
+)
+from .errors import (
+    KernelError as KernelError,
+)
+from .errors import (
+    KernelZeroDivisionError as KernelZeroDivisionError,
+)
+from .errors import (
+    LoopLimitError as LoopLimitError,
+)
+from .errors import (
+    OutOfMemoryError as OutOfMemoryError,
+)
+from .errors import (
+    ShapeError as ShapeError,
+)
+from .errors import (
+    VkjitError as VkjitError,
+)
+from .jit import (
+    Kernel as Kernel,
+)
+from .jit import (
+    func as func,
+)
+from .jit import (
+    kernel as kernel,
+)
 from .lang import *  # noqa: F403  # the language's names are listed in one place, lang/__init__.py
-from .devices import default_device, device, devices, set_default_device, synchronize, use_device
 
 __version__ = "0.1.0"
 
@@ -39,8 +144,27 @@ _MODULES = ("autograd", "io", "nn", "optim", "stdlib", "tensor", "testing")
 _FROM_AUTOGRAD = ("enable_grad", "grad", "is_grad_enabled", "no_grad", "set_grad_enabled")
 
 if TYPE_CHECKING:
-    from . import autograd, nn, optim, stdlib, tensor, testing
-    from .autograd import enable_grad, grad, is_grad_enabled, no_grad, set_grad_enabled
+    from . import autograd as autograd
+    from . import nn as nn
+    from . import optim as optim
+    from . import stdlib as stdlib
+    from . import tensor as tensor
+    from . import testing as testing
+    from .autograd import (
+        enable_grad as enable_grad,
+    )
+    from .autograd import (
+        grad as grad,
+    )
+    from .autograd import (
+        is_grad_enabled as is_grad_enabled,
+    )
+    from .autograd import (
+        no_grad as no_grad,
+    )
+    from .autograd import (
+        set_grad_enabled as set_grad_enabled,
+    )
     from .tensor.api import *  # noqa: F403  # as above
 
 
