@@ -91,11 +91,16 @@ class Log:
 
 
 class Batch:
-    """The workgroups that run together. `log` outlives the batch; shared memory and ids don't."""
+    """The workgroups that run together. `log` outlives the batch; shared memory and ids don't.
+
+    `ids` are the values of id operations found by an earlier batch of the same workgroups.
+    """
 
     __slots__ = ("_ids", "count", "grid", "lanes", "log", "numbers", "returned", "shared", "size")
 
-    def __init__(self, grid: Grid, numbers: npt.NDArray[np.int64], log: Log) -> None:
+    def __init__(
+        self, grid: Grid, numbers: npt.NDArray[np.int64], log: Log, ids: dict[tuple[str, int], Lanes] | None = None
+    ) -> None:
         self.grid = grid
         self.numbers = numbers
         self.log = log
@@ -104,7 +109,7 @@ class Batch:
         self.lanes = self.count * self.size
         self.shared: dict[Any, Any] = {}
         self.returned = Accumulator()
-        self._ids: dict[tuple[str, int], Lanes] = {}
+        self._ids: dict[tuple[str, int], Lanes] = {} if ids is None else ids
 
     def id(self, name: str, dim: int = 0) -> Lanes:
         """The value of one of the id operations."""

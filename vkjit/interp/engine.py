@@ -24,12 +24,15 @@ from .batch import Batch, Grid, Log
 from .compile import BATCH, PATH, RETURNED, ProgramCompiler
 from .memory import GlobalArray
 from .storage import Codec, flatten
-from .values import Accumulator, literal
+from .values import Accumulator, Lanes, literal
 
 __all__ = ["DEFAULT_LANES", "Order", "Program", "run_module"]
 
 DEFAULT_LANES = 1 << 16
 """Invocations of a batch: enough to drown NumPy's cost per call, few enough for a value to stay in the cache."""
+
+_SMALL_LANES, _SMALL_GRIDS = 1 << 12, 16
+"""Grids of at most so many invocations, and so many of them, keep their ids for the next launch."""
 
 Order = str | int
 """The order in which workgroups run: "forward", "reverse", or the seed of a permutation."""
@@ -56,6 +59,7 @@ class Program:
         self.local_size: tuple[int, int, int] = tuple(module.kernel.attrs["local_size"])
         self._code = ProgramCompiler(module).kernel()
         self._ordered = depends_on_order(module)
+        self._small: dict[tuple[Grid, Order], dict[tuple[str, int], Lanes]] = {}
 
     @property
     def params(self) -> list[Value]:
@@ -74,7 +78,16 @@ class Program:
         batch = max(1, budget // max(grid.invocations, 1))
         with semantics.quiet():
             for numbers in _numbers(total, order, batch):
-                self._run_batch(Batch(grid, numbers, log), values)
+                ids = self._ids(grid, order) if total <= batch else None
+                self._run_batch(Batch(grid, numbers, log, ids), values)
+
+    def _ids(self, grid: Grid, order: Order) -> dict[tuple[str, int], Lanes] | None:
+        """Where the ids of a small grid are kept from launch to launch."""
+        if grid.groups[0] * grid.groups[1] * grid.groups[2] * grid.invocations > _SMALL_LANES:
+            return None
+        if len(self._small) > _SMALL_GRIDS:
+            self._small.clear()
+        return self._small.setdefault((grid, order), {})
 
     def _run_batch(self, batch: Batch, values: Sequence[Any]) -> None:
         frame = self._code.template.copy()

@@ -70,15 +70,17 @@ class Memory(ABC):
     def _guard(self, index: Lanes, axis: int, extent: int, mask: Mask, site: Site, indices: Sequence[Lanes]) -> Lanes:
         if index.dtype != np.int64:
             index = index.astype(np.int64)
-        # seen as unsigned, a negative index is a very large one
-        if int(index.view(np.uint64).max()) < extent:
+        if index.size == 1 and 0 <= index.item() < extent:
             return index
-        outside = index.view(np.uint64) >= np.uint64(extent)
+        unsigned = index.view(np.uint64)  # a negative index is a very large one
+        if unsigned.max() < extent:
+            return index
+        outside = unsigned >= np.uint64(extent)
         if mask is not None:
             outside = outside & mask
         if outside.any():
             raise self._error(outside, axis, site, indices)
-        return np.clip(index, 0, extent - 1)
+        return np.minimum(unsigned, np.uint64(extent - 1)).view(np.int64)
 
     def _error(self, outside: Lanes, axis: int, site: Site, indices: Sequence[Lanes]) -> BoundsError:
         row, column = site.batch.active(None, outside)[0]
