@@ -111,7 +111,9 @@ class _Reader:
             if name in scope:
                 return scope[name]
         raise _unreadable(
-            self.function, self.parameter, f"{name} isn't found (names in annotations are looked up in the module's scope)"
+            self.function,
+            self.parameter,
+            f"{name} isn't found (names in annotations are looked up in the module's scope)",
         )
 
     def subscript(self, node: ast.Subscript) -> object:

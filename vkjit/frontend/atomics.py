@@ -34,7 +34,7 @@ def _writable(ctx: Context, call: Call, array: Value) -> None:
         raise ctx.error(call.node, "this array is an input: it can't be written", "annotate it as vk.InOut")
 
 
-def _how(ctx: Context, call: Call, order: KernelValue, scope: KernelValue) -> dict[str, str]:
+def _how(ctx: Context, call: Call, order: KernelValue, scope: KernelValue) -> dict[str, Any]:
     return {
         "order": one_of(ctx, call, "order", order, ORDERS),
         "scope": one_of(ctx, call, "scope", scope, ("workgroup", "device")),

@@ -157,8 +157,8 @@ def _converted(value: float, dtype: DType) -> bool | int | float:
         wrapped = int(value) & (2**dtype.bits - 1)
         return wrapped - 2**dtype.bits if dtype.is_signed and wrapped >> (dtype.bits - 1) else wrapped
     with quiet():
-        made = cast(np.float64(value), dtypes.f64, dtype)
-    return made.item()  # type: ignore[no-any-return]
+        made: bool | int | float = cast(np.float64(value), dtypes.f64, dtype).item()
+        return made
 
 
 def _index_tuple(ctx: Context, call: Call) -> KernelValue:

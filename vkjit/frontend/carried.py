@@ -28,7 +28,7 @@ class Carried:
 
     `structure` has a Slot for each run-time value; `types` are theirs; `origins` has an Origin for each that began as a
     literal and has met no strong type yet. `bound`: the name has a value before the loop (else it enters as poison, and is bound by the body).
-    `outer`: the origins in loops around this one. `lost`: some way out has no value for it.
+    `outer`: the origins in loops around this one. `lost`: the ways out that have no value for it.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Carried:
     entry: Entry
     bound: bool
     outer: list[Origins] = field(default_factory=list)
-    lost: bool = False
+    lost: set[str] = field(default_factory=set)
     first: Binding | None = None
 
     def start(self, ctx: Context, values: list[Value]) -> None:
@@ -60,8 +60,7 @@ class Carried:
         for value, origin, outer in zip(values, self.origins, self.outer, strict=False):
             if origin is not None:
                 ctx.mark_weak(value, outer)
-        if not self.lost:
-            ctx.bind(self.name, rebuild(self.structure, values), place)
+        ctx.bind(self.name, rebuild(self.structure, values), place)
 
 
 @dataclass(slots=True)
@@ -115,19 +114,12 @@ class Knowledge:
         self.exported[name] = (structure, types, bindings[0])
         self.changed = True
 
-    def after(
-        self, ctx: Context, name: str, exits: list[dict[str, Entry]], node: ast.For | ast.While, once: bool
-    ) -> Entry | None:
-        """What a name that isn't carried is after the loop; None: what it was before."""
-        before = ctx.env.get(name)
+    def after(self, ctx: Context, name: str, exits: list[dict[str, Entry]], node: ast.For | ast.While) -> Entry:
+        """What a name that isn't carried is after the loop."""
         if name in self.conflicts:
             return self.conflicts[name]
         entries = [names.get(name) for names in exits]
         bindings = [e for e in entries if isinstance(e, Binding)]
-        if isinstance(node, ast.For) and not once:
-            if isinstance(before, Binding):
-                return None
-            return before or Unbound("it has no value if the loop runs zero times", ctx.loc(node))
         if len(bindings) < len(entries) or not bindings:
             found = next((e for e in entries if isinstance(e, Unbound | Conflict)), None)
             return found or Unbound("it has no value on one of the ways out of the loop", ctx.loc(node))
@@ -218,14 +210,14 @@ def _slots(ctx: Context, node: Place, value: KernelValue, carried: Carried, stro
     return Slot(len(types) - 1, type_)
 
 
-def leave(ctx: Context, carried: Carried, knowledge: Knowledge, *, out: bool) -> list[Value]:
+def leave(ctx: Context, carried: Carried, knowledge: Knowledge, way: str | None) -> list[Value]:
     """The operands of an exit for one carried name; what doesn't fit becomes knowledge, and the operand poison."""
     entry = ctx.env.get(carried.name)
     if not isinstance(entry, Binding):
         if carried.bound and isinstance(entry, Conflict):
             knowledge.conflict(carried.name, entry)
-        elif out:
-            carried.lost = True
+        elif way is not None:
+            carried.lost.add(way)
         return [ctx.builder.emit("poison", type=t) for t in carried.types]
     values: list[Value] = []
     if not _fill(ctx, carried, carried.structure, entry.value, knowledge, values):

@@ -24,6 +24,7 @@ from .syntax import unsupported
 from .values import Binding, Conflict, KernelValue, Unbound
 
 if TYPE_CHECKING:
+    from .carried import Knowledge
     from .loops import LoopFrame
 
 __all__ = ["Call", "Context", "Origin", "Origins", "Place", "Return", "Session", "expression", "statement"]
@@ -131,7 +132,7 @@ class Context:
         self.builder = Builder(target.body, source.name_loc())
         self.env: dict[str, Binding | Unbound | Conflict] = {}
         self.loops: list[LoopFrame] = []
-        self.loop_memory: dict[ast.AST, dict[str, Any]] = {}
+        self.loop_memory: dict[ast.AST, Knowledge] = {}
         self.returns: list[Return] = []
         self.allocations: dict[tuple[ast.AST, Array], Op] = {}
         self.weak: dict[Value, Origins] = {}

@@ -39,7 +39,9 @@ class DeviceFunction:
 
     def __init__(self, fn: Callable[..., Any], scope: Mapping[str, Any] | None = None) -> None:
         if not isinstance(fn, FunctionType):
-            raise CompileError(f"expected a function, found {fn!r}", hint="decorate a function that is written with `def`")
+            raise CompileError(
+                f"expected a function, found {fn!r}", hint="decorate a function that is written with `def`"
+            )
         self.fn = fn
         self.scope = scope or {}
         functools.update_wrapper(cast(Any, self), fn)
@@ -259,5 +261,3 @@ def _match(structure: KernelValue, value: KernelValue, found: list[tuple[KernelV
     elif isinstance(structure, tuple) and isinstance(value, tuple):
         for s, v in zip(structure, value, strict=True):
             _match(s, v, found)
-
-

@@ -110,7 +110,11 @@ def _bind_batch(dim: Dim, sizes: tuple[int, ...], env: Env) -> str | None:
 def _sizes(dim: Dim, env: Mapping[str, int | tuple[int, ...]]) -> dict[str, int] | None:
     """The sizes of a dimension's names; None where one isn't known, or names several dimensions."""
     found = {name: env.get(name) for name in dim.names}
-    return {n: s for n, s in found.items() if isinstance(s, int)} if all(isinstance(s, int) for s in found.values()) else None
+    return (
+        {n: s for n, s in found.items() if isinstance(s, int)}
+        if all(isinstance(s, int) for s in found.values())
+        else None
+    )
 
 
 def _settle(dim: Dim, size: int, env: Env) -> str | None:

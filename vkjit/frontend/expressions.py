@@ -98,7 +98,7 @@ def _binary(ctx: Context, node: ast.BinOp) -> KernelValue:
 def _unary(ctx: Context, node: ast.UnaryOp) -> KernelValue:
     if isinstance(node.op, ast.Not):
         return operators.negate(ctx, node.operand, condition(ctx, node.operand))
-    name = {ast.USub: "neg", ast.UAdd: "pos", ast.Invert: "not"}[type(node.op)]  # type: ignore[index]
+    name = "neg" if isinstance(node.op, ast.USub) else "pos" if isinstance(node.op, ast.UAdd) else "not"
     return operators.unary(ctx, node, name, ctx.evaluate(node.operand))
 
 
@@ -175,7 +175,7 @@ def _decide_bool(ctx: Context, node: ast.BoolOp, is_and: bool, first: Value, res
         return second
 
     if isinstance(second, bool) or (isinstance(second, Value) and second.type == types.BOOL):
-        return _combined(ctx, is_and, first, lambda: (ctx.builder.region.ops.extend(region.ops), second)[1])
+        return _combined(ctx, is_and, first, lambda: truth(ctx, node, again()))
     if is_and:
         return choose(ctx, node, first, again, lambda: first)
     return choose(ctx, node, first, lambda: first, again)
@@ -219,7 +219,9 @@ def _chain(ctx: Context, links: list[Callable[[], Value | bool]]) -> Value | boo
     return _combined(ctx, True, first, lambda: _chain(ctx, links[1:]))
 
 
-def _one(ctx: Context, node: ast.Compare, op: ast.cmpop, a: KernelValue, b: KernelValue, right: ast.expr) -> KernelValue:
+def _one(
+    ctx: Context, node: ast.Compare, op: ast.cmpop, a: KernelValue, b: KernelValue, right: ast.expr
+) -> KernelValue:
     name = _COMPARE.get(type(op))
     if name is not None:
         return operators.compare(ctx, node, name, a, b)

@@ -125,7 +125,11 @@ class _Walk:
         elif isinstance(value, bool | int | str | np.generic | enum.Enum | type(None)):
             self.add(type(value).__name__, repr(value))
         else:
-            self.add(type(value).__name__, getattr(value, "__module__", ""), getattr(value, "__qualname__", repr(type(value))))
+            self.add(
+                type(value).__name__,
+                getattr(value, "__module__", ""),
+                getattr(value, "__qualname__", repr(type(value))),
+            )
 
 
 def _is_ours(owner: object) -> bool:

@@ -19,12 +19,27 @@ from .context import Context, Place
 from .conversions import convert, default_dtype, fit, splat
 from .values import Binding, Conflict, KernelValue, Unbound, describe_value, is_literal, same_constant
 
-__all__ = ["Disagreement", "Slot", "adapts", "agreed_type", "choose", "emit_if", "is_speculatable", "join_branches", "rebuild", "to_type"]
+__all__ = [
+    "Disagreement",
+    "Slot",
+    "adapts",
+    "agreed_type",
+    "choose",
+    "emit_if",
+    "is_speculatable",
+    "join_branches",
+    "rebuild",
+    "to_type",
+]
 
 Names = dict[str, "Binding | Unbound | Conflict"]
 
 
-class Disagreement(Exception):
+Joined = ast.If | ast.For | ast.While
+"""Statements after which two ways meet (loops: with or without their `else`)."""
+
+
+class Disagreement(Exception):  # noqa: N818  (no error: it is caught where the values meet)
     """Two values that can't be one; caught where they meet."""
 
 
@@ -168,7 +183,7 @@ def _spread(ctx: Context, condition: Value, type_: Type) -> Value:
 
 def join_branches(
     ctx: Context,
-    node: ast.If,
+    node: Joined,
     condition: Value,
     regions: list[Region],
     names: list[Names],
@@ -198,7 +213,7 @@ def _rebind(ctx: Context, structures: Names, results: list[Value]) -> None:
 
 def _meet(
     ctx: Context,
-    node: ast.If,
+    node: Joined,
     a: Binding | Unbound | Conflict | None,
     b: Binding | Unbound | Conflict | None,
     plan: Plan,
@@ -210,7 +225,7 @@ def _meet(
     if not (isinstance(a, Binding) and isinstance(b, Binding)):
         known = a if isinstance(a, Unbound) and a.loc else b if isinstance(b, Unbound) and b.loc else None
         which = "when the condition is false" if isinstance(a, Binding) else "when the condition is true"
-        return known or Unbound(f"it has no value {which}", ctx.loc(node.test))
+        return known or Unbound(f"it has no value {which}", _cause(ctx, node))
     marks = len(plan.types)
     try:
         return Binding(merge(ctx, a.value, b.value, plan), a.loc)
@@ -219,9 +234,13 @@ def _meet(
         return Conflict(describe_value(a.value), a.loc, describe_value(b.value), b.loc)
 
 
+def _cause(ctx: Context, node: Joined) -> Loc:
+    return ctx.loc(node.iter if isinstance(node, ast.For) else node.test)
+
+
 def _keep_one(
     ctx: Context,
-    node: ast.If,
+    node: Joined,
     condition: Value,
     regions: list[Region],
     names: Names,

@@ -32,7 +32,9 @@ def lower_kernel(spec: KernelSpec, signature: Signature) -> Module:
     source = source_of(spec.fn)
     typevars = _typevars(spec, signature)
     ir_types, names, positions = _parameters(spec, signature)
-    kernel = Function(spec.name, Region(ir_types, names), [], _attributes(spec, signature, names, positions), source.name_loc())
+    kernel = Function(
+        spec.name, Region(ir_types, names), [], _attributes(spec, signature, names, positions), source.name_loc()
+    )
     session = Session(Module(kernel), signature, spec.over)
     session.active.append(spec.fn)
     ctx = Context(session, spec.fn, source, analyse(source.node), kernel, typevars)
@@ -154,7 +156,9 @@ def _over_index(ctx: Context, spec: KernelSpec) -> Value:
     for position, (i, size) in enumerate(zip(grid, sizes, strict=True)):
         here = b.emit("lt", i, size)
         inside = here if position == 0 else b.emit("and", inside, here)
-    ctx.index = (*_unfold(ctx, grid[2], folded), *reversed(grid[: min(rank, 2)])) if folded else tuple(reversed(grid[:rank]))
+    ctx.index = (
+        (*_unfold(ctx, grid[2], folded), *reversed(grid[: min(rank, 2)])) if folded else tuple(reversed(grid[:rank]))
+    )
     return inside
 
 

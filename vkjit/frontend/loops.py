@@ -28,6 +28,8 @@ from .values import Binding, Conflict, KernelValue, Range, Unbound, Unrolled
 __all__ = ["LoopFrame"]
 
 Names = dict[str, "Binding | Unbound | Conflict"]
+BROKEN, ENDED = "broken", "ended"
+"""The ways out of a loop: by `break`, or by the end of the range or the failing condition."""
 
 
 @dataclass(slots=True)
@@ -45,8 +47,13 @@ class LoopFrame:
     flag: bool = False
     unrolled: bool = False
     breaks: int = 0
-    exits: list[Names] = field(default_factory=list)
+    ways: dict[str, list[Names]] = field(default_factory=lambda: {BROKEN: [], ENDED: []})
+    after_break: Names = field(default_factory=dict)
     exit_kind: str = ""
+
+    def exits(self) -> list[Names]:
+        """The names at all ways out."""
+        return self.ways[BROKEN] + self.ways[ENDED]
 
     def types(self) -> list[Type]:
         return [t for c in self.carried for t in c.types] + ([types.BOOL] if self.flag else [])
@@ -79,10 +86,10 @@ def _exit(ctx: Context, node: ast.Break | ast.Continue, kind: str) -> bool:
 
 def _emit_exit(ctx: Context, frame: LoopFrame, kind: str, *, broke: bool) -> None:
     """`break` or `continue` with the carried values as the names hold them here."""
-    is_exit = kind == "break" or frame.once
-    values = [v for c in frame.carried for v in leave(ctx, c, frame.knowledge, out=is_exit)]
-    if is_exit:
-        frame.exits.append(dict(ctx.env))
+    way = BROKEN if broke else ENDED if kind == "break" or frame.once else None
+    values = [v for c in frame.carried for v in leave(ctx, c, frame.knowledge, way)]
+    if way is not None:
+        frame.ways[way].append(dict(ctx.env))
     if kind == "break":
         frame.breaks += 1
     if frame.flag:
@@ -112,14 +119,24 @@ def _run(
         initial = _open(ctx, frame, names)
         region = Region([*arguments, *frame.types()])
         knowledge.changed = False
+        if isinstance(node, ast.For) and not once:
+            _may_not_run(ctx, frame)
         _lower_body(ctx, frame, region, len(arguments), body)
-        knowledge.settle(ctx, frame.carried, frame.exits)
         ctx.env = dict(before)
+        knowledge.settle(ctx, frame.carried, frame.ways[BROKEN] if frame.flag else frame.exits())
         if not knowledge.changed:
             op = finish(frame, region, initial)
             _after(ctx, frame, op, names)
             return frame, op
     raise InternalError(f"the types that the loop at {ctx.loc(node)} carries don't settle")
+
+
+def _may_not_run(ctx: Context, frame: LoopFrame) -> None:
+    """The range may be empty: one way out has the names as they are before the loop."""
+    frame.ways[ENDED].append(dict(ctx.env))
+    for carried in frame.carried:
+        if not carried.bound:
+            carried.lost.add(ENDED)
 
 
 def _candidates(ctx: Context, node: ast.For | ast.While) -> list[str]:
@@ -173,17 +190,29 @@ def _lower_body(
 
 def _after(ctx: Context, frame: LoopFrame, op: Op, names: list[str]) -> None:
     """Binds the names that the loop may have changed."""
+    before = ctx.env
+    if frame.flag:
+        ctx.env = dict(before)
+        _bind_after(ctx, frame, op, names, [BROKEN])
+        frame.after_break = ctx.env
+    ctx.env = dict(before)
+    _bind_after(ctx, frame, op, names, [ENDED] if frame.flag else [BROKEN, ENDED])
+
+
+def _bind_after(ctx: Context, frame: LoopFrame, op: Op, names: list[str], ways: list[str]) -> None:
+    """Binds the names as they are after the loop was left on one of the ways."""
     position = 0
-    carried = {c.name: c for c in frame.carried}
+    kept: set[str] = set()
     for one in frame.carried:
         values = op.results[position : position + len(one.types)]
         position += len(one.types)
-        one.finish(ctx, values)
+        if not one.lost.intersection(ways):
+            one.finish(ctx, values)
+            kept.add(one.name)
+    exits = [n for way in ways for n in frame.ways[way]]
     for name in names:
-        if name not in carried or carried[name].lost:
-            entry = frame.knowledge.after(ctx, name, frame.exits, frame.node, frame.once)
-            if entry is not None:
-                ctx.env[name] = entry
+        if name not in kept:
+            ctx.env[name] = frame.knowledge.after(ctx, name, exits, frame.node)
 
 
 # -- while
@@ -208,7 +237,7 @@ def _while(ctx: Context, node: ast.While) -> bool:
         return ctx.builder.op("loop", *initial, types=frame.types(), regions=[region])
 
     frame, op = _run(ctx, node, [], body, finish, once=False)
-    if not frame.exits:
+    if not frame.exits():
         ctx.builder.op("unreachable")
         return True
     return _else(ctx, node, frame, op)
@@ -233,8 +262,8 @@ def _else(ctx: Context, node: ast.For | ast.While, frame: LoopFrame, op: Op) -> 
 
     regions, names, exited = [Region(), Region()], [], []
     before = ctx.env
-    for region, body in zip(regions, ([], node.orelse), strict=True):
-        ctx.env = dict(before)
+    for region, body, start in zip(regions, ([], node.orelse), (frame.after_break, before), strict=True):
+        ctx.env = dict(start)
         with ctx.builder.at(region):
             exited.append(ctx.block(body))
         names.append(ctx.env)

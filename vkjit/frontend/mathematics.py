@@ -359,4 +359,4 @@ def _bitcast(ctx: Context, call: Call, dtype: KernelValue, value: KernelValue) -
 @lowers(lang.assume_uniform)
 def _assume_uniform(ctx: Context, call: Call, value: KernelValue) -> KernelValue:
     numeric(ctx, call.node, value)
-    return value if is_literal(value) else ctx.builder.emit("assume_uniform", value)
+    return ctx.builder.emit("assume_uniform", value) if isinstance(value, Value) else value

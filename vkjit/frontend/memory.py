@@ -69,8 +69,14 @@ def _array_attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> Ke
         return Method(base, "get", _get)
     if node.attr == "put":
         return Method(base, "put", _put)
-    hint = {"T": "index it the other way round: x[j, i]", "copy": "copy in a loop", "fill": "store in a loop"}.get(node.attr, "")
-    raise ctx.error(node, f"an array has no attribute {node.attr} in a kernel", hint or "it has shape, strides, dtype, ndim, size, get, put")
+    hint = {"T": "index it the other way round: x[j, i]", "copy": "copy in a loop", "fill": "store in a loop"}.get(
+        node.attr, ""
+    )
+    raise ctx.error(
+        node,
+        f"an array has no attribute {node.attr} in a kernel",
+        hint or "it has shape, strides, dtype, ndim, size, get, put",
+    )
 
 
 def _size(ctx: Context, array: Value) -> KernelValue:
@@ -84,7 +90,9 @@ def _size(ctx: Context, array: Value) -> KernelValue:
 
 
 # -- indexing
-def indices(ctx: Context, node: ast.AST, array: Value, values: list[KernelValue], *, checked: bool = True) -> list[Value]:
+def indices(
+    ctx: Context, node: ast.AST, array: Value, values: list[KernelValue], *, checked: bool = True
+) -> list[Value]:
     """One `index` per dimension; `checked` gives constants their Python meaning and tests them against known extents."""
     kind = array_type(array)
     if len(values) != kind.rank:

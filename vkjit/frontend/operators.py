@@ -96,7 +96,9 @@ def _shift(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue)
     dtype = common_dtype(ctx, node, a, b) if is_literal(a) else _dtype(a)
     for side, value in (("left", a), ("right", b)):
         if isinstance(value, float) or (isinstance(value, Value) and not dtype_of_value(value).is_integer):
-            raise ctx.error(node, f"shifts are for integers, found {describe_value(value)} on the {side}", "convert: vk.i32(x)")
+            raise ctx.error(
+                node, f"shifts are for integers, found {describe_value(value)} on the {side}", "convert: vk.i32(x)"
+            )
     amount = static_value(b)
     if amount is not None and not 0 <= amount < dtype.bits:
         raise ctx.error(node, f"shift of {dtype!r} by {amount}: expected 0 to {dtype.bits - 1}")

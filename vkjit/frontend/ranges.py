@@ -57,7 +57,9 @@ def _unroll(ctx: Context, call: Call) -> KernelValue:
         )
     items = range(*(int(n) for n in numbers if n is not None))
     if len(items) > UNROLL_LIMIT:
-        raise ctx.error(call.node, f"{len(items)} copies of the body are too many (up to {UNROLL_LIMIT})", "use range()")
+        raise ctx.error(
+            call.node, f"{len(items)} copies of the body are too many (up to {UNROLL_LIMIT})", "use range()"
+        )
     return Unrolled(tuple(items))
 
 
@@ -103,7 +105,11 @@ def iterable_of(ctx: Context, node: ast.expr, value: KernelValue) -> Range | Unr
         b, dim = ctx.builder, value.dim
         step = b.emit("mul", b.emit("num_groups", dim=dim), b.emit("local_size", dim=dim))
         return Range(b.emit("global_id", dim=dim), as_index(ctx, node, value.stop), step)
-    hint = "loop over its indices: for i in range(len(x))" if is_array(value) else "range, vk.unroll, vk.grid_stride, a tuple"
+    hint = (
+        "loop over its indices: for i in range(len(x))"
+        if is_array(value)
+        else "range, vk.unroll, vk.grid_stride, a tuple"
+    )
     raise ctx.error(node, f"a loop can't run over {describe_value(value)}", hint)
 
 

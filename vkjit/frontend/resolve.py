@@ -105,7 +105,9 @@ def captured(ctx: Context, node: ast.expr, text: str, value: Any) -> KernelValue
         return _type_variable(ctx, node, value)
     if not capturable(value):
         kind = type(value).__name__
-        reason = f"{text} is {_article(kind)} {kind}: a kernel captures constants when it is compiled, and this can change"
+        reason = (
+            f"{text} is {_article(kind)} {kind}: a kernel captures constants when it is compiled, and this can change"
+        )
         raise ctx.error(node, reason, f"pass it as an argument, or make {text} a number or a tuple")
     if isinstance(value, np.generic):
         dtype = dtypes.from_numpy(value.dtype)

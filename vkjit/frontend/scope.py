@@ -19,14 +19,21 @@ NONE: Names = frozenset()
 def assigned_names(nodes: Iterable[ast.AST]) -> Names:
     """Names that any of the nodes, or what they hold, assigns."""
     return frozenset(
-        n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store | ast.Del)
+        n.id
+        for node in nodes
+        for n in ast.walk(node)
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store | ast.Del)
     )
 
 
 def read_names(*nodes: ast.AST | None) -> Names:
     """Names that the nodes read."""
     return frozenset(
-        n.id for node in nodes if node is not None for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+        n.id
+        for node in nodes
+        if node is not None
+        for n in ast.walk(node)
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
     )
 
 
@@ -79,7 +86,13 @@ class _Liveness:
         return read_names(node) | (after - assigned_names([node]))
 
     def loop(
-        self, node: ast.For | ast.While, head: ast.expr, target: ast.expr | None, after: Names, stop: Names, again: Names
+        self,
+        node: ast.For | ast.While,
+        head: ast.expr,
+        target: ast.expr | None,
+        after: Names,
+        stop: Names,
+        again: Names,
     ) -> Names:
         self.scope.after[node] = self.scope.after.get(node, NONE) | after
         done = self.block(node.orelse, after, stop, again)

@@ -29,7 +29,7 @@ _INSTEAD: dict[str, tuple[str, str]] = {
     "YieldFrom": ("yield", "store results into an array"),
     "Try": ("try", "test the condition with `if`; nothing in a kernel raises"),
     "TryStar": ("try", "test the condition with `if`; nothing in a kernel raises"),
-    "Raise": ("raise", "write `assert condition, \"message\"`: a failing one is raised on the host"),
+    "Raise": ("raise", 'write `assert condition, "message"`: a failing one is raised on the host'),
     "With": ("with", "call what is needed before and after, e.g. vk.barrier()"),
     "AsyncFor": ("async", "write a plain loop"),
     "AsyncWith": ("async", "write plain statements"),

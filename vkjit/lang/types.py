@@ -48,7 +48,9 @@ else:
         def __getitem__(self, key: Any) -> ArrayAnnotation:
             dtype, dims = key if isinstance(key, tuple) and len(key) == 2 else (key, None)
             if isinstance(dtype, tuple) or not (dims is None or isinstance(dims, str)):
-                raise TypeError(f'vk.{self.name}[...] takes a dtype and dimensions, as in vk.{self.name}[vk.f32, "M N"]')
+                raise TypeError(
+                    f'vk.{self.name}[...] takes a dtype and dimensions, as in vk.{self.name}[vk.f32, "M N"]'
+                )
             return ArrayAnnotation(self.name.lower(), dtype, dims)
 
         def __repr__(self) -> str:
