@@ -17,7 +17,7 @@ def generation(old: vk.In[vk.u8, "H W"], new: vk.InOut[vk.u8, "H W"]):
             if dy != 0 or dx != 0:
                 alive += vk.i32(old[(row + dy) % height, (column + dx) % width])
     survives = alive == 3 or (alive == 2 and old[row, column] == 1)
-    new[row, column] = 1 if survives else 0
+    new[row, column] = vk.u8(survives)
 
 
 def reference(board: np.ndarray) -> np.ndarray:
