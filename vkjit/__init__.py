@@ -1,8 +1,8 @@
 """vkjit: GPU kernels as Python functions, compiled straight to SPIR-V, run on any Vulkan device.
 
 The public names. What kernels use and what launches them is here at once; tensors, layers and the rest are loaded when
-they are first asked for, so that `import vkjit` stays quick and opens no driver. `X as X` is how a typed package says that
-it passes a name on.
+they are first asked for, so that `import vkjit` stays quick and opens no driver. `X as X` is how a typed package says
+that it passes a name on.
 """
 
 from __future__ import annotations
