@@ -1,8 +1,8 @@
 """Random structured programs over i32, and an evaluator that runs one invocation at a time in plain Python.
 
-The evaluator shares nothing with the interpreter but the IR's classes: control flow is Python's own exceptions, values are
-Python ints. Programs load x[i] and store y[i]; in between they compute, branch, loop, exit early, call functions, and use a
-local array of four elements.
+The evaluator shares nothing with the interpreter but the IR's classes: control flow is Python's own exceptions, values
+are Python ints. Programs load x[i] and store y[i]; in between they compute, branch, loop, exit early, call functions,
+and use a local array of four elements.
 """
 
 from __future__ import annotations
@@ -236,9 +236,8 @@ class Evaluator:
             return [_SCALAR[op.name](*operands)]
         if op.name == "if":
             return self.region(op.regions[0 if operands[0] else 1], [])
-        special = {"const": lambda: op.attrs["value"], "global_id": lambda: self.invocation, "local": lambda: [0] * 4}
-        if op.name in special:
-            return [special[op.name]()]
+        if op.name in ("const", "global_id", "local"):
+            return [{"const": op.attrs.get("value"), "global_id": self.invocation, "local": [0] * 4}[op.name]]
         if op.name == "load":
             return [operands[0][operands[1]]]
         if op.name == "store":
@@ -273,4 +272,3 @@ class Evaluator:
         except _Return as end:
             return end.values
         raise AssertionError("a function has no end")
-

@@ -20,11 +20,16 @@ def test_masks_are_control_flow(module: Module, seed: int) -> None:
     verify(module)
     rng = np.random.default_rng(seed)
     x = rng.integers(-6, 12, GROUPS * LOCAL).astype(np.int32)
-    x[: LOCAL] = x[0]  # one workgroup without divergence
+    x[:LOCAL] = x[0]  # one workgroup without divergence
     wanted = [7] * len(x)
     for invocation in range(len(x)):
         Evaluator(module, x.tolist(), wanted, invocation)
-    for options in ({}, {"lanes_per_batch": LOCAL}, {"lanes_per_batch": 3 * LOCAL, "order": "reverse"}, {"order": seed}):
+    for options in (
+        {},
+        {"lanes_per_batch": LOCAL},
+        {"lanes_per_batch": 3 * LOCAL, "order": "reverse"},
+        {"order": seed},
+    ):
         y = np.full(len(x), 7, np.int32)
-        run_module(module, GROUPS, [x, y], **options)  # type: ignore[arg-type]
+        run_module(module, GROUPS, [x, y], **options)
         assert y.tolist() == wanted

@@ -18,7 +18,9 @@ from vkjit.ir.parser import parse_module
 
 def kernel(arguments: str, body: str, local: tuple[int, int, int] = (64, 1, 1), before: str = "") -> Module:
     """A verified module with one kernel; `before` holds sites and functions."""
-    text = f"{before}\nkernel @k({arguments}) attrs {{local_size = ({local[0]}, {local[1]}, {local[2]})}} {{\n{body}\n}}\n"
+    text = (
+        f"{before}\nkernel @k({arguments}) attrs {{local_size = ({local[0]}, {local[1]}, {local[2]})}} {{\n{body}\n}}\n"
+    )
     module = parse_module(text.lstrip("\n"))
     verify(module)
     return module
@@ -31,7 +33,8 @@ def run(module: Module, groups: Any, *args: Any, **options: Any) -> list[str]:
 def storage_of(values: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
     """Carried values as they lie in memory."""
     if dtype is dtypes.bf16:
-        return (np.asarray(values, np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+        halves: npt.NDArray[Any] = np.asarray(values, np.float32).view(np.uint32) >> np.uint32(16)
+        return halves.astype(np.uint16)
     return np.asarray(values).astype(dtype.storage)
 
 

@@ -38,7 +38,9 @@ def atomic_kernel(op: str, dtype: DType, wanted: bool, space: str = "global") ->
     lines += ["store %old, %i, %o"] * wanted + ["yield", "} else {", "yield", "}"]
     if space == "shared":
         lines += ["barrier", f"%e = load %m, %l : {name}", "store %y, %l, %e"]
-    arguments = f"%x: array<{name}, 1, in>, %where: array<i32, 1, in>, %y: array<{name}, 1, inout>, %old: array<{name}, 1, out>"
+    arguments = (
+        f"%x: array<{name}, 1, in>, %where: array<i32, 1, in>, %y: array<{name}, 1, inout>, %old: array<{name}, 1, out>"
+    )
     return kernel(arguments, "\n".join([*lines, "return"]))
 
 
@@ -69,7 +71,10 @@ def test_every_operation_and_type(op: str, dtype: DType, wanted: bool) -> None:
     for lanes in (64, 192, 1 << 16):
         y, old = storage_of(start, dtype), np.zeros(COUNT, dtype=dtype.storage)
         run(module, COUNT // 64, storage_of(x, dtype), where, y, old, lanes_per_batch=lanes)
-        for found, expected in ((carried(y, dtype), final), (carried(old, dtype), seen if wanted else np.zeros_like(seen))):
+        for found, expected in (
+            (carried(y, dtype), final),
+            (carried(old, dtype), seen if wanted else np.zeros_like(seen)),
+        ):
             np.testing.assert_array_equal(found, expected)
             known = ~np.isnan(expected)
             np.testing.assert_array_equal(np.signbit(found)[known], np.signbit(expected)[known])
@@ -193,7 +198,5 @@ def test_float_sums_in_loops_do_not_depend_on_the_batch() -> None:
 
 
 def test_integer_sums_may_run_in_any_batch() -> None:
-    module = kernel(
-        "%x: array<i32, 1, in>, %y: array<i32, 1, inout>", TWICE.replace(": f32", ": i32")
-    )
+    module = kernel("%x: array<i32, 1, in>, %y: array<i32, 1, inout>", TWICE.replace(": f32", ": i32"))
     assert not depends_on_order(module)

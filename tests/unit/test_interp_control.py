@@ -11,7 +11,12 @@ from vkjit.interp.control import trip_count
 from vkjit.ir import semantics
 
 ARRAYS = "%x: array<i32, 1, in>, %y: array<i32, 1, out>"
-START = "%i = global_id {dim = 0} : index\n%v = load %x, %i : i32\n%c0 = const 0 : i32\n%c1 = const 1 : i32\n%c3 = const 3 : i32\n"
+START = """%i = global_id {dim = 0} : index
+%v = load %x, %i : i32
+%c0 = const 0 : i32
+%c1 = const 1 : i32
+%c3 = const 3 : i32
+"""
 
 
 def outcome(body: str, x: np.ndarray, lanes: int = 1 << 16, before: str = "") -> list[int]:

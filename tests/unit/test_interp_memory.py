@@ -246,9 +246,7 @@ LOAD_AT = """%i = global_id {dim = 0} : index
 @pytest.mark.parametrize("linear", [False, True])
 def test_an_index_outside_names_place_and_invocation(bad: int, linear: bool) -> None:
     flags = ", linear" if linear else ""
-    module = kernel(
-        f"%x: array<f32, 1, in{flags}>, %where: array<i64, 1, in>, %y: array<f32, 1, out>", LOAD_AT
-    )
+    module = kernel(f"%x: array<f32, 1, in{flags}>, %where: array<i64, 1, in>, %y: array<f32, 1, out>", LOAD_AT)
     where = np.arange(128) % 10
     where[[70, 100]] = bad
     with pytest.raises(BoundsError) as caught:
@@ -366,7 +364,9 @@ def test_extents_and_strides() -> None:
 
 
 def test_rank_zero() -> None:
-    module = kernel("%y: array<f32, 0, inout>", "%v = load %y : f32\n%w = add %v, %v : f32\nstore %y, %w\nreturn", (1, 1, 1))
+    module = kernel(
+        "%y: array<f32, 0, inout>", "%v = load %y : f32\n%w = add %v, %v : f32\nstore %y, %w\nreturn", (1, 1, 1)
+    )
     y = np.array(3.0, np.float32)
     run(module, 1, y)
     assert y == 6

@@ -1,4 +1,4 @@
-"""Every elementwise row of the op table, for every element type, against NumPy; special values against written results."""
+"""Every elementwise row of the op table, for every element type, against NumPy; special values by hand."""
 
 from __future__ import annotations
 
@@ -149,38 +149,43 @@ def test_vector_parts() -> None:
     np.testing.assert_array_equal(z, x)
 
 
-def test_constants_of_every_type() -> None:
-    for dtype, value in [
-        (dtypes.i8, -128), (dtypes.u64, 2**64 - 1), (dtypes.i64, -(2**63)), (dtypes.boolean, True), (dtypes.bf16, 1.00390625),
-        (dtypes.f16, 65504.0), (dtypes.f64, 0.1),
-    ]:  # fmt: skip
-        text = {True: "true"}.get(value, repr(value)) if dtype is dtypes.boolean else repr(value)
-        module = kernel(
-            f"%y: array<{dtype.name}, 1, out>",
-            f"""%i = global_id {{dim = 0}} : index
-            %c = const {text} : {dtype.name}
-            store %y, %i, %c
-            return""",
-        )
-        y = np.zeros(64, dtype=dtype.storage)
-        run(module, 1, y)
-        wanted = 1.0 if dtype is dtypes.bf16 else value  # ties to even
-        assert set(carried(y, dtype).tolist()) == {wanted}
+@pytest.mark.parametrize(
+    ("dtype", "text", "value"),
+    [
+        (dtypes.i8, "-128", -128),
+        (dtypes.u64, "18446744073709551615", 2**64 - 1),
+        (dtypes.i64, "-9223372036854775808", -(2**63)),
+        (dtypes.boolean, "true", True),
+        (dtypes.bf16, "1.00390625", 1.0),  # halfway between two: the even one
+        (dtypes.f16, "65504.0", 65504.0),
+        (dtypes.f64, "0.1", 0.1),
+    ],
+)
+def test_constants(dtype: DType, text: str, value: Any) -> None:
+    module = kernel(
+        f"%y: array<{dtype.name}, 1, out>",
+        f"""%i = global_id {{dim = 0}} : index
+        %c = const {text} : {dtype.name}
+        store %y, %i, %c
+        return""",
+    )
+    y = np.zeros(64, dtype=dtype.storage)
+    run(module, 1, y)
+    assert set(carried(y, dtype).tolist()) == {value}
 
 
 def test_ids_in_three_dimensions() -> None:
-    names = [f"{name}_{dim}" for name in ("global_id", "local_id", "group_id", "num_groups", "local_size") for dim in range(3)]
-    lines = "\n".join(
-        f"%{name} = {name[:-2]} {{dim = {name[-1]}}} : index\n%c{n} = const {n} : index\nstore %y, %gx, %gy, %gz, %c{n}, %v{n}"
-        .replace(f"store %y, %gx, %gy, %gz, %c{n}, %v{n}", f"%v{n} = cast %{name} : i32\nstore %y, %z, %yy, %x, %c{n}, %v{n}")
-        for n, name in enumerate(names)
-    )
-    module = kernel(
-        "%y: array<i32, 4, out>",
-        f"%x = global_id {{dim = 0}} : index\n%yy = global_id {{dim = 1}} : index\n%z = global_id {{dim = 2}} : index\n{lines}\nreturn",
-        local=(2, 3, 2),
-    )
+    names = ("global_id", "local_id", "group_id", "num_groups", "local_size")
+    lines = [
+        "%p0 = global_id {dim = 0} : index",
+        "%p1 = global_id {dim = 1} : index",
+        "%p2 = global_id {dim = 2} : index",
+    ]
+    for n in range(15):
+        lines += [f"%id{n} = {names[n // 3]} {{dim = {n % 3}}} : index", f"%c{n} = const {n} : index"]
+        lines += [f"%v{n} = cast %id{n} : i32", f"store %y, %p2, %p1, %p0, %c{n}, %v{n}"]
     groups, local = (3, 2, 2), (2, 3, 2)
+    module = kernel("%y: array<i32, 4, out>", "\n".join([*lines, "return"]), local)
     z, y, x = np.meshgrid(*(np.arange(g * s) for g, s in zip(groups[::-1], local[::-1], strict=True)), indexing="ij")
     for lanes in (12, 40, 1 << 16):
         out = np.zeros((4, 6, 6, 15), np.int32)

@@ -41,18 +41,22 @@ def collective(line: str, dtype: DType, result: DType | None = None, local: int 
     )
 
 
-def execute(module: Any, x: Any, size: int, result: DType, lanes: Any = None, live: Any = LIVE, local: int = LOCAL) -> Any:
+def execute(
+    module: Any, x: Any, size: int, result: DType, lanes: Any = None, live: Any = LIVE, local: int = LOCAL
+) -> Any:
     found = []
     for options in ({}, {"lanes_per_batch": local}):
         y = np.zeros(len(x), dtype=result.storage)
         n32 = np.zeros(len(x), np.int32) if lanes is None else lanes
         run(module, len(x) // local, x, n32, live, y, subgroup_size=size, **options)
         found.append(y)
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(found[0], found[1])
     return found[0]
 
 
-def per_subgroup(x: Any, size: int, live: Any, compute: Callable[[list[Any], list[bool]], list[Any]], local: int = LOCAL) -> Any:
+def per_subgroup(
+    x: Any, size: int, live: Any, compute: Callable[[list[Any], list[bool]], list[Any]], local: int = LOCAL
+) -> Any:
     """Applies a function of (values, live flags) to each subgroup of each workgroup; dead lanes give 0."""
     out: list[Any] = []
     for start in range(0, len(x), local):
@@ -66,12 +70,12 @@ def per_subgroup(x: Any, size: int, live: Any, compute: Callable[[list[Any], lis
 
 NEUTRAL: dict[str, Callable[[DType], Any]] = {
     "add": lambda d: -0.0 if d.is_float else 0,
-    "mul": lambda d: 1,
+    "mul": lambda _: 1,
     "min": lambda d: np.inf if d.is_float else True if d is dtypes.boolean else np.iinfo(d.numpy).max,
     "max": lambda d: -np.inf if d.is_float else np.iinfo(d.numpy).min,
     "and": lambda d: True if d is dtypes.boolean else d.numpy.type(0) - d.numpy.type(1),
-    "or": lambda d: 0,
-    "xor": lambda d: 0,
+    "or": lambda _: 0,
+    "xor": lambda _: 0,
 }
 
 
@@ -169,13 +173,16 @@ def test_votes_and_election(size: int) -> None:
     }
     found = {name: execute(collective(text, dtypes.boolean), x, size, dtypes.boolean) for name, text in line.items()}
     np.testing.assert_array_equal(
-        found["any"], per_subgroup(x, size, LIVE, lambda v, f: [any(a and b for a, b in zip(v, f, strict=True))] * len(v))
+        found["any"],
+        per_subgroup(x, size, LIVE, lambda v, f: [any(a and b for a, b in zip(v, f, strict=True))] * len(v)),
     )
     np.testing.assert_array_equal(
-        found["all"], per_subgroup(x, size, LIVE, lambda v, f: [all(a or not b for a, b in zip(v, f, strict=True))] * len(v))
+        found["all"],
+        per_subgroup(x, size, LIVE, lambda v, f: [all(a or not b for a, b in zip(v, f, strict=True))] * len(v)),
     )
     np.testing.assert_array_equal(
-        found["elect"], per_subgroup(x, size, LIVE, lambda v, f: [i == f.index(True) if any(f) else 0 for i in range(len(v))])
+        found["elect"],
+        per_subgroup(x, size, LIVE, lambda v, f: [i == f.index(True) if any(f) else 0 for i in range(len(v))]),
     )
 
 
@@ -184,7 +191,10 @@ def test_ballot(size: int) -> None:
     x = np.random.default_rng(3).random(2 * LOCAL) < 0.5
     module = collective("%r = sg_ballot %v : u64", dtypes.boolean, dtypes.u64)
     wanted = per_subgroup(
-        x, size, LIVE, lambda v, f: [sum(bool(a and b) << i for i, (a, b) in enumerate(zip(v[:64], f, strict=False)))] * len(v)
+        x,
+        size,
+        LIVE,
+        lambda v, f: [sum(bool(a and b) << i for i, (a, b) in enumerate(zip(v[:64], f, strict=False)))] * len(v),
     )
     np.testing.assert_array_equal(execute(module, x, size, dtypes.u64), np.array(wanted, np.uint64))
 
@@ -195,7 +205,7 @@ def test_a_workgroup_that_is_no_multiple_of_the_subgroup() -> None:
     module = collective('%r = sg_reduce %v {op = "add"} : i32', dtypes.i32, local=40)
     found = execute(module, x, 32, dtypes.i32, live=live, local=40)
     with semantics.quiet():
-        wanted = per_subgroup(x, 32, live, lambda v, f: [np.add.reduce(np.array(v), dtype=np.int32)] * len(v), local=40)
+        wanted = per_subgroup(x, 32, live, lambda v, _: [np.add.reduce(np.array(v), dtype=np.int32)] * len(v), local=40)
     np.testing.assert_array_equal(found, wanted)
 
 
@@ -225,4 +235,6 @@ def test_ids(size: int) -> None:
     y = np.zeros((192, 4), np.int32)
     run(module, 2, y, subgroup_size=size)
     local = np.arange(192) % 96
-    np.testing.assert_array_equal(y, np.stack([local % size, local // size, local * 0 + size, local * 0 - (-96 // size)], axis=1))
+    np.testing.assert_array_equal(
+        y, np.stack([local % size, local // size, local * 0 + size, local * 0 - (-96 // size)], axis=1)
+    )

@@ -80,7 +80,8 @@ class Memory(ABC):
             outside = outside & mask
         if outside.any():
             raise self._error(outside, axis, site, indices)
-        return np.minimum(unsigned, np.uint64(extent - 1)).view(np.int64)
+        inside: Lanes = np.minimum(unsigned, np.uint64(extent - 1))
+        return inside.view(np.int64)
 
     def _error(self, outside: Lanes, axis: int, site: Site, indices: Sequence[Lanes]) -> BoundsError:
         row, column = site.batch.active(None, outside)[0]
