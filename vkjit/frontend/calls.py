@@ -115,6 +115,8 @@ def _find(callee: KernelValue) -> IntrinsicLowering | None:
 
 def _not_callable(ctx: Context, node: ast.Call, callee: KernelValue) -> Exception:
     text = ast.unparse(node.func)
+    if isinstance(callee, FunctionType) and callee.__module__.split(".")[0] == "vkjit":
+        return ctx.error(node.func, f"{text} works on whole tensors", "in a kernel, write the loop over the elements")
     if isinstance(callee, FunctionType):
         return ctx.error(
             node.func,

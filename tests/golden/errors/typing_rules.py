@@ -1,0 +1,94 @@
+"""Types that don't go together."""
+
+import vkjit as vk
+
+
+def signed_with_unsigned(x: vk.InOut[vk.i32, "N"], n: vk.In[vk.u32, "N"]):
+    x[0] = x[0] + n[0]
+
+
+def literal_too_large(x: vk.InOut[vk.u8, "N"]):
+    x[0] = x[0] + 256
+
+
+def literal_needs_a_type(x: vk.InOut[vk.i64, "N"]):
+    y = 5_000_000_000
+    z = y if x[0] > 0 else 1
+
+
+def negative_literal_for_unsigned(x: vk.InOut[vk.u32, "N"]):
+    x[0] = -1
+
+
+def float_into_integers(x: vk.InOut[vk.i32, "N"], f: vk.In[vk.f32, "N"]):
+    x[0] = f[0]
+
+
+def wide_integer_into_narrow(x: vk.InOut[vk.i32, "N"], n: vk.In[vk.i64, "N"]):
+    x[0] = n[0]
+
+
+def number_into_bool(x: vk.InOut[vk.boolean, "N"], n: vk.In[vk.i64, "N"]):
+    x[0] = n[0]
+
+
+def writes_an_input(x: vk.InOut[vk.i32, "N"], n: vk.In[vk.i32, "N"]):
+    n[0] = 1
+
+
+def float_index(x: vk.InOut[vk.f32, "N"]):
+    x[x[0]] = 1
+
+
+def too_few_indices(x: vk.InOut[vk.f32, "M N"]):
+    x[0] = 1
+
+
+def constant_index_outside(x: vk.InOut[vk.f32, "N"]):
+    s = vk.local(vk.f32, 4)
+    x[0] = s[4]
+
+
+def bits_of_floats(x: vk.InOut[vk.f32, "N"]):
+    x[0] = x[0] & 1
+
+
+def shift_too_far(x: vk.InOut[vk.i32, "N"]):
+    x[0] = x[0] << 32
+
+
+def conditional_disagrees(x: vk.InOut[vk.f32, "N"], n: vk.In[vk.i32, "N"]):
+    x[0] = x[0] if n[0] else n[0]
+
+
+def integer_to_negative_power(x: vk.InOut[vk.i32, "N"]):
+    x[0] = x[0] ** -2
+
+
+def array_as_a_number(x: vk.InOut[vk.f32, "N"]):
+    x[0] = x + 1
+
+
+def array_as_a_condition(x: vk.InOut[vk.f32, "N"]):
+    if x:
+        x[0] = 1
+
+
+def is_on_numbers(x: vk.InOut[vk.f32, "N"]):
+    if x[0] is x[1]:
+        x[0] = 1
+
+
+def division_by_zero_of_literals(x: vk.InOut[vk.f32, "N"]):
+    x[0] = 1 // 0
+
+
+def counter_meets_unsigned_and_signed(x: vk.InOut[vk.i32, "N"], n: vk.In[vk.u32, "N"]):
+    k = 0
+    while k < n[0]:
+        x[0] = x[1] + k
+        k += 1
+
+
+def static_assertion(x: vk.InOut[vk.f32, "N"], TS: vk.Const[int] = 12):
+    assert TS % 16 == 0, f"TS is {TS}, a multiple of 16 is needed"

@@ -1,0 +1,66 @@
+"""Compile errors as the user sees them: each kernel of tests/golden/errors fails, with the text beside it.
+
+VKJIT_BLESS=1 rewrites the texts.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import TypeVar
+
+import pytest
+
+from vkjit import dtypes
+from vkjit.errors import CompileError
+from vkjit.frontend import ArrayArg, ConstArg, ParamSpec, ScalarArg, Signature, describe, lower_kernel
+
+FOLDER = Path(__file__).parents[1] / "golden" / "errors"
+FILES = sorted(FOLDER.glob("*.py"))
+
+
+def load(path: Path) -> ModuleType:
+    name = f"golden_errors_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def argument(param: ParamSpec) -> ArrayArg | ScalarArg | ConstArg:
+    dtype = dtypes.f32 if param.dtype is None or isinstance(param.dtype, TypeVar) else param.dtype
+    if param.kind == "const":
+        return ConstArg(param.default)
+    if param.kind == "array":
+        return ArrayArg(dtype, len(param.dims.dims) if param.dims else 1)
+    return ScalarArg(dtype)
+
+
+def message(fn: FunctionType, over: str | None) -> str:
+    """What the kernel's error says, with file names instead of paths."""
+    spec = describe(fn, over=over)
+    with pytest.raises(CompileError) as caught:
+        lower_kernel(spec, Signature(tuple(map(argument, spec.params)), (1, 1, 1)))
+    return str(caught.value).replace(f"{FOLDER}{os.sep}", "")
+
+
+def test_there_are_goldens() -> None:
+    assert len(FILES) > 4
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_messages(path: Path) -> None:
+    module = load(path)
+    kernels = [f for n, f in vars(module).items() if isinstance(f, FunctionType) and f.__module__ == module.__name__]
+    kernels = [f for f in kernels if f.__name__ != "helper"]
+    found = "\n".join(f"== {f.__name__}\n{message(f, getattr(module, 'OVER', None))}\n" for f in kernels)
+    golden = path.with_suffix(".txt")
+    if os.environ.get("VKJIT_BLESS") == "1":
+        golden.write_text(found, encoding="utf-8")
+    assert found == golden.read_text(encoding="utf-8")
