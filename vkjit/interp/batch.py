@@ -72,7 +72,7 @@ class Log:
     lines: list[tuple[int, int, str]] = field(default_factory=list)
 
     def text(self) -> list[str]:
-        """The printed lines in the order of invocations."""
+        """What was printed, in the order of invocations; a template says itself where its lines end."""
         return [line for _, _, line in sorted(self.lines)]
 
     def print(self, order: int, line: str) -> None:

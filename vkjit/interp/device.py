@@ -59,7 +59,10 @@ _ADDRESS_END = 1 << 63
 
 
 class InterpreterBuffer(Buffer):
-    """Bytes in host memory under a made-up address; addresses are never used twice."""
+    """Bytes in host memory under a made-up address; addresses are never used twice.
+
+    Fresh memory is all ones: NaN in every float type, so that what reads it before it is written shows.
+    """
 
     __slots__ = ("address", "data", "device", "nbytes")
 
@@ -69,7 +72,7 @@ class InterpreterBuffer(Buffer):
         self.device = device
         self.nbytes = nbytes
         self.address = address
-        self.data: npt.NDArray[np.uint8] = np.zeros(nbytes, dtype=np.uint8)
+        self.data: npt.NDArray[np.uint8] = np.full(nbytes, 0xFF, dtype=np.uint8)
 
     def close(self) -> None:
         self.device.forget(self.address)
@@ -222,7 +225,7 @@ class InterpreterDevice(Device):
             lines, self._lines = self._lines, []
             errors, self._errors = self._errors, []
         if lines:
-            sys.stdout.write("".join(f"{line}\n" for line in lines))
+            sys.stdout.write("".join(lines))
         if errors:
             raise errors[0]
 

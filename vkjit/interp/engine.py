@@ -132,7 +132,7 @@ def run_module(
     order: Order = "forward",
     lanes_per_batch: int = DEFAULT_LANES,
 ) -> list[str]:
-    """Runs the kernel over `groups` workgroups; arrays are changed in place, printed lines are returned.
+    """Runs the kernel over `groups` workgroups; arrays are changed in place, printed texts are returned.
 
     `args` has one entry for each parameter of the IR: a NumPy array (any strides; bf16 as uint16; an array of vectors
     has a packed last dimension), a number, or a sequence of numbers for a vector. `subgroup_size` is a power of two
