@@ -6,6 +6,7 @@ artifact goes through `compile_kernel`; the disk cache is asked first.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import time
@@ -13,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from . import cache, emit, frontend
+from .dtypes import DType
 from .errors import InternalError
-from .frontend import KernelSpec, Signature
+from .frontend import ConstArg, DeviceFunction, KernelSpec, Signature
 from .ir.core import Module
 from .ir.rewrite import clone_module
 from .passes import pipeline
@@ -127,9 +129,25 @@ def _cache_key(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guar
     source = frontend.fingerprint(spec.fn)
     code = spec.fn.__code__
     place = f"{os.path.realpath(code.co_filename)}:{code.co_firstlineno}"  # reports name lines of this file
-    parts = (source, place, repr(spec.over), repr(signature), _caps_text(caps), f"{optimisation_level()} {guarded}",
+    parts = (source, place, repr(spec.over), _signature_text(signature), _caps_text(caps), f"{optimisation_level()} {guarded}",
              cache.compiler_digest())  # fmt: skip
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _signature_text(signature: Signature) -> str:
+    """The signature in words that hold in every process; a function among the constants stands as its digest."""
+    arguments = [_const_text(a.value) if isinstance(a, ConstArg) else repr(a) for a in signature.args]
+    return f"{arguments} {dataclasses.replace(signature, args=())!r}"
+
+
+def _const_text(value: object) -> str:
+    if isinstance(value, DeviceFunction):
+        return frontend.fingerprint(value.fn)
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_const_text, value))})"
+    if isinstance(value, DType) or not callable(value):
+        return repr(value)
+    return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__name__)}"
 
 
 def _caps_text(caps: DeviceCaps) -> str:
