@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from ..errors import InternalError
 from ..ir.core import Op, Region, Value
 from ..ir.types import Scalar
+from ..spirv import Phi
 from . import ids
 from .context import Context, dtype_of
 
@@ -164,32 +165,23 @@ class _Range:
 def _lower_any_loop(ctx: Context, loops: Loops, op: Op, carried: list[Value], over: _Range | None) -> None:
     function = ctx.function
     body = op.regions[0]
-    before = ctx.block.label
     loop = _Loop(merge=function.label(), again=function.label())
+    args = body.args if over is None else body.args[1:]
+    before = ctx.block.label
     header_label, body_label = function.label(), function.label()
     ctx.block.branch(header_label)
     ctx.open(header_label)
-    header = ctx.block
-    args = body.args if over is None else body.args[1:]
-    phis = [header.phi(ctx.type(arg.type), ctx.get(value), before) for arg, value in zip(args, carried, strict=True)]
+    phis = [ctx.block.phi(ctx.type(arg.type), ctx.get(value), before) for arg, value in zip(args, carried, strict=True)]
     for arg, phi in zip(args, phis, strict=True):
         ctx.values[arg] = phi.id
-    steps = []
-    if over is not None:
-        iv = header.phi(over.type_id, over.first, before)
-        ctx.values[body.args[0]] = iv.id
-        steps.append((iv, over.step))
-        tested = iv
-        if over.counted:
-            tested = header.phi(over.type_id, ctx.writer.constant(over.type_id, 0), before)
-            steps.append((tested, ctx.writer.constant(over.type_id, 1)))
-        test = header.emit(over.compare, ctx.writer.type_bool(), tested.id, over.bound)
-        loop.breaks.append((header_label, [phi.id for phi in phis]))
-        header.loop_merge(loop.merge, loop.again)
-        header.branch_conditional(test, body_label, loop.merge)
+    steps: list[tuple[Phi, int]] = []
+    if over is None:
+        ctx.block.loop_merge(loop.merge, loop.again)
+        ctx.block.branch(body_label)
     else:
-        header.loop_merge(loop.merge, loop.again)
-        header.branch(body_label)
+        steps = _test_range(ctx, loop, over, before, body_label)
+        ctx.values[body.args[0]] = steps[0][0].id
+        loop.breaks.append((header_label, [phi.id for phi in phis]))
     ctx.open(body_label)
     loops.stack.append(loop)
     if lower_region(ctx, loops, body) is not None:
@@ -197,9 +189,8 @@ def _lower_any_loop(ctx: Context, loops: Loops, op: Op, carried: list[Value], ov
     loops.stack.pop()
     ctx.open(loop.again)
     following = [_next_value(ctx, loop, position, ctx.type(arg.type)) for position, arg in enumerate(args)]
-    for phi, step in steps:
-        phi.add(ctx.block.emit("OpIAdd", phi.result_type, phi.id, step), loop.again)
-    for phi, value in zip(phis, following, strict=True):
+    stepped = [ctx.block.emit("OpIAdd", phi.result_type, phi.id, step) for phi, step in steps]
+    for phi, value in zip([*phis, *(phi for phi, _ in steps)], [*following, *stepped], strict=True):
         phi.add(value, loop.again)
     ctx.block.branch(header_label)
     ctx.open(loop.merge)
@@ -207,6 +198,19 @@ def _lower_any_loop(ctx: Context, loops: Loops, op: Op, carried: list[Value], ov
     if not loop.breaks:
         ctx.block.unreachable()
         ctx.open(function.label())
+
+
+def _test_range(ctx: Context, loop: _Loop, over: _Range, before: int, body: int) -> list[tuple[Phi, int]]:
+    """Ends a header by the test of a range; gives its phis and their steps, the induction variable first."""
+    header, writer = ctx.block, ctx.writer
+    steps = [(header.phi(over.type_id, over.first, before), over.step)]
+    if over.counted:
+        counter = header.phi(over.type_id, writer.constant(over.type_id, 0), before)
+        steps.append((counter, writer.constant(over.type_id, 1)))
+    test = header.emit(over.compare, writer.type_bool(), steps[-1][0].id, over.bound)
+    header.loop_merge(loop.merge, loop.again)
+    header.branch_conditional(test, body, loop.merge)
+    return steps
 
 
 def _next_value(ctx: Context, loop: _Loop, position: int, type_id: int) -> int:
