@@ -16,8 +16,9 @@ A module is valid when all of these hold.
     values.
  8. `yield` ends a region of an `if`; `break` and `continue` stand in a loop; `return` has the types of the function's
     results.
- 9. `unreachable` ends a region directly after an operation that never completes (an `if` that exits both ways, a `loop`
-    without `break`), and such an operation is always followed by it; at the end of a function's body `return` will do.
+ 9. `unreachable` ends a region directly after an operation that never completes (an `if` that exits both ways, a
+    `loop` without `break`), and such an operation is always followed by it; at the end of a function's body `return`
+    of poison will do.
 10. Arrays are parameters, allocations or `linear`, never results of control flow or operands of `select`.
 11. Calls: the callee is in the module, takes and gives the types of the call, and no function calls itself in a circle.
 12. The kernel has no results; its `local_size` is three positive ints.
@@ -144,14 +145,17 @@ class _Checker:
             if not last:
                 self.complain(op, 5, "a terminator isn't the last operation of its region")
             self.terminator_rules(op, region, position, parent)
-        elif not completes(op) and (last or region.ops[position + 1].name not in self.endings(region)):
+        elif not completes(op) and not self.is_end(region, position + 1):
             self.complain(op, 9, "the operation never completes, but no unreachable follows")
         self.nested(op)
         self.special_rules(op, row)
 
-    def endings(self, region: Region) -> tuple[str, ...]:
-        """What may follow an operation that never completes."""
-        return ("unreachable", "return") if region is self.function.body else ("unreachable",)
+    def is_end(self, region: Region, position: int) -> bool:
+        """True for what may follow an operation that never completes."""
+        following = [op.name for op in region.ops[position:]]
+        if region is self.function.body and following[-1:] == ["return"]:
+            return set(following[:-1]) <= {"poison"}
+        return following == ["unreachable"]
 
     def value_rules(self, op: Op) -> None:
         for number, result in enumerate(op.results):
