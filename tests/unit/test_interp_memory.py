@@ -9,6 +9,7 @@ from tests.unit.interp_kernels import carried, kernel, one_op, run, samples, sto
 from vkjit import dtypes
 from vkjit.dtypes import DType
 from vkjit.errors import ArgumentError, BoundsError, DTypeError, ShapeError
+from vkjit.ir import F32, Array, Builder, Function, Module, Region, Vector
 
 COPY_2D = """%j = global_id {dim = 0} : index
     %i = global_id {dim = 1} : index
@@ -208,6 +209,33 @@ def test_linear_views_reinterpret() -> None:
     run(module, 1, x, y, z)
     np.testing.assert_array_equal(y, x.view(np.uint32).reshape(-1))
     np.testing.assert_array_equal(z, x.reshape(-1))
+
+
+@pytest.mark.parametrize("space", ["global", "shared", "local"])
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_linear_views_as_vectors(space: str, size: int) -> None:
+    """Passes may read several elements at once: the array of scalars seen as one of vectors, from its first element."""
+    count = 4 * size
+    body = Region([Array(F32, 1, linear=True), Array(F32, 1, linear=True)], ["x", "y"])
+    builder = Builder(body)
+    x, y = body.args
+    vector, scalars = Vector(F32.dtype, size), Array(F32, 1, space=space, shape=(count,))
+    source = x
+    if space != "global":
+        source = builder.emit(space, type=scalars)
+        for k in range(count):
+            builder.op("store", source, builder.index(k), builder.emit("load", x, builder.index(k)))
+    wide = Array(vector, 1, space=space, shape=None if space == "global" else (4,), linear=True)
+    view = builder.emit("linear", source, type=wide)
+    out = builder.emit("linear", y, type=Array(vector, 1, linear=True))
+    for k in range(4):
+        builder.op("store", out, builder.index(k), builder.emit("load", view, builder.index(3 - k)))
+    builder.op("return")
+    module = Module(Function("k", body, attrs={"local_size": (1, 1, 1)}))
+    memory, result = np.arange(count + 1, dtype=np.float32), np.zeros(count + 1, np.float32)
+    run(module, 1, memory[1:], result[1:])
+    wanted = memory[1:].reshape(4, size)[::-1].reshape(-1)
+    np.testing.assert_array_equal(result[1:], wanted)
 
 
 def test_a_linear_view_starts_at_the_first_element_and_reaches_back() -> None:

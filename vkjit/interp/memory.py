@@ -261,10 +261,13 @@ class LocalArray(Memory):
 
     def linear(self, type: Array) -> Memory:
         codec = Codec.of(type.element)
-        if (codec.itemsize, codec.size) != (self.codec.itemsize, self.codec.size):
-            raise InternalError(f"a local array can't be seen as {type}: its elements have {self.codec.itemsize} bytes")
-        elements = int(np.prod(self.extents, dtype=np.int64))
-        return LocalArray(self.cells.view(codec.storage), codec, (elements,), self.name, is_linear=True)
+        elements = int(np.prod(self.extents, dtype=np.int64)) * self.codec.itemsize // codec.itemsize
+        whole = elements * codec.itemsize == self.cells[..., 0, 0].nbytes
+        if codec.storage.itemsize != self.codec.storage.itemsize or not whole:
+            raise InternalError(f"a local array of {self.extents} can't be seen as {type}")
+        units = (codec.size,) if codec.size else ()
+        cells = self.cells.view(codec.storage).reshape(elements, *units, *self.cells.shape[-2:])
+        return LocalArray(cells, codec, (elements,), self.name, is_linear=True)
 
     def _grid(self) -> tuple[Lanes, Lanes]:
         groups, size = self.cells.shape[-2:]
