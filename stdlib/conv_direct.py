@@ -1,0 +1,398 @@
+"""Convolutions for devices of class "cpu": no shared memory, several outputs per invocation.
+
+The input is copied once into a padded buffer (with zeros between elements where a stride is undone), the weights into blocks
+of filters that lie side by side, so that the inner loops need no checks. An invocation keeps a block of filters by columns
+of one output row in registers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, TypeVar
+
+import vkjit as vk
+from vkjit.dtypes import DType
+from vkjit.runtime.interface import Device, DeviceArray
+
+from .partial import accumulator, dense, flat, index_type, scratch, sum_parts
+from .registry import CPU_LOOP, variant
+
+if TYPE_CHECKING:
+    from .conv import Geometry, Triple
+
+__all__: list[str] = []
+
+T = TypeVar("T", bound=vk.Element)
+A = TypeVar("A", bound=vk.Element)
+B = TypeVar("B", bound=vk.Element)
+R = TypeVar("R", bound=vk.Element)
+
+FILTERS = 4
+"""Filters that an invocation computes."""
+COLUMNS = 4
+"""Neighbouring columns that an invocation computes."""
+SEGMENT = 16
+"""Elements of a row that an invocation copies."""
+LOCAL = 32
+
+
+@vk.kernel(groups=lambda rows, segments: (vk.cdiv(rows * segments, LOCAL), 1, 1), local=LOCAL, debug=False)
+def pad_rows(
+    x: vk.In[T],
+    y: vk.Out[A],
+    rows: vk.i32,
+    segments: vk.i32,
+    depth: vk.i32,
+    height: vk.i32,
+    width: vk.i32,
+    shift_d: vk.i32,
+    shift_h: vk.i32,
+    shift_w: vk.i32,
+    step_d: vk.i32,
+    step_h: vk.i32,
+    step_w: vk.i32,
+    I: vk.Const[object],  # noqa: E741  # the type of offsets
+):
+    """y[n, c, d, h, w] = x[n, c, (d - shift_d) / step_d, ...], 0 where that is no element; `rows` of y hold `width` elements."""
+    e = vk.i32(vk.global_id(0))
+    row = e // segments
+    if row >= rows:
+        return
+    first = (e - row * segments) * SEGMENT
+    at = I(row) * I(width)
+    h, plane = row % height, row // height
+    d, channel = plane % depth, plane // depth
+    c = vk.index(channel) % x.shape[1]
+    n = vk.index(channel) // x.shape[1]
+    source_d, source_h = (d - shift_d) // step_d, (h - shift_h) // step_h
+    inside = source_d * step_d == d - shift_d and source_h * step_h == h - shift_h
+    inside = inside and source_d >= 0 and source_d < x.shape[2] and source_h >= 0 and source_h < x.shape[3]
+    for w in range(first, vk.min(first + SEGMENT, width)):
+        value = A(0)
+        source_w = (w - shift_w) // step_w
+        if inside and source_w >= 0 and source_w < x.shape[4] and source_w * step_w == w - shift_w:
+            value = A(x[n, c, source_d, source_h, source_w])
+        y[at + I(w)] = value
+
+
+@vk.kernel(over="y", debug=False)
+def pack_weights(
+    w: vk.In[T],
+    y: vk.Out[A, "N"],
+    blocks: vk.i32,
+    filters: vk.i32,
+    channels: vk.i32,
+    TURNED: vk.Const[bool],
+):
+    """y[block, channel, tap, FILTERS]: filters beyond a group's last are 0. `blocks`, `filters`, `channels`: per group.
+
+    TURNED: for the input's gradient, where filters and channels change places and taps run backwards.
+    """
+    e = vk.i32(vk.global_id(0))
+    f, e = e % FILTERS, e // FILTERS
+    s, e = e % w.shape[4], e // w.shape[4]
+    r, e = e % w.shape[3], e // w.shape[3]
+    t, e = e % w.shape[2], e // w.shape[2]
+    c, block = e % channels, e // channels
+    group, f = block // blocks, f + block % blocks * FILTERS
+    value = A(0)
+    if f < filters:
+        if TURNED:
+            value = A(w[group * channels + c, f, w.shape[2] - 1 - t, w.shape[3] - 1 - r, w.shape[4] - 1 - s])
+        else:
+            value = A(w[group * filters + f, c, t, r, s])
+    y[vk.global_id(0)] = value
+
+
+@vk.func
+def zeros(n: vk.Const[int], A: vk.Const[object]):
+    """A tuple of n zeros."""
+    made = ()
+    for _ in vk.unroll(n):
+        made = made + (A(0),)
+    return made
+
+
+@vk.func
+def loaded(x, at, step, n: vk.Const[int]):
+    """The n elements of x from `at` in steps."""
+    made = ()
+    for i in vk.unroll(n):
+        made = made + (x[at + i * step],)
+    return made
+
+
+@vk.func
+def multiplied(sums, a, b, rows: vk.Const[int], columns: vk.Const[int], first: vk.Const[int], step: vk.Const[int]):
+    """sums[i, j] + a[i] * b[first + j * step]."""
+    made = ()
+    for i in vk.unroll(rows):
+        for j in vk.unroll(columns):
+            made = made + (sums[i * columns + j] + a[i] * b[first + j * step],)
+    return made
+
+
+@vk.kernel(groups=lambda tiles, blocks: (vk.cdiv(tiles, LOCAL), blocks, 1), local=LOCAL, debug=False)
+def direct(
+    x: vk.In[A],
+    w: vk.In[A],
+    bias: vk.In[B],
+    y: vk.InOut[R],
+    tiles: vk.i32,
+    blocks: vk.i32,
+    groups: vk.i32,
+    filters: vk.i32,
+    channels: vk.i32,
+    first: vk.i32,
+    last: vk.i32,
+    depth: vk.i32,
+    height: vk.i32,
+    width: vk.i32,
+    O: vk.i32,  # noqa: E741  # the usual names of an output's extents
+    P: vk.i32,
+    Q: vk.i32,
+    taps_d: vk.i32,
+    taps_h: vk.i32,
+    taps_w: vk.i32,
+    stride_d: vk.i32,
+    stride_h: vk.i32,
+    stride_w: vk.i32,
+    dilation_d: vk.i32,
+    dilation_h: vk.i32,
+    dilation_w: vk.i32,
+    WINDOW: vk.Const[tuple],
+    BIAS: vk.Const[bool],
+    ADD: vk.Const[bool],
+    I: vk.Const[object],  # noqa: E741  # the type of offsets
+):
+    """y (+)= the sum over the channels [first, last) of each group, all taps. x is padded: no index leaves it.
+
+    WINDOW: (taps, stride, dilation) along the width where these are known, then a row of x stays in registers for all its
+    taps; else (). `blocks` of filters over all groups.
+    """
+    e = vk.i32(vk.global_id(0))
+    if e >= tiles:
+        return
+    across = (Q + (COLUMNS - 1)) // COLUMNS
+    q, e = e % across * COLUMNS, e // across
+    p, e = e % P, e // P
+    o, n = e % O, e // O
+    block = vk.i32(vk.group_id(1))
+    in_group = blocks // groups
+    group, f = block // in_group, block % in_group * FILTERS
+    plane = I(height) * I(width)
+    volume = I(depth) * plane
+    source = I(n * groups + group) * I(channels) * volume
+    source += I(o * stride_d) * plane + I(p * stride_h) * I(width) + I(q * stride_w)
+    weight = (I(block) * I(channels) + I(first)) * I(taps_d * taps_h * taps_w * FILTERS)
+    sums = zeros(FILTERS * COLUMNS, A)
+    for c in range(first, last):
+        for t in range(taps_d):
+            for r in range(taps_h):
+                at = source + I(c) * volume + I(t * dilation_d) * plane + I(r * dilation_h) * I(width)
+                if WINDOW:
+                    row = loaded(x, at, 1, (COLUMNS - 1) * WINDOW[1] + (WINDOW[0] - 1) * WINDOW[2] + 1)
+                    for s in vk.unroll(WINDOW[0]):
+                        factors = loaded(w, weight + s * FILTERS, 1, FILTERS)
+                        sums = multiplied(sums, factors, row, FILTERS, COLUMNS, s * WINDOW[2], WINDOW[1])
+                    weight += WINDOW[0] * FILTERS
+                else:
+                    for s in range(taps_w):
+                        row = loaded(x, at + I(s * dilation_w), stride_w, COLUMNS)
+                        factors = loaded(w, weight, 1, FILTERS)
+                        sums = multiplied(sums, factors, row, FILTERS, COLUMNS, 0, 1)
+                        weight += FILTERS
+    area = I(O) * I(P) * I(Q)
+    k = group * filters + f
+    target = I(n * groups * filters + k) * area + I(o * P + p) * I(Q) + I(q)
+    for i in vk.unroll(FILTERS):
+        if f + i < filters:
+            extra = A(0)
+            if BIAS:
+                extra = A(bias[k + i])
+            for j in vk.unroll(COLUMNS):
+                if q + j < Q:
+                    spot = target + i * area + j
+                    if ADD:
+                        y[spot] = R(y[spot] + sums[i * COLUMNS + j])
+                    else:
+                        y[spot] = R(sums[i * COLUMNS + j] + extra)
+
+
+@vk.kernel(groups=lambda tiles, parts: (vk.cdiv(tiles, LOCAL), parts, 1), local=LOCAL, debug=False)
+def weight_parts(
+    x: vk.In[A],
+    g: vk.In[T],
+    y: vk.Out[A],
+    tiles: vk.i32,
+    parts: vk.i32,
+    rows: vk.i32,
+    per_part: vk.i32,
+    groups: vk.i32,
+    filters: vk.i32,
+    channels: vk.i32,
+    depth: vk.i32,
+    height: vk.i32,
+    width: vk.i32,
+    O: vk.i32,  # noqa: E741
+    P: vk.i32,
+    Q: vk.i32,
+    taps_d: vk.i32,
+    taps_h: vk.i32,
+    taps_w: vk.i32,
+    stride_d: vk.i32,
+    stride_h: vk.i32,
+    stride_w: vk.i32,
+    dilation_d: vk.i32,
+    dilation_h: vk.i32,
+    dilation_w: vk.i32,
+    I: vk.Const[object],  # noqa: E741
+):
+    """y[part, filter, channel, tap]: the weights' gradient over `per_part` of the output's rows; x is padded, g dense.
+
+    An invocation has FILTERS filters by COLUMNS channels of one tap in registers; those past the end repeat the last.
+    """
+    e = vk.i32(vk.global_id(0))
+    if e >= tiles:
+        return
+    tap = e % (taps_d * taps_h * taps_w)
+    s, r, t = tap % taps_w, tap // taps_w % taps_h, tap // (taps_w * taps_h)
+    e = e // (taps_d * taps_h * taps_w)
+    across = (channels + (COLUMNS - 1)) // COLUMNS
+    c, e = e % across * COLUMNS, e // across
+    down = (filters + (FILTERS - 1)) // FILTERS
+    f, group = e % down * FILTERS, e // down
+    part = vk.i32(vk.group_id(1))
+    plane = I(height) * I(width)
+    area = I(O) * I(P) * I(Q)
+    sums = zeros(FILTERS * COLUMNS, A)
+    for row in range(part * per_part, vk.min((part + 1) * per_part, rows)):
+        p, o, n = row % P, row // P % O, row // (P * O)
+        at = I(o * stride_d + t * dilation_d) * plane + I(p * stride_h + r * dilation_h) * I(width) + I(s * dilation_w)
+        source, target = (), ()
+        for j in vk.unroll(COLUMNS):
+            channel = (n * groups + group) * channels + vk.min(c + j, channels - 1)
+            source = source + (I(channel) * I(depth) * plane + at,)
+        for i in vk.unroll(FILTERS):
+            k = (n * groups + group) * filters + vk.min(f + i, filters - 1)
+            target = target + (I(k) * area + I(o * P + p) * I(Q),)
+        for q in range(Q):
+            a, b = (), ()
+            for i in vk.unroll(FILTERS):
+                a = a + (A(g[target[i] + q]),)
+            for j in vk.unroll(COLUMNS):
+                b = b + (x[source[j] + q * stride_w],)
+            sums = multiplied(sums, a, b, FILTERS, COLUMNS, 0, 1)
+    taps = taps_d * taps_h * taps_w
+    for i in vk.unroll(FILTERS):
+        for j in vk.unroll(COLUMNS):
+            if f + i < filters and c + j < channels:
+                k = part * groups * filters + group * filters + f + i
+                y[(I(k) * I(channels) + I(c + j)) * I(taps) + I(tap)] = sums[i * COLUMNS + j]
+
+
+# -- launching
+
+
+def _window(taps: int, stride: int, dilation: int) -> tuple[int, ...]:
+    """The taps along a row that are written out: as many as stay in registers."""
+    span = (COLUMNS - 1) * stride + (taps - 1) * dilation + 1
+    return (taps, stride, dilation) if 1 < taps <= 7 and span <= 16 else ()
+
+
+def _padded(x: DeviceArray, size: Triple, shift: Triple, step: Triple, dtype: DType) -> DeviceArray:
+    """x in a dense buffer of (N, C, *size), moved by `shift`, elements `step` apart, zeros elsewhere."""
+    if shift == (0, 0, 0) and step == (1, 1, 1) and size == x.shape[2:] and x.dtype is dtype and dense(x):
+        return x
+    made = scratch((*x.shape[:2], *size), dtype, x.device)
+    rows, segments = math.prod(made.shape[:-1]), vk.cdiv(size[2], SEGMENT)
+    pad_rows(x, flat(made), rows, segments, *size, *shift, *step, index_type(made))
+    return made
+
+
+def _run(
+    x: DeviceArray,
+    w: DeviceArray,
+    bias: DeviceArray | None,
+    y: DeviceArray,
+    g: Geometry,
+    channels: int,
+    filters: int,
+    kernel: Triple,
+    stride: Triple,
+    dilation: Triple,
+    turned: bool,
+) -> None:
+    """Launches `direct` on a padded x: `channels` in, `filters` out per group; splits the channels where loops get long."""
+    device, dtype = y.device, x.dtype
+    blocks = vk.cdiv(filters, FILTERS)
+    packed = scratch((g.groups * blocks * channels * math.prod(kernel) * FILTERS,), dtype, device)
+    pack_weights(w, packed, blocks, filters, channels, turned)
+    window = _window(kernel[2], stride[2], dilation[2])
+    trips = kernel[0] * (1 + kernel[1] * (1 if window else 1 + kernel[2]))
+    most = max(1, 4 * CPU_LOOP // (1 + trips))
+    target = y
+    if channels > most and y.dtype is not dtype:
+        target = scratch(y.shape, dtype, device)
+    tiles = g.batch * y.shape[2] * y.shape[3] * vk.cdiv(y.shape[4], COLUMNS)
+    for first in range(0, channels, most):
+        direct(
+            flat(x), packed, packed if bias is None else bias, flat(target),
+            tiles, g.groups * blocks, g.groups, filters, channels, first, min(channels, first + most),
+            *x.shape[2:], *y.shape[2:], *kernel, *stride, *dilation,
+            window, bias is not None and first == 0, first > 0, index_type(x, y),
+        )  # fmt: skip
+    if target is not y:
+        sum_parts(DeviceArray(target.buffer, 0, dtype, (1, math.prod(y.shape)), (math.prod(y.shape), 1)), y)
+
+
+@variant("conv", "cpu")
+def convolve(x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: DeviceArray, g: Geometry) -> None:
+    size = _padded_size(g)
+    padded = _padded(x, size, g.pad, (1, 1, 1), accumulator(x.dtype))
+    _run(padded, w, bias, y, g, g.channels, g.filters, g.kernel, g.stride, g.dilation, turned=False)
+
+
+def _padded_size(g: Geometry) -> Triple:
+    """What the padded input measures: enough for all taps of whole blocks of columns."""
+    blocks = vk.cdiv(g.out[2], COLUMNS) * COLUMNS
+    d, h = ((g.out[i] - 1) * g.stride[i] + (g.kernel[i] - 1) * g.dilation[i] + 1 for i in (0, 1))
+    w = (blocks - 1) * g.stride[2] + (g.kernel[2] - 1) * g.dilation[2] + 1
+    fits = g.pad == (0, 0, 0) and all(have >= need for have, need in zip(g.size, (d, h, w), strict=True))
+    return g.size if fits else (d, h, w)
+
+
+@variant("conv_input_gradient", "cpu")
+def input_gradient(gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry) -> None:
+    """A convolution with stride 1 of gy, spread by the stride, with the taps turned round."""
+    reach = tuple((k - 1) * d for k, d in zip(g.kernel, g.dilation, strict=True))
+    shift = tuple(r - p for r, p in zip(reach, g.pad, strict=True))
+    blocks = vk.cdiv(g.size[2], COLUMNS) * COLUMNS
+    size = (g.size[0] + reach[0], g.size[1] + reach[1], blocks + reach[2])
+    padded = _padded(gy, size, shift, g.stride, accumulator(gy.dtype))  # type: ignore[arg-type]  # three of each
+    _run(padded, w, None, gx, g, g.filters, g.channels, g.kernel, (1, 1, 1), g.dilation, turned=True)
+
+
+@variant("conv_weight_gradient", "cpu")
+def weight_gradient(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry) -> None:
+    compute = accumulator(x.dtype)
+    padded = _padded(x, _padded_size(g), g.pad, (1, 1, 1), compute)
+    gradient = gy if dense(gy) else _padded(gy, g.out, (0, 0, 0), (1, 1, 1), compute)
+    rows = g.batch * g.out[0] * g.out[1]
+    tiles = g.groups * vk.cdiv(g.filters, FILTERS) * vk.cdiv(g.channels, COLUMNS) * g.taps
+    per_part = _rows_per_part(rows, g.out[2], tiles)
+    parts = vk.cdiv(rows, per_part) if rows else 0
+    made = scratch((parts, math.prod(gw.shape)), compute, gw.device)
+    if parts:
+        weight_parts(
+            flat(padded), flat(gradient), flat(made), tiles, parts, rows, per_part, g.groups, g.filters, g.channels,
+            *padded.shape[2:], *g.out, *g.kernel, *g.stride, *g.dilation, index_type(padded, gradient, made),
+        )  # fmt: skip
+    sum_parts(made, gw)
+
+
+def _rows_per_part(rows: int, columns: int, tiles: int) -> int:
+    """Rows of the output that one invocation sums: loops stay short, and there are enough invocations for all threads."""
+    most = max(1, CPU_LOOP // (columns + 1))
+    wanted = vk.cdiv(rows * tiles, 2048)
+    return max(1, min(most, wanted, rows))
