@@ -158,16 +158,18 @@ class Kernel:
         self._run(groups, spec, device, values, bound)
         if staged:
             staging.copy_back(device, staged, written)
-        results = [self._result(values[i], wrap, bool(hosts)) for i in made]
+        results = [wrap(values[i]) for i in made]
         if staged and not any(written) and not results:
             device.synchronize()
         staging.release(staged)
         return None if not results else results[0] if len(results) == 1 else tuple(results)
 
-    def _device_of(self, spec: KernelSpec, values: list[Any]) -> tuple[Device, Callable[[DeviceArray], Any] | None]:
-        """The device of the arguments, with tensors replaced by their device arrays; else the default device."""
+    def _device_of(self, spec: KernelSpec, values: list[Any]) -> tuple[Device, Callable[[DeviceArray], Any]]:
+        """The device of the arguments (else the default device), with tensors replaced by their device arrays; and how
+        allocated Outs are handed back: as tensors where tensors came in, else as NumPy arrays.
+        """
         device: Device | None = None
-        wrap: Callable[[DeviceArray], Any] | None = None
+        wrap: Callable[[DeviceArray], Any] = _to_host
         for i, value in enumerate(values):
             if spec.params[i].kind != "array" or value is MISSING or isinstance(value, np.ndarray):
                 continue
@@ -178,6 +180,8 @@ class Kernel:
             if array is not value:
                 wrap = type(value).__vkjit_wrap__
                 values[i] = array
+            elif wrap is _to_host:
+                wrap = _as_it_is
             if device is not None and array.device is not device:
                 raise ArgumentError(
                     f"{self.name}(): argument {self.spec.params[i].name} lies on {array.device.name}, another argument on "
@@ -321,16 +325,16 @@ class Kernel:
                 found = self._plans[key] = LaunchPlan(device, artifact)
         return found
 
-    @staticmethod
-    def _result(array: DeviceArray, wrap: Callable[[DeviceArray], Any] | None, hosts: bool) -> Any:
-        """An allocated Out as the caller expects it: a tensor where tensors came in, else a NumPy array."""
-        if wrap is not None:
-            return wrap(array)
-        if hosts:
-            result = staging.fetch(array)
-            array.buffer.close()
-            return result
-        return array
+
+def _to_host(array: DeviceArray) -> Any:
+    """An allocated Out as a NumPy array, where no array of the call lies on a device."""
+    result = staging.fetch(array)
+    array.buffer.close()
+    return result
+
+
+def _as_it_is(array: DeviceArray) -> DeviceArray:
+    return array
 
 
 def _scalar_dtype(declared: DType | TypeVar | None, value: Any, bound: dict[str, DType]) -> DType:

@@ -9,12 +9,14 @@ vector's rounds so far.
   * Cheap loops with a constant bound aren't touched; what they cost is added where the code around them is counted.
   * A `for` without `break` and without counted loops inside costs nothing per round: its rounds are known before.
   * Other loops carry the count; a round adds one number. After a loop, the count is the maximum over the subgroup.
-  * An `if` with counted loops on both sides gives (then - before) + (else - before) + before.
+  * An `if` with counted loops on both sides gives (then - before) + (else - before) + before, which may pass the cap
+    where neither side does.
   * A loop around counted loops that has several `continue`s takes the maximum at the start of its body.
   * Where an invocation leaves a loop from inside an `if` that counts, its count would be lost to the others. In such
     kernels, and on devices without subgroup arithmetic, each invocation counts for itself against the cap divided by
     the size of the vector, which bounds their sum.
-Reports stand after the outermost counted loops. Nothing leaves a loop early: the driver's cap itself ends loops.
+Reports stand after the outermost counted loops, and after branches whose sides add up. Nothing leaves a loop early:
+the driver's cap itself ends loops.
 """
 
 from __future__ import annotations
@@ -123,13 +125,15 @@ class _Guard:
         self, op: Op, count: Value, exits: frozenset[Op], builder: Builder, *, outermost: bool, needed: bool
     ) -> Value:
         counting = [any(map(self.costs.counts, region.ops)) for region in op.regions]
-        needed = needed and any(counting)
+        split = self.jointly and not self.costs.uniform(op.operands[0])
+        both = split and all(counting)
+        # the vector goes through both sides: their sum may pass the cap where neither does
+        joined = both and outermost
+        needed = (needed or joined) and any(counting)
         ends = [self.region(r, count, exits, outermost=outermost, needed=needed) for r in op.regions]
         builder.region.ops.append(op)
         if not needed:
             return count
-        split = self.jointly and not self.costs.uniform(op.operands[0])
-        both = split and all(counting)
         rows = [(ends[0], count), (count, ends[1])] if both else [(ends[0],), (ends[1],)]
         for region, row in zip(op.regions, rows, strict=True):
             if region.terminator.name == "yield":
@@ -138,8 +142,19 @@ class _Guard:
         op.results += added
         if not split:
             return added[0]
-        most = [builder.emit("sg_reduce", value, op="max") for value in added]
-        return builder.emit("sub", builder.emit("add", *most), count) if both else most[0]
+        most = [builder.emit("sg_reduce", value, op="max", partial=True) for value in added]
+        if not both:
+            return most[0]
+        total = builder.emit("sub", builder.emit("add", *most), count)
+        if joined:
+            last = [inner for inner in op.walk() if inner in self.costs.counted][-1]
+            self.report(last, total, builder)
+        return total
+
+    def report(self, loop: Op, count: Value, builder: Builder) -> None:
+        """Reports at a loop's line where the count has passed the limit."""
+        site = self.module.add_site(ReportSite("loop_limit", loop.loc, MESSAGE.format(cap=self.cap)))
+        builder.op("report", builder.emit("gt", count, builder.const(self.limit, U32)), site=site)
 
     def loop(self, op: Op, count: Value, builder: Builder, *, outermost: bool) -> Value:
         if _has_known_rounds(op) and not self.costs.around_counted(op):
@@ -147,10 +162,9 @@ class _Guard:
         else:
             after = self.carried_rounds(op, count, builder)
         if self.jointly and not self.costs.together(op):
-            after = builder.emit("sg_reduce", after, op="max")
+            after = builder.emit("sg_reduce", after, op="max", partial=True)
         if outermost:
-            site = self.module.add_site(ReportSite("loop_limit", op.loc, MESSAGE.format(cap=self.cap)))
-            builder.op("report", builder.emit("gt", after, builder.const(self.limit, U32)), site=site)
+            self.report(op, after, builder)
         return after
 
     def known_rounds(self, op: Op, count: Value, builder: Builder) -> Value:
@@ -175,7 +189,7 @@ class _Guard:
         head = Builder(Region(), op.loc)
         inside = carried
         if around and self.jointly and sum(e.name == "continue" for e in exits) > 1:
-            inside = head.emit("sg_reduce", inside, op="max")
+            inside = head.emit("sg_reduce", inside, op="max", partial=True)
         inside = head.emit("add", inside, head.const(self.costs.of_region(body) + 1, U32))
         if around:
             inside = head.emit("min", inside, head.const(_CEILING, U32))
