@@ -224,6 +224,7 @@ def test_compare_and_swap_load_and_store(device: Any, dtype: DType) -> None:
     _needs(device, dtype)
     if dtype.bits == 64 and "int64_atomics" not in device.caps.features:
         pytest.skip("this device has no int64_atomics")
+
     def order(name: str) -> dict[str, Any]:
         return {"order": name, "scope": "device"}
 
