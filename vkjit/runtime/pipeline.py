@@ -7,6 +7,8 @@ is made; a kernel's pipeline is destroyed only when the device is done with it.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import DeviceError, FeatureError
@@ -47,8 +49,9 @@ class VulkanKernel(LoadedKernel):
         if queue is not None:
             queue.dropped.append((self.last_use, _Dropped(self._owner)))
 
-    def __del__(self) -> None:
-        if getattr(self, "queue", None) is not None:
+    def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # late in the interpreter's exit this module is empty already, and the device has been closed
+        if not _finalizing() and getattr(self, "queue", None) is not None:
             self.close()
 
 
