@@ -38,6 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.stash[CACHE_KEY] = tempfile.mkdtemp(prefix="vkjit-test-cache-")
         os.environ["VKJIT_CACHE_DIR"] = config.stash[CACHE_KEY]
+        # processes that tests start import this checkout, whether it is installed or not
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(config.rootpath), os.environ.get("PYTHONPATH")]))
     if find_validator():
         os.environ.setdefault("VKJIT_SPIRV_VAL", "1")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -46,8 +45,6 @@ def test_code_on_the_page_runs(page: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", str(program)],
         cwd=tmp_path,
-        env=os.environ
-        | {"PYTHONPATH": os.pathsep.join([str(checkout.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])},
         capture_output=True,
         text=True,
         check=False,
