@@ -23,7 +23,7 @@ from .resolve import also_capturable
 from .syntax import unsupported
 from .values import KernelValue, Method, describe_value, is_literal
 
-__all__ = ["intrinsic", "lowers"]
+__all__ = ["bind_arguments", "callable_values", "cast_value", "intrinsic", "lowers", "lowers_method"]
 
 IntrinsicLowering = Callable[..., KernelValue]
 _INTRINSICS: dict[Any, IntrinsicLowering] = {}
@@ -56,6 +56,19 @@ def lowers(stub: Any, *others: Any) -> Callable[[IntrinsicLowering], IntrinsicLo
         return function
 
     return register
+
+
+def lowers_method(stub: Any, function: IntrinsicLowering) -> IntrinsicLowering:
+    """The lowering (context, call, owner) of a method from one that takes its arguments by the stub's names."""
+    signature = inspect.signature(stub)
+    parameters = [p for name, p in signature.parameters.items() if name != "self"]
+    without_self = signature.replace(parameters=parameters)
+
+    def lower(ctx: Context, call: Call, owner: KernelValue) -> KernelValue:
+        bound = bind_arguments(ctx, call, without_self, stub.__name__)
+        return function(ctx, call, owner, *bound.args, **bound.kwargs)
+
+    return lower
 
 
 def callable_values(test: Callable[[KernelValue], bool]) -> Callable[[IntrinsicLowering], IntrinsicLowering]:
@@ -159,8 +172,8 @@ def _converted(value: float, dtype: DType) -> bool | int | float:
         wrapped = int(value) & (2**dtype.bits - 1)
         return wrapped - 2**dtype.bits if dtype.is_signed and wrapped >> (dtype.bits - 1) else wrapped
     with quiet():
-        made: bool | int | float = cast(np.float64(value), dtypes.f64, dtype).item()
-        return made
+        made = cast(np.float64(value), dtypes.f64, dtype)
+    return bool(made) if dtype.kind == "bool" else float(made) if dtype.is_float else int(made)
 
 
 def _index_tuple(ctx: Context, call: Call) -> KernelValue:

@@ -134,7 +134,7 @@ class Context:
         self.loops: list[LoopFrame] = []
         self.loop_memory: dict[ast.AST, Knowledge] = {}
         self.returns: list[Return] = []
-        self.allocations: dict[tuple[ast.AST, Array], Op] = {}
+        self.allocations: dict[tuple[ast.AST, Array, str], Op] = {}
         self.weak: dict[Value, Origins] = {}
         self.is_kernel = False
         self.index: tuple[Value, ...] | None = None
@@ -190,9 +190,9 @@ class Context:
     def bind(self, name: str, value: KernelValue, loc: Loc | None = None) -> None:
         self.env[name] = Binding(value, loc or self.builder.loc)
 
-    def entry(self, node: ast.AST, type_: Array) -> Value:
-        """The shared or local array of a program point, made at the function's entry."""
-        key = (node, type_)
+    def entry(self, node: ast.AST, type_: Array, label: str = "") -> Value:
+        """The shared or local array of a program point (and `label`), made at the function's entry."""
+        key = (node, type_, label)
         if key not in self.allocations:
             self.allocations[key] = Op(type_.space, [], [type_], {"type": type_}, None, self.loc(node))
         return self.allocations[key].result

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .. import dtypes
+from ..errors import Loc
 from ..ir.core import Op, Region, Value
 from ..ir.ops import OPS
 from ..ir.types import Array, Scalar, Type, Vector

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import atomic
+from .collectives import Scope, Subgroup, Workgroup, subgroup, workgroup
 from .control import Tune, assume_uniform, grid_stride, tune, unroll
 from .ids import global_id, group_id, local_id, local_size, num_groups
 from .math import (
@@ -66,7 +67,10 @@ __all__ = [
     "In",
     "InOut",
     "Out",
+    "Scope",
+    "Subgroup",
     "Tune",
+    "Workgroup",
     "abs",
     "acos",
     "acosh",
@@ -125,6 +129,7 @@ __all__ = [
     "sin",
     "sinh",
     "sqrt",
+    "subgroup",
     "tan",
     "tanh",
     "trunc",
@@ -133,4 +138,5 @@ __all__ = [
     "tune",
     "unroll",
     "where",
+    "workgroup",
 ]

@@ -1,0 +1,403 @@
+"""Collectives of subgroups and workgroups on one value per invocation.
+
+Enters: `vk.workgroup()`, `vk.subgroup()` and calls of their methods. Leaves: `sg_*` operations; a workgroup's collectives go on
+through shared memory, in the same fixed order: neighbouring subgroups first, as if the subgroup were that much larger.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .. import dtypes, lang
+from ..dtypes import DType
+from ..ir import types
+from ..ir.core import Region, Value
+from ..ir.types import Array, Scalar, Type, Vector
+from ..lang.collectives import Subgroup, Workgroup
+from .attributes import attributes
+from .calls import lowers, lowers_method
+from .context import Call, Context
+from .conversions import as_index, convert, dtype_of_value, materialize, static_value, truth
+from .memory import not_in_over, one_of
+from .values import KernelValue, Method, describe_value
+
+__all__ = ["ScopeValue", "combine", "neutral", "reduce_value"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeValue:
+    """What `vk.workgroup()` (kind "workgroup") and `vk.subgroup()` (kind "subgroup") give."""
+
+    kind: str
+
+
+MethodLowering = Callable[..., KernelValue]
+METHODS: dict[tuple[str, str], MethodLowering] = {}
+SMALLEST_SUBGROUP = 4
+"""No device has smaller subgroups: bounds the number of subgroups of a workgroup."""
+REDUCTIONS = ("add", "mul", "min", "max", "and", "or", "xor")
+
+
+def method(name: str, *kinds: str) -> Callable[[MethodLowering], MethodLowering]:
+    """Registers the lowering (context, call, scope, arguments by name) of a method, for both scopes unless some are named."""
+
+    def register(function: MethodLowering) -> MethodLowering:
+        for kind in kinds or ("workgroup", "subgroup"):
+            owner = Workgroup if kind == "workgroup" else Subgroup
+            METHODS[kind, name] = lowers_method(getattr(owner, name), function)
+        return function
+
+    return register
+
+
+@lowers(lang.workgroup)
+def _workgroup(ctx: Context, call: Call) -> KernelValue:
+    not_in_over(ctx, call, "a collective")
+    return ScopeValue("workgroup")
+
+
+@lowers(lang.subgroup)
+def _subgroup(ctx: Context, call: Call) -> KernelValue:
+    not_in_over(ctx, call, "a collective")
+    return ScopeValue("subgroup")
+
+
+@attributes(lambda value: isinstance(value, ScopeValue))
+def _attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValue:
+    assert isinstance(base, ScopeValue)
+    lower = METHODS.get((base.kind, node.attr))
+    if lower is None:
+        known = ", ".join(sorted(name for kind, name in METHODS if kind == base.kind))
+        raise ctx.error(node, f"a {base.kind} has no {node.attr}", f"it has {known}")
+    return Method(base, node.attr, lower)
+
+
+def uses_lanes(ctx: Context) -> None:
+    """Notes that the kernel depends on lanes: it is emitted one-dimensional."""
+    ctx.session.module.kernel.attrs["subgroups"] = True
+
+
+def emit(ctx: Context, name: str, *operands: Value, **attrs: object) -> Value:
+    """An operation of a subgroup."""
+    uses_lanes(ctx)
+    return ctx.builder.emit(name, *operands, **attrs)
+
+
+# -- sizes and ranks
+def invocations(ctx: Context) -> int:
+    """The invocations of a workgroup."""
+    x, y, z = ctx.session.signature.local_size
+    return x * y * z
+
+
+def rank_of(ctx: Context, kind: str) -> Value:
+    """The number of the invocation in its scope."""
+    lane = emit(ctx, "lane_id")
+    if kind == "subgroup":
+        return lane
+    first = ctx.builder.emit("mul", emit(ctx, "subgroup_id"), emit(ctx, "subgroup_size"))
+    return ctx.builder.emit("add", first, lane)
+
+
+@method("size")
+def _size(ctx: Context, _call: Call, scope: ScopeValue) -> KernelValue:
+    return ctx.builder.index(invocations(ctx)) if scope.kind == "workgroup" else emit(ctx, "subgroup_size")
+
+
+@method("rank")
+def _rank(ctx: Context, _call: Call, scope: ScopeValue) -> KernelValue:
+    return rank_of(ctx, scope.kind)
+
+
+@method("id", "subgroup")
+def _id(ctx: Context, _call: Call, _scope: ScopeValue) -> KernelValue:
+    return emit(ctx, "subgroup_id")
+
+
+@method("count", "subgroup")
+def _count(ctx: Context, _call: Call, _scope: ScopeValue) -> KernelValue:
+    return emit(ctx, "num_subgroups")
+
+
+@method("barrier", "workgroup")
+def _barrier(ctx: Context, _call: Call, _scope: ScopeValue) -> KernelValue:
+    ctx.builder.op("barrier")
+    return None
+
+
+# -- reductions
+def combine(ctx: Context, op: str, a: Value, b: Value) -> Value:
+    """Two values combined by a reduction."""
+    return ctx.builder.emit(op, a, b)
+
+
+def neutral(ctx: Context, op: str, type_: Type) -> Value:
+    """The value that changes nothing under a reduction (-0 for sums of floats)."""
+    assert isinstance(type_, Scalar | Vector)
+    dtype = type_.dtype
+    scalar = ctx.builder.const(_neutral_number(op, dtype), dtype)
+    from .conversions import splat
+
+    return splat(ctx, scalar, type_.size) if isinstance(type_, Vector) else scalar
+
+
+def _neutral_number(op: str, dtype: DType) -> bool | int | float:
+    if dtype.kind == "bool":
+        return op == "and"
+    if dtype.is_float:
+        return {"add": -0.0, "mul": 1.0, "min": float("inf"), "max": float("-inf")}[op]
+    low, high = (
+        (0, 2**dtype.bits - 1) if dtype.kind == "uint" else (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1)
+    )
+    ones = -1 if dtype.is_signed else high
+    numbers: dict[str, int] = {"add": 0, "mul": 1, "min": high, "max": low, "and": ones, "or": 0, "xor": 0}
+    return numbers[op]
+
+
+def prepared(ctx: Context, call: Call, op: str, value: KernelValue) -> Value:
+    """The operand of a reduction as a value of a type that has it."""
+    made = materialize(ctx, call.node, value)
+    dtype = dtype_of_value(made)
+    if op in ("add", "mul", "min", "max") and dtype.kind == "bool":
+        return convert(ctx, call.node, made, dtypes.i32)
+    if op in ("and", "or", "xor") and dtype.is_float:
+        raise ctx.error(call.node, f"{op} is for integers and bools, found {describe_value(made)}")
+    return made
+
+
+def reduce_value(ctx: Context, node: ast.AST, kind: str, op: str, value: Value, label: str = "") -> Value:
+    """The reduction of one value per invocation, in every invocation; `label` tells several at one node apart."""
+    inner = emit(ctx, "sg_reduce", value, op=op)
+    return inner if kind == "subgroup" else _across(ctx, node, op, inner, label)
+
+
+def _across(ctx: Context, node: ast.AST, op: str, value: Value, label: str) -> Value:
+    """Reduces one value per subgroup over the workgroup: rounds of subgroup reductions over shared memory."""
+    most = max(1, -(-invocations(ctx) // SMALLEST_SUBGROUP))
+    if most == 1:
+        return value
+    b = ctx.builder
+    array = scratch(ctx, node, value.type, most, label)
+    lane, group, size = emit(ctx, "lane_id"), emit(ctx, "subgroup_id"), emit(ctx, "subgroup_size")
+    count = emit(ctx, "num_subgroups")
+    if ctx.loops or not ctx.is_kernel:
+        b.op("barrier")
+    when(ctx, b.emit("eq", lane, b.index(0)), lambda: b.op("store", array, group, value))
+    b.op("barrier")
+    body = Region([types.INDEX], ["left"])
+    position = b.emit("add", b.emit("mul", group, size), lane)
+    with b.at(body):
+        _round(ctx, op, array, position, body.args[0], (lane, group, size))
+    left = b.op("loop", count, types=[types.INDEX], regions=[body]).result
+    return emit(ctx, "sg_reduce", _element_or_neutral(ctx, op, array, lane, left), op=op)
+
+
+def _round(ctx: Context, op: str, array: Value, position: Value, left: Value, ids: tuple[Value, Value, Value]) -> None:
+    """While more values are left than a subgroup has lanes: each subgroup reduces its share to one."""
+    b = ctx.builder
+    lane, group, size = ids
+    go, stay = Region(), Region()
+    with b.at(go):
+        b.op("break", left)
+    with b.at(stay):
+        b.op("yield")
+    b.op("if", b.emit("le", left, size), types=[], regions=[go, stay])
+    part = emit(ctx, "sg_reduce", _element_or_neutral(ctx, op, array, position, left), op=op)
+    b.op("barrier")
+    above = b.emit("sub", b.emit("add", left, size), b.index(1))
+    fewer = b.emit("floordiv", above, size)
+    writes = b.emit("and", b.emit("eq", lane, b.index(0)), b.emit("lt", group, fewer))
+    when(ctx, writes, lambda: b.op("store", array, group, part))
+    b.op("barrier")
+    b.op("continue", fewer)
+
+
+def _element_or_neutral(ctx: Context, op: str, array: Value, position: Value, count: Value) -> Value:
+    b = ctx.builder
+    inside, outside = Region(), Region()
+    with b.at(inside):
+        b.op("yield", b.emit("load", array, position))
+    with b.at(outside):
+        b.op("yield", neutral(ctx, op, array.type.element))  # type: ignore[attr-defined]
+    result = array.type.element  # type: ignore[attr-defined]
+    return b.op("if", b.emit("lt", position, count), types=[result], regions=[inside, outside]).result
+
+
+def scratch(ctx: Context, node: ast.AST, element: Type, size: int, label: str = "") -> Value:
+    """A shared array of this program point."""
+    assert isinstance(element, Scalar | Vector)
+    return ctx.entry(node, Array(element, 1, space="shared", shape=(size,), contiguous=True), label)
+
+
+def when(ctx: Context, condition: Value, then: Callable[[], object]) -> None:
+    """An `if` without results."""
+    regions = [Region(), Region()]
+    with ctx.builder.at(regions[0]):
+        then()
+        ctx.builder.op("yield")
+    with ctx.builder.at(regions[1]):
+        ctx.builder.op("yield")
+    ctx.builder.op("if", condition, types=[], regions=regions)
+
+
+def _reduction(name: str, op: str) -> None:
+    @method(name)
+    def lower(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue) -> KernelValue:
+        return reduce_value(ctx, call.node, scope.kind, op, prepared(ctx, call, op, value))
+
+
+for _name, _op in {"sum": "add", "prod": "mul", "min": "min", "max": "max"}.items():
+    _reduction(_name, _op)
+
+
+def _vote(name: str, op: str) -> None:
+    @method(name)
+    def lower(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue) -> KernelValue:
+        test = truth(ctx, call.node, value)
+        if isinstance(test, bool):
+            return test
+        if scope.kind == "subgroup":
+            return emit(ctx, f"sg_{name}", test)
+        return reduce_value(ctx, call.node, scope.kind, op, test)
+
+
+_vote("any", "or")
+_vote("all", "and")
+
+
+def position_of(ctx: Context, call: Call, kind: str, op: str, value: Value, own: Value) -> Value:
+    """The least of the positions `own` at which `value` is the extremum."""
+    best = reduce_value(ctx, call.node, kind, op, value, "value")
+    b = ctx.builder
+    same = b.emit("eq", value, best)
+    if dtype_of_value(value).is_float:
+        same = b.emit("or", same, b.emit("and", b.emit("isnan", value), b.emit("isnan", best)))
+    candidate = b.emit("select", same, own, b.index(2**63 - 1))
+    return reduce_value(ctx, call.node, kind, "min", candidate, "position")
+
+
+for _name, _op in {"argmin": "min", "argmax": "max"}.items():
+
+    @method(_name)
+    def _arg(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, *, _op: str = _op) -> KernelValue:
+        made = prepared(ctx, call, _op, value)
+        return position_of(ctx, call, scope.kind, _op, made, rank_of(ctx, scope.kind))
+
+
+# -- exchange
+@method("broadcast")
+def _broadcast(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, rank: KernelValue) -> KernelValue:
+    made, source = materialize(ctx, call.node, value), as_index(ctx, call.node, rank, "the rank")
+    if scope.kind == "subgroup":
+        return emit(ctx, "sg_broadcast", made, source)
+    b = ctx.builder
+    array = scratch(ctx, call.node, made.type, 1)
+    if ctx.loops or not ctx.is_kernel:
+        b.op("barrier")
+    own = rank_of(ctx, "workgroup")
+    when(ctx, b.emit("eq", own, source), lambda: b.op("store", array, b.index(0), made))
+    b.op("barrier")
+    return b.emit("load", array, b.index(0))
+
+
+@method("scan")
+def _scan(
+    ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, op: KernelValue, *, exclusive: KernelValue
+) -> KernelValue:
+    name = one_of(ctx, call, "op", op, REDUCTIONS)
+    if not isinstance(exclusive, bool):
+        raise ctx.error(call.node, "exclusive is True or False, known at compile time")
+    made = prepared(ctx, call, name, value)
+    if scope.kind == "subgroup":
+        return emit(ctx, "sg_scan", made, op=name, exclusive=exclusive)
+    return _scan_workgroup(ctx, call.node, name, made, exclusive=exclusive)
+
+
+def _scan_workgroup(ctx: Context, node: ast.AST, op: str, value: Value, *, exclusive: bool) -> Value:
+    """Blocks of doubling size: the right half of each takes in the last value of the left half.
+
+    Within a subgroup the exchange is by shuffles (where the order shows: sums and products of floats) or a native scan, then
+    the last values of the subgroups go through shared memory. The order doesn't depend on the subgroup's size.
+    """
+    b = ctx.builder
+    array = scratch(ctx, node, value.type, max(1, -(-invocations(ctx) // SMALLEST_SUBGROUP)))
+    lane, group, size = emit(ctx, "lane_id"), emit(ctx, "subgroup_id"), emit(ctx, "subgroup_size")
+    if dtype_of_value(value).is_float and op in ("add", "mul"):
+        result = _doubling(ctx, op, value, size, lane, lambda held, source: emit(ctx, "sg_shuffle", held, source))
+    else:
+        result = emit(ctx, "sg_scan", value, op=op, exclusive=False)
+    is_last = b.emit("eq", lane, b.emit("sub", size, b.index(1)))
+
+    def through_memory(held: Value, source: Value) -> Value:
+        b.op("barrier")
+        when(ctx, is_last, lambda: b.op("store", array, group, held))
+        b.op("barrier")
+        return b.emit("load", array, source)
+
+    result = _doubling(ctx, op, result, emit(ctx, "num_subgroups"), group, through_memory)
+    if not exclusive:
+        return result
+    before = emit(ctx, "sg_shuffle", result, b.emit("max", b.emit("sub", lane, b.index(1)), b.index(0)))
+    other = through_memory(result, b.emit("max", b.emit("sub", group, b.index(1)), b.index(0)))
+    first = b.emit("eq", group, b.index(0))
+    other = b.emit("select", first, _empty(ctx, op, value.type), other)
+    return b.emit("select", b.emit("eq", lane, b.index(0)), other, before)
+
+
+def _doubling(
+    ctx: Context, op: str, value: Value, count: Value, own: Value, fetch: Callable[[Value, Value], Value]
+) -> Value:
+    """Scans over `count` holders, of which this is number `own`: `fetch(held, number)` is what that holder has."""
+    b = ctx.builder
+    body = Region([types.INDEX, value.type], ["stride", "held"])
+    with b.at(body):
+        stride, held = body.args
+        go, stay = Region(), Region()
+        with b.at(go):
+            b.op("break", stride, held)
+        with b.at(stay):
+            b.op("yield")
+        b.op("if", b.emit("ge", stride, count), types=[], regions=[go, stay])
+        low = b.emit("sub", stride, b.index(1))
+        right = b.emit("ne", b.emit("and", own, stride), b.index(0))
+        start = b.emit("sub", own, b.emit("and", own, b.emit("add", stride, low)))
+        other = fetch(held, b.emit("select", right, b.emit("add", start, low), own))
+        taken = b.emit("select", right, combine(ctx, op, other, held), held)
+        b.op("continue", b.emit("add", stride, stride), taken)
+    return b.op("loop", b.index(1), value, types=[types.INDEX, value.type], regions=[body]).results[1]
+
+
+def _empty(ctx: Context, op: str, type_: Type) -> Value:
+    """What an exclusive scan gives the first invocation: 0 for sums."""
+    assert isinstance(type_, Scalar | Vector)
+    if op == "add" and isinstance(type_, Scalar):
+        return ctx.builder.const(0.0 if type_.dtype.is_float else 0, type_)
+    return neutral(ctx, op, type_)
+
+
+# -- subgroups only
+@method("shuffle", "subgroup")
+def _shuffle(ctx: Context, call: Call, _scope: ScopeValue, value: KernelValue, rank: KernelValue) -> KernelValue:
+    return emit(ctx, "sg_shuffle", materialize(ctx, call.node, value), as_index(ctx, call.node, rank, "the rank"))
+
+
+@method("shuffle_xor", "subgroup")
+def _shuffle_xor(ctx: Context, call: Call, _scope: ScopeValue, value: KernelValue, mask: KernelValue) -> KernelValue:
+    number = static_value(mask)
+    if number is None or isinstance(number, bool | float) or number < 0:
+        raise ctx.error(call.node, "the mask is an integer from 0 on, known at compile time", "shuffle takes any rank")
+    return emit(ctx, "sg_shuffle_xor", materialize(ctx, call.node, value), mask=int(number))
+
+
+@method("ballot", "subgroup")
+def _ballot(ctx: Context, call: Call, _scope: ScopeValue, value: KernelValue) -> KernelValue:
+    test = truth(ctx, call.node, value)
+    made = ctx.builder.const(test, types.BOOL) if isinstance(test, bool) else test
+    return emit(ctx, "sg_ballot", made, type=Scalar(dtypes.u64))
+
+
+@method("elect", "subgroup")
+def _elect(ctx: Context, _call: Call, _scope: ScopeValue) -> KernelValue:
+    return emit(ctx, "sg_elect", type=types.BOOL)
