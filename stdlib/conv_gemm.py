@@ -1,0 +1,262 @@
+"""Convolutions for GPUs: matrix products whose operands are gathered from the arrays as they lie, without a copy.
+
+A workgroup of 16 by 16 invocations computes a tile of (16 * TILE) squared results. Slices of both operands, BK deep, go
+through shared memory; the next slice is fetched into registers while one is multiplied. What rows, columns and depth of the product
+mean depends on WHAT:
+- "forward": filters by output pixels, summed over channels and taps;
+- "input": channels by input pixels, summed over filters and taps;
+- "weight": filters by channels and taps, summed over output pixels, split into parts that are added in order afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, TypeVar
+
+import vkjit as vk
+from vkjit.runtime.interface import DeviceArray
+
+from .conv_direct import _padded, zeros
+from .partial import accumulator, dense, flat, index_type, scratch, sum_parts
+from .registry import variant
+
+if TYPE_CHECKING:
+    from .conv import Geometry
+
+__all__: list[str] = []
+
+T = TypeVar("T", bound=vk.Element)
+U = TypeVar("U", bound=vk.Element)
+B = TypeVar("B", bound=vk.Element)
+R = TypeVar("R", bound=vk.Element)
+
+SIDE = 16
+"""Invocations along each side of a tile."""
+BK = 16
+"""Depth of a slice."""
+WANTED_GROUPS = 512
+"""Workgroups that keep a large GPU busy."""
+
+
+@vk.func
+def split_taps(k, kernel: vk.Const[tuple]):
+    """(channel, tap along depth, height, width) of an index that runs over channels and taps."""
+    s, rest = k % kernel[2], k // kernel[2]
+    r, rest = rest % kernel[1], rest // kernel[1]
+    return rest // kernel[0], rest % kernel[0], r, s
+
+
+@vk.func
+def split_pixel(n, size):
+    """(batch, depth, height, width) of an index that runs over the batch and the pixels of `size`."""
+    w, rest = n % size[2], n // size[2]
+    h, rest = rest % size[1], rest // size[1]
+    return rest // size[0], rest % size[0], h, w
+
+
+@vk.func
+def left(a, m, k, group, counts, out, kernel: vk.Const[tuple], WHAT: vk.Const[str]):
+    """The left operand at row m, depth k. `counts`: (groups, filters, channels)."""
+    taps = kernel[0] * kernel[1] * kernel[2]
+    filters, channels = counts[1], counts[2]
+    if WHAT == "forward":
+        return a[(group * filters + m) * (channels * taps) + k]
+    if WHAT == "input":
+        return a[((group * filters + k // taps) * channels + m) * taps + k % taps]
+    area = out[0] * out[1] * out[2]
+    return a[((k // area * counts[0] + group) * filters + m) * area + k % area]
+
+
+@vk.func
+def input_value(x, pixel, point, group, counts, size, stride, pad, dilation):
+    """x under a tap: `pixel` of the output, `point` = (channel, tap); 0 in the padding."""
+    d = pixel[1] * stride[0] - pad[0] + point[1] * dilation[0]
+    h = pixel[2] * stride[1] - pad[1] + point[2] * dilation[1]
+    w = pixel[3] * stride[2] - pad[2] + point[3] * dilation[2]
+    if d < 0 or d >= size[0] or h < 0 or h >= size[1] or w < 0 or w >= size[2]:
+        return x.dtype(0)
+    plane = (pixel[0] * counts[0] + group) * counts[2] + point[0]
+    return x[((plane * size[0] + d) * size[1] + h) * size[2] + w]
+
+
+@vk.func
+def output_value(g, pixel, point, group, counts, out, stride, pad, dilation):
+    """The output's gradient that an input pixel gets through a tap: `point` = (filter, tap); 0 where there is none."""
+    d = pixel[1] + pad[0] - point[1] * dilation[0]
+    h = pixel[2] + pad[1] - point[2] * dilation[1]
+    w = pixel[3] + pad[2] - point[3] * dilation[2]
+    o, p, q = d // stride[0], h // stride[1], w // stride[2]
+    if o * stride[0] != d or p * stride[1] != h or q * stride[2] != w:
+        return g.dtype(0)
+    if o < 0 or o >= out[0] or p < 0 or p >= out[1] or q < 0 or q >= out[2]:
+        return g.dtype(0)
+    plane = (pixel[0] * counts[0] + group) * counts[1] + point[0]
+    return g[((plane * out[0] + o) * out[1] + p) * out[2] + q]
+
+
+@vk.func
+def spread(value, count: vk.Const[int], by: vk.Const[int]):
+    """(value, value + by, ...)."""
+    made = ()
+    for i in vk.unroll(count):
+        made = made + (value + i * by,)
+    return made
+
+
+@vk.kernel(groups=lambda rows, columns, layers, TILE: (vk.cdiv(columns, SIDE * TILE), vk.cdiv(rows, SIDE * TILE), layers),
+           local=SIDE * SIDE, debug=False)  # fmt: skip
+def product(
+    a: vk.In[T],
+    b: vk.In[U],
+    bias: vk.In[B],
+    y: vk.Out[R],
+    rows: vk.i32,
+    columns: vk.i32,
+    layers: vk.i32,
+    total: vk.i32,
+    per_part: vk.i32,
+    groups: vk.i32,
+    filters: vk.i32,
+    channels: vk.i32,
+    size_d: vk.i32,
+    size_h: vk.i32,
+    size_w: vk.i32,
+    out_d: vk.i32,
+    out_h: vk.i32,
+    out_w: vk.i32,
+    stride_d: vk.i32,
+    stride_h: vk.i32,
+    stride_w: vk.i32,
+    pad_d: vk.i32,
+    pad_h: vk.i32,
+    pad_w: vk.i32,
+    dilation_d: vk.i32,
+    dilation_h: vk.i32,
+    dilation_w: vk.i32,
+    KERNEL: vk.Const[tuple],
+    WHAT: vk.Const[str],
+    TILE: vk.Const[int],
+    BIAS: vk.Const[bool],
+    A: vk.Const[object],
+    I: vk.Const[object],  # noqa: E741  # the type of offsets
+):
+    """One of the three products; `layers` counts groups, times parts of the depth `total` where it is split."""
+    size, out = (I(size_d), I(size_h), I(size_w)), (I(out_d), I(out_h), I(out_w))
+    stride, pad = (I(stride_d), I(stride_h), I(stride_w)), (I(pad_d), I(pad_h), I(pad_w))
+    dilation = (I(dilation_d), I(dilation_h), I(dilation_w))
+    counts = (I(groups), I(filters), I(channels))
+    lane = I(vk.local_id(0))
+    tx, ty = lane % SIDE, lane // SIDE
+    layer = I(vk.group_id(2))
+    group, part = layer % groups, layer // groups
+    n0, m0 = I(vk.group_id(0)) * (SIDE * TILE), I(vk.group_id(1)) * (SIDE * TILE)
+    shared_a, shared_b = vk.shared(A, (BK, SIDE * TILE)), vk.shared(A, (BK, SIDE * TILE))
+    low, high = part * per_part, vk.min((part + 1) * per_part, I(total))
+    # each invocation fetches TILE elements of both slices: of A at depth tx, rows ty + 16 i; of B at depth ty, columns tx + 16 i
+    pixels, points = (), ()
+    for i in vk.unroll(TILE):
+        if WHAT == "weight":
+            points = points + (split_taps(n0 + tx + i * SIDE, KERNEL),)
+        elif WHAT == "input":
+            pixels = pixels + (split_pixel(n0 + tx + i * SIDE, size),)
+        else:
+            pixels = pixels + (split_pixel(n0 + tx + i * SIDE, out),)
+    sums = zeros(TILE * TILE, A)
+    for k0 in range(low, high, BK):
+        ka, kb = k0 + tx, k0 + ty
+        for i in vk.unroll(TILE):
+            value = A(0)
+            m = m0 + ty + i * SIDE
+            if m < rows and ka < high:
+                value = A(left(a, m, ka, group, counts, out, KERNEL, WHAT))
+            shared_a[tx, ty + i * SIDE] = value
+        for i in vk.unroll(TILE):
+            value = A(0)
+            n = n0 + tx + i * SIDE
+            if n < columns and kb < high:
+                if WHAT == "weight":
+                    value = A(input_value(b, split_pixel(kb, out), points[i], group, counts, size, stride, pad, dilation))
+                elif WHAT == "input":
+                    value = A(output_value(b, pixels[i], split_taps(kb, KERNEL), group, counts, out, stride, pad, dilation))
+                else:
+                    value = A(input_value(b, pixels[i], split_taps(kb, KERNEL), group, counts, size, stride, pad, dilation))
+            shared_b[ty, tx + i * SIDE] = value
+        vk.barrier()
+        for k in vk.unroll(BK):
+            made = ()
+            for i in vk.unroll(TILE):
+                for j in vk.unroll(TILE):
+                    made = made + (sums[i * TILE + j] + shared_a[k, ty + i * SIDE] * shared_b[k, tx + j * SIDE],)
+            sums = made
+        vk.barrier()
+    for i in vk.unroll(TILE):
+        m = m0 + ty + i * SIDE
+        for j in vk.unroll(TILE):
+            n = n0 + tx + j * SIDE
+            if m < rows and n < columns:
+                value = sums[i * TILE + j]
+                if BIAS:
+                    value += A(bias[group * filters + m])
+                if WHAT == "weight":
+                    y[((part * groups + group) * filters + m) * columns + n] = R(value)
+                elif WHAT == "input":
+                    volume = size[0] * size[1] * size[2]
+                    y[((n // volume * groups + group) * channels + m) * volume + n % volume] = R(value)
+                else:
+                    area = out[0] * out[1] * out[2]
+                    y[((n // area * groups + group) * filters + m) * area + n % area] = R(value)
+
+
+def _dense(x: DeviceArray) -> DeviceArray:
+    return x if dense(x) else _padded(x, x.shape[2:], (0, 0, 0), (1, 1, 1), x.dtype)  # type: ignore[arg-type]  # 5 axes
+
+
+def _tile(rows: int, columns: int, layers: int) -> int:
+    """Results per side of an invocation: large tiles where enough of them fill the device."""
+    large = vk.cdiv(rows, 8 * SIDE) * vk.cdiv(columns, 8 * SIDE) * layers
+    return 8 if large >= WANTED_GROUPS // 2 and rows > 4 * SIDE else 4 if min(rows, columns) > 2 * SIDE else 2
+
+
+def _launch(
+    what: str,
+    a: DeviceArray,
+    b: DeviceArray,
+    bias: DeviceArray | None,
+    y: DeviceArray,
+    g: Geometry,
+    shape: tuple[int, int, int],
+    parts: int = 1,
+) -> None:
+    """`shape`: rows, columns and depth of the product."""
+    rows, columns, depth = shape
+    a, b = _dense(a), _dense(b)
+    product(
+        flat(a), flat(b), flat(a) if bias is None else bias, flat(y),
+        rows, columns, g.groups * parts, depth, vk.cdiv(vk.cdiv(depth, parts), BK) * BK, g.groups, g.filters, g.channels,
+        *g.size, *g.out, *g.stride, *g.pad, *g.dilation,
+        g.kernel, what, _tile(rows, columns, g.groups * parts), bias is not None, accumulator(y.dtype), index_type(a, b, y),
+    )  # fmt: skip
+
+
+@variant("conv", "gpu")
+def convolve(x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: DeviceArray, g: Geometry) -> None:
+    _launch("forward", w, x, bias, y, g, (g.filters, g.pixels, g.channels * g.taps))
+
+
+@variant("conv_input_gradient", "gpu")
+def input_gradient(gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry) -> None:
+    _launch("input", w, gy, None, gx, g, (g.channels, g.batch * math.prod(g.size), g.filters * g.taps))
+
+
+@variant("conv_weight_gradient", "gpu")
+def weight_gradient(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry) -> None:
+    rows, columns, depth = g.filters, g.channels * g.taps, g.pixels
+    tile = SIDE * _tile(rows, columns, g.groups)
+    tiles = vk.cdiv(rows, tile) * vk.cdiv(columns, tile) * g.groups
+    parts = max(1, min(WANTED_GROUPS // tiles, vk.cdiv(depth, 16 * BK)))
+    if parts == 1:
+        _launch("weight", gy, x, None, gw, g, (rows, columns, depth))
+        return
+    made = scratch((parts, math.prod(gw.shape)), accumulator(gw.dtype), gw.device)
+    _launch("weight", gy, x, None, made, g, (rows, columns, depth), parts)
+    sum_parts(made, gw)
