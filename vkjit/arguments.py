@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -53,10 +54,7 @@ def bind(spec: KernelSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> lis
     if unknown:
         raise ArgumentError(f"{spec.name}() has no parameter {unknown[0]!r}: it takes {signature_text(spec)}")
     values: list[Any] = [kwargs.get(name, MISSING) for name in names]
-    free = [i for i, p in enumerate(params) if p.name not in kwargs]
-    outs = [i for i in free if _is_out(params[i])]
-    required = [i for i in free if not _is_out(params[i]) and params[i].default is REQUIRED]
-    slots = free if len(args) >= len(required) + len(outs) else [i for i in free if i not in outs]
+    slots = _free_slots(spec, len(args), kwargs)
     if len(args) > len(slots):
         raise ArgumentError(
             f"{spec.name}() takes {len(slots)} positional arguments ({', '.join(names[i] for i in slots)}) but {len(args)} "
@@ -70,6 +68,24 @@ def bind(spec: KernelSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> lis
                 raise ArgumentError(f"{spec.name}() misses the argument {param.name!r}: it takes {signature_text(spec)}")
             values[i] = tune_choice(param.default)
     return values
+
+
+def _free_slots(spec: KernelSpec, count: int, named: Collection[str]) -> list[int]:
+    """The parameters that positional arguments bind to: without the Outs where there are too few arguments for all."""
+    params = spec.params
+    free = [i for i, p in enumerate(params) if p.name not in named]
+    outs = [i for i in free if _is_out(params[i])]
+    required = [i for i in free if not _is_out(params[i]) and params[i].default is REQUIRED]
+    return free if count >= len(required) + len(outs) else [i for i in free if i not in outs]
+
+
+def positions(spec: KernelSpec, count: int, names: tuple[str, ...]) -> list[int] | None:
+    """The parameter numbers of `count` positional and the named arguments, in order; None where they don't bind."""
+    numbers = {p.name: i for i, p in enumerate(spec.params)}
+    slots = _free_slots(spec, count, names)
+    if count > len(slots) or any(name not in numbers for name in names):
+        return None
+    return [*slots[:count], *(numbers[name] for name in names)]
 
 
 def _is_out(param: ParamSpec) -> bool:

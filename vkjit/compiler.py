@@ -127,6 +127,8 @@ def _cache_key(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guar
     if not cache.enabled():
         return ""
     source = frontend.fingerprint(spec.fn)
+    functions = [a.value.fn for a in signature.args if isinstance(a, ConstArg) and isinstance(a.value, DeviceFunction)]
+    source += "".join(frontend.fingerprint(fn) for fn in functions)
     code = spec.fn.__code__
     place = f"{os.path.realpath(code.co_filename)}:{code.co_firstlineno}"  # reports name lines of this file
     parts = (source, place, repr(spec.over), _signature_text(signature), _caps_text(caps), f"{optimisation_level()} {guarded}",

@@ -21,6 +21,7 @@ from .dtypes import DType
 from .errors import ArgumentError, CompileError
 from .frontend import ArrayArg, ConstArg, DeviceFunction, KernelSpec, ScalarArg, Signature, tune_choice
 from .plan import Grid, LaunchPlan
+from .recipe import MOST_RECIPES, Call, Keys, Recipe, constant_captures, settled
 from .devices import default_device
 from .runtime.interface import Device, DeviceArray
 
@@ -103,8 +104,10 @@ class Kernel:
         self._strict = strict
         self._fast_math = fast_math
         self._debug = debug
-        self._plans: dict[Any, LaunchPlan] = {}
+        self._plans: dict[Any, tuple[LaunchPlan, tuple[frontend.Captures, ...]]] = {}
         self._captures = frontend.Captures(fn)
+        self._recipes: dict[Any, Recipe] = {}
+        self._keys = Keys(self.spec, groups, local)
         self._lock = threading.Lock()
         functools.update_wrapper(self, fn)
 
@@ -135,6 +138,26 @@ class Kernel:
     # -- one launch, top to bottom
 
     def _launch(self, groups: Grid | None, /, *args: Any, **kwargs: Any) -> Any:
+        if self._captures.changed():
+            self._forget()
+        call = self._keys.of(groups, args, kwargs)
+        if call is None:
+            return self._launch_fully(groups, None, args, kwargs)
+        recipe = self._recipes.get(call.key)
+        if recipe is None or not recipe.current():
+            return self._launch_fully(groups, call, args, kwargs)
+        return recipe.run(call)
+
+    def _forget(self) -> None:
+        """A captured value was rebound: what was compiled with the old one is of no use."""
+        with self._lock:
+            self._plans.clear()
+            self._recipes.clear()
+            self._captures = frontend.Captures(self.spec.fn)
+
+    def _launch_fully(
+        self, groups: Grid | None, call: Call | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         values = arguments.bind(self.spec, args, kwargs)
         spec = arguments.resolve(self.spec, values)
         device, wrap = self._device_of(spec, values)
@@ -144,25 +167,61 @@ class Kernel:
             if isinstance(value, DeviceArray):
                 array_dtypes[i] = value.dtype
         bound = arguments.bind_types(spec, array_dtypes, values)
-        shapes = {i: values[i].shape for i in array_dtypes}
-        known = arguments.match_dims(spec, shapes)
+        known = arguments.match_dims(spec, {i: values[i].shape for i in array_dtypes})
         self._fit_scalars(spec, values, bound)
-        written = [spec.params[i].mode != "in" for i in hosts]
-        for i, value in hosts.items():
-            if spec.params[i].mode != "in" and not value.flags.writeable:
-                raise ArgumentError(f"{self.name}(): argument {spec.params[i].name} is written but read-only")
-        staged = staging.stage(device, list(hosts.values()), written, [spec.params[i].name for i in hosts])
+        staged, written = self._stage(spec, device, hosts)
         for i, item in zip(hosts, staged, strict=True):
             values[i] = item.array
         made = arguments.allocate_outs(spec, values, known, bound, device)
-        self._run(groups, spec, device, values, bound)
+        local = self._local_size(device, values)
+        grid = self._grid_size(groups, device, values, local)
+        signature = self._signature(spec, device, values, bound, local, grid)
+        chosen = self._plan(device, signature, values)
+        chosen.variant(grid, values, lambda: self._guarded(chosen, device, signature)).launch(grid, values)
         if staged:
             staging.copy_back(device, staged, written)
+        elif call is not None:
+            self._remember(call, chosen, signature, grid, values, made, bound, wrap)
         results = [wrap(values[i]) for i in made]
         if staged and not any(written) and not results:
             device.synchronize()
         staging.release(staged)
         return None if not results else results[0] if len(results) == 1 else tuple(results)
+
+    def _stage(
+        self, spec: KernelSpec, device: Device, hosts: dict[int, Any]
+    ) -> tuple[list[staging.Staged], list[bool]]:
+        """Copies NumPy arguments to the device; and which of them the kernel may write."""
+        written = [spec.params[i].mode != "in" for i in hosts]
+        for i, value in hosts.items():
+            if spec.params[i].mode != "in" and not value.flags.writeable:
+                raise ArgumentError(f"{self.name}(): argument {spec.params[i].name} is written but read-only")
+        return staging.stage(device, list(hosts.values()), written, [spec.params[i].name for i in hosts]), written
+
+    def _remember(
+        self, call: Call, chosen: LaunchPlan, signature: Signature, grid: Grid, values: list[Any], made: list[int],
+        bound: dict[str, DType], wrap: Callable[[DeviceArray], Any],
+    ) -> None:  # fmt: skip
+        """Keeps a launch for calls that are alike."""
+        params = self.spec.params
+        given = frozenset(p.dtype.__name__ for p in params if p.kind == "array" and isinstance(p.dtype, TypeVar))
+        if not settled(self.spec, given):
+            return
+        if len(self._recipes) >= MOST_RECIPES:
+            self._recipes.clear()
+        positions = {position for position, _ in call.values}
+        template = [None if i in positions or i in made else v for i, v in enumerate(values)]
+        fits = tuple(
+            (i, _scalar_dtype(p.dtype, None, bound), p.name)
+            for i, p in enumerate(params)
+            if p.kind == "scalar" and i in positions
+        )
+        outs = tuple((i, a.buffer.nbytes, a.dtype, a.shape, a.strides) for i, a in ((i, values[i]) for i in made))
+        device = chosen.device
+        self._recipes[call.key] = Recipe(
+            chosen, lambda: self._guarded(chosen, device, signature), grid, template, fits, outs, wrap, device,
+            constant_captures(values),
+        )  # fmt: skip
 
     def _device_of(self, spec: KernelSpec, values: list[Any]) -> tuple[Device, Callable[[DeviceArray], Any]]:
         """The device of the arguments (else the default device), with tensors replaced by their device arrays; and how
@@ -210,15 +269,6 @@ class Kernel:
             else:
                 dtype = param.dtype if param.dtype is not None else arguments.natural_type(values[i], param.name)
             values[i] = arguments.fit_scalar(values[i], dtype, param.name)
-
-    def _run(self, groups: Grid | None, spec: KernelSpec, device: Device, values: list[Any], bound: dict[str, DType]) -> None:
-        local = self._local_size(device, values)
-        grid = self._grid_size(groups, device, values, local)
-        signature = self._signature(spec, device, values, bound, local, grid)
-        chosen = self._plan(device, signature)
-        if chosen.may_pass_cap(grid, values):
-            chosen = self._guarded(chosen, device, signature)
-        chosen.launch(grid, values)
 
     def _named(self, function: Callable[..., Any], device: Device, values: list[Any]) -> Any:
         """Calls a function of `groups=` or `local=` with the arguments that it asks for."""
@@ -308,22 +358,17 @@ class Kernel:
                 plain.guarded = LaunchPlan(device, artifact)
             return plain.guarded
 
-    def _plan(self, device: Device, signature: Signature) -> LaunchPlan:
-        """The plan for a signature; recompiles when a captured value was rebound."""
-        if self._captures.changed():
-            with self._lock:
-                self._plans.clear()
-                self._captures = frontend.Captures(self.spec.fn)
+    def _plan(self, device: Device, signature: Signature, values: list[Any]) -> LaunchPlan:
+        """The plan for a signature, compiled where it is new or a constant function captures something else now."""
         key = (device, signature)
         found = self._plans.get(key)
-        if found is not None:
-            return found
+        if found is not None and not any(c.changed() for c in found[1]):
+            return found[0]
         with self._lock:
-            found = self._plans.get(key)
-            if found is None:
-                artifact = compiler.compile_kernel(self.spec, signature, device.caps)
-                found = self._plans[key] = LaunchPlan(device, artifact)
-        return found
+            artifact = compiler.compile_kernel(self.spec, signature, device.caps)
+            made = LaunchPlan(device, artifact)
+            self._plans[key] = (made, constant_captures(values))
+        return made
 
 
 def _to_host(array: DeviceArray) -> Any:

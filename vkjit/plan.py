@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,7 @@ class LaunchPlan:
     """An artifact on a device, with the recipe of its argument block."""
 
     __slots__ = (
-        "_cut", "_fields", "_packer", "_read_args", "_trip_bound", "_write_args", "artifact", "device", "guarded", "kernel",
+        "_cut", "_fields", "_packer", "_read_args", "_write_args", "artifact", "device", "guarded", "kernel", "trip_bound",
     )  # fmt: skip
 
     def __init__(self, device: Device, artifact: KernelArtifact) -> None:
@@ -75,17 +75,24 @@ class LaunchPlan:
         self._cut = any(f.role in ("base", "groups") for f in artifact.fields)
         self._read_args = sorted(artifact.reads)
         self._write_args = sorted(artifact.writes)
-        self._trip_bound: TripBound | None = artifact.info.get("trip_bound")
+        bound: TripBound | None = artifact.info.get("trip_bound")
+        if bound is not None and bound.kind == "constant" and bound.numbers[0] <= device.caps.loop_cap - CAP_MARGIN:
+            bound = None  # the same for all launches, and low enough
+        self.trip_bound = bound
         self.guarded: LaunchPlan | None = None  # the variant for launches whose loops may pass the driver's cap
 
     def may_pass_cap(self, groups: Grid, values: Sequence[Any]) -> bool:
         """Whether a launch may run into the driver's silent cap on iterations, and so needs the guarded variant."""
-        if self._trip_bound is None:
+        if self.trip_bound is None:
             return False
         extents = {i: v.shape for i, v in enumerate(values) if isinstance(v, DeviceArray)}
         scalars = {i: int(v) for i, v in enumerate(values) if isinstance(v, np.integer)}
         cap = self.device.caps.loop_cap
-        return cap is not None and self._trip_bound.evaluate(extents, scalars, groups) > cap - CAP_MARGIN
+        return cap is not None and self.trip_bound.evaluate(extents, scalars, groups) > cap - CAP_MARGIN
+
+    def variant(self, groups: Grid, values: Sequence[Any], guard: Callable[[], LaunchPlan]) -> LaunchPlan:
+        """This plan, or what `guard` makes where the launch may pass the driver's cap."""
+        return guard() if self.may_pass_cap(groups, values) else self
 
     def launch(self, groups: Grid, values: Sequence[Any]) -> None:
         """Queues the kernel. `values`: by parameter number, a DeviceArray or a fitted scalar (anything for a Const)."""
