@@ -24,7 +24,7 @@ INVOCATIONS = LOCAL * GROUPS
 I64, U8, F16 = Scalar(dtypes.i64), Scalar(dtypes.u8), Scalar(dtypes.f16)
 NUMBERS: list[Type] = [I32, INDEX, F32, U8, I64, F16]
 BINARY = {
-    "float": ["add", "sub", "mul", "div", "min", "max", "copysign", "floordiv", "floormod", "fmin"],
+    "float": ["add", "sub", "mul", "div", "min", "max", "copysign", "floordiv", "floormod"],
     "int": [
         "add",
         "sub",
@@ -85,7 +85,8 @@ class _Generator:
         """A visible value of the type, or a constant."""
         known = [v for v in self.scope if v.type == type]
         if known and self.draw(0, 5) > 0:
-            return self.pick(known)
+            found: Value = self.pick(known)
+            return found
         return self.constant(type)
 
     def constant(self, type: Type) -> Value:

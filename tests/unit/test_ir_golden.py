@@ -1,8 +1,8 @@
 """Golden files of the IR: one file holds input, directive and expectation; `VKJIT_BLESS=1` rewrites expectations.
 
-`golden/passes`: `// passes NAMES FORM` in the first line, IR text, and after `// expect` what the passes make of it, valid in
-that form. `golden/verify`: `// verify FORM`, IR text, and after `// expect` all violations as comments. `golden/ir`: text
-that parsing and printing keep as it is.
+`golden/passes`: `// passes NAMES FORM` in the first line, IR text, and after `// expect` what the passes make of it,
+valid in that form. `golden/verify`: `// verify FORM`, IR text, and after `// expect` all violations as comments.
+`golden/ir`: text that parsing and printing keep as it is.
 """
 
 from __future__ import annotations

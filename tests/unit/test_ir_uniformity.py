@@ -1,5 +1,5 @@
-"""Uniformity: which values are the same for all, and where barriers may stand. Kernels are IR; line N of the "source" is the
-N-th line of the body below, so that errors can be checked for the places that they name."""
+"""Uniformity: which values are the same for all, and where barriers may stand. Kernels are IR; line N of the "source"
+is the N-th line of the body below, so that errors can be checked for the places that they name."""
 
 from __future__ import annotations
 
@@ -96,10 +96,8 @@ def test_results_of_branches() -> None:
 
 def test_carried_values() -> None:
     body = """
-  %l = local_id {dim = 0} : index
-  %g = group_id {dim = 0} : index
-  %one = const 1 : index
-  %ra, %rb, %rc = for %one, %g, %one, %one, %one, %one : index, index, index (%i: index, %x: index, %y1: index, %z: index) {
+  %l = local_id {dim = 0} : index %g = group_id {dim = 0} : index %one = const 1 : index %ra, %rb, %rc = for %one, %g,
+  %one, %one, %one, %one : index, index, index (%i: index, %x: index, %y1: index, %z: index) {
     %x2 = add %x, %i : index
     continue %x2, %z, %l
   }
@@ -186,7 +184,8 @@ def test_refused(body: str, at: int, notes: list[int]) -> None:
 
 
 def test_subgroup_operations_need_less() -> None:
-    by_subgroup = "  %s = subgroup_id : index\n  %f = lt %s, %one : bool\n  if %f {\n    OP\n    yield\n  } else {\n    yield\n  }\n"
+    condition = "  %s = subgroup_id : index\n  %f = lt %s, %one : bool\n"
+    by_subgroup = condition + "  if %f {\n    OP\n    yield\n  } else {\n    yield\n  }\n"
     check_uniformity(kernel(UNIFORM + by_subgroup.replace("OP", '%t = sg_reduce %n {op = "add"} : i32')))
     assert "workgroup" in error(UNIFORM + by_subgroup.replace("OP", "barrier")).reason
     assert (

@@ -223,9 +223,13 @@ def cost_of(op: Op) -> int:
 
 
 def _never_runs(op: Op) -> bool:
+    if op.operands[0] is op.operands[1]:
+        return True
     low, high, step = (constant_of(v) for v in op.operands[:3])
+    if step == 0:
+        return True
     if low is None or high is None:
         return False
     if step is None:
         return bool(low == high)
-    return bool(step == 0 or (low >= high if step > 0 else low <= high))
+    return bool(low >= high if step > 0 else low <= high)
