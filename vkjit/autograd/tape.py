@@ -8,6 +8,7 @@ with `create_graph=True` they are recorded in turn.
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -56,7 +57,7 @@ def rule(name: str, *, inputs: bool = False, outputs: bool = False) -> Callable[
 class GradMeta:
     """What autograd knows of one tensor; outlives the tensor's values while something on the tape refers to it."""
 
-    __slots__ = ("device", "dtype", "grad", "hooks", "node", "output_number", "requires_grad", "retains_grad", "shape")
+    __slots__ = ("__weakref__", "device", "dtype", "grad", "hooks", "node", "requires_grad", "retains_grad", "shape")
 
     def __init__(self, shape: tuple[int, ...], dtype: DType, device: Device, *, requires_grad: bool = False) -> None:
         self.shape = shape
@@ -66,7 +67,6 @@ class GradMeta:
         self.retains_grad = False
         self.grad: Tensor | None = None
         self.node: Node | None = None
-        self.output_number = 0
         self.hooks: list[Callable[[Tensor], Tensor | None]] = []
 
 
@@ -75,9 +75,10 @@ class Node:
 
     `edges` has the GradMeta of each operand (None for numbers and tensors without gradient), `params` the keyword
     parameters. `input(i)` and `output(i)` give values that the rule asked to keep, checked for in-place changes.
+    Results are held weakly, so that a tensor that nobody uses is freed at once, with all that its node keeps.
     """
 
-    __slots__ = ("_inputs", "_outputs", "_released", "edges", "name", "needs", "number", "params", "results", "row")
+    __slots__ = ("_inputs", "_outputs", "_released", "_results", "edges", "name", "needs", "number", "params", "row")
 
     def __init__(
         self, name: str, row: RuleRow, inputs: tuple[Any, ...], params: dict[str, Any], outputs: Sequence[Tensor]
@@ -88,10 +89,15 @@ class Node:
         self.edges: tuple[GradMeta | None, ...] = tuple(getattr(value, "meta", None) for value in inputs)
         self.needs = tuple(edge is not None and edge.requires_grad for edge in self.edges)
         self.number = next(_sequence)
-        self.results = tuple(t.meta for t in outputs)
-        self._inputs = [(v, getattr(v, "version", 0)) for v in inputs] if row.keeps_inputs else None
-        self._outputs = [(t.alias(), t.version) for t in outputs] if row.keeps_outputs else None
+        self._results = tuple(weakref.ref(t.meta) for t in outputs)
+        self._inputs = [(_kept(v), getattr(v, "version", 0)) for v in inputs] if row.keeps_inputs else None
+        self._outputs = [(t.detach(), t.version) for t in outputs] if row.keeps_outputs else None
         self._released = False
+
+    @property
+    def results(self) -> list[GradMeta | None]:
+        """What is known of each result; None where the tensor is gone and nothing on the tape depends on it."""
+        return [reference() for reference in self._results]
 
     def input(self, position: int) -> Any:
         """An operand as it was; an error where it has been changed in place since."""
@@ -107,7 +113,7 @@ class Node:
             raise InternalError(f"the gradient rule of {self.name} reads a result that it did not ask to keep")
         value, version = self._outputs[position]
         self._check(value, version, f"result {position}")
-        return value
+        return value.placed(self.results[position])
 
     def _check(self, value: Any, version: int, what: str) -> None:
         if getattr(value, "version", 0) != version:
@@ -136,22 +142,24 @@ class Node:
         return results
 
 
+def _kept(value: Any) -> Any:
+    """An operand as it is kept: another object for it, since the tensor's own place on the tape may change."""
+    return value.alias() if hasattr(value, "alias") else value
+
+
 def record(name: str, inputs: tuple[Any, ...], params: dict[str, Any], outputs: Sequence[Tensor]) -> None:
     """Puts an operation on the tape where one of its inputs requires a gradient and it has a rule."""
     row = RULES.get(name)
     if row is None or not is_grad_enabled() or not any(getattr(v, "requires_grad", False) for v in inputs):
         return
-    if not any(t.dtype.is_float for t in outputs):
+    floats = [t for t in outputs if t.dtype.is_float]
+    if not floats:
         return
-    # set before the node keeps aliases of the outputs, which share their GradMeta
-    for position, tensor in enumerate(outputs):
-        if tensor.dtype.is_float:
-            tensor.meta.requires_grad = True
-            tensor.meta.output_number = position
+    for tensor in floats:
+        tensor.meta.requires_grad = True
     node = Node(name, row, inputs, params, outputs)
-    for tensor in outputs:
-        if tensor.dtype.is_float:
-            tensor.meta.node = node
+    for tensor in floats:
+        tensor.meta.node = node
 
 
 def _collect(roots: Sequence[Node]) -> list[Node]:
@@ -214,10 +222,11 @@ class _Walk:
     def run(self, roots: Sequence[GradMeta], *, retain_graph: bool, fill: bool) -> None:
         """Walks from the roots; with `fill`, adds to `.grad` of leaves and of tensors that retain theirs."""
         for node in _collect([meta.node for meta in roots if meta.node is not None]):
-            gradients = [self.take(meta) for meta in node.results]
+            results = node.results
+            gradients = [None if meta is None else self.take(meta) for meta in results]
             if fill:
-                for meta, gradient in zip(node.results, gradients, strict=True):
-                    if meta.retains_grad and gradient is not None:
+                for meta, gradient in zip(results, gradients, strict=True):
+                    if meta is not None and meta.retains_grad and gradient is not None:
                         _fill(meta, gradient)
             if all(g is None for g in gradients):
                 continue

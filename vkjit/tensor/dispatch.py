@@ -1,7 +1,8 @@
 """How an operation on tensors runs: forward function, then the tape.
 
 Enters: an operation's operands (tensors and numbers) and keyword parameters. Leaves: its results, recorded where a gradient
-may be wanted. `@operation` turns a forward function, written on the values alone, into the public one.
+may be wanted. `@operation` turns a forward function, written on the values alone, into the public one; `run_in_place` runs
+one that writes its result into its first operand.
 """
 
 from __future__ import annotations
@@ -10,15 +11,32 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..autograd import tape
-from ..errors import InternalError
+from ..autograd import mode, tape
+from ..errors import ArgumentError, InternalError, VkjitError
+from .tensor import Tensor
 
-__all__ = ["OPERATIONS", "operation"]
+__all__ = ["OPERATIONS", "is_recording", "operation", "run_in_place"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 OPERATIONS: dict[str, Callable[..., Any]] = {}
 """Operation name to its public function."""
+
+
+def is_recording(operands: tuple[Any, ...]) -> bool:
+    """Whether an operation on these goes on the tape. Raises VkjitError for a view whose place on it is out of date."""
+    if not mode.is_grad_enabled():
+        return False
+    wanted = False
+    for value in operands:
+        if isinstance(value, Tensor):
+            wanted = wanted or value.meta.requires_grad
+            if value.is_stale:
+                raise VkjitError(
+                    f"a tensor of shape {value.shape} shares memory with one that was changed in place after it was made, and "
+                    f"its gradient would be wrong: make the view again after the change, or .clone() it before"
+                )
+    return wanted
 
 
 def operation(name: str) -> Callable[[F], F]:
@@ -34,13 +52,47 @@ def operation(name: str) -> Callable[[F], F]:
 
         @functools.wraps(forward)
         def run(*operands: Any, **params: Any) -> Any:
-            with tape.set_grad_enabled(False):
+            if not is_recording(operands):
+                return forward(*operands, **params)
+            with mode.set_grad_enabled(False):
                 result = forward(*operands, **params)
-            outputs = result if isinstance(result, tuple) else (result,)
-            tape.record(name, operands, params, outputs)
+            tape.record(name, operands, params, result if isinstance(result, tuple) else (result,))
             return result
 
         OPERATIONS[name] = run
         return run  # type: ignore[return-value]  # wraps keeps the signature
 
     return register
+
+
+def run_in_place(
+    name: str, write: Callable[..., Any], target: Tensor, operands: tuple[Any, ...], params: dict[str, Any]
+) -> Tensor:
+    """Runs `write(target, *operands, **params)`, which changes target's memory, and records it as `name` of all of them.
+
+    Raises ArgumentError where autograd forbids it: a leaf that requires a gradient, or a view of a recorded tensor.
+    """
+    recording = is_recording((target, *operands))
+    if recording:
+        _check_target(name, target)
+    before = target.alias()
+    with mode.set_grad_enabled(False):
+        write(target, *operands, **params)
+    target.bump_version()
+    if recording:
+        target.rebase()
+        tape.record(name, (before, *operands), params, (target,))
+    return target
+
+
+def _check_target(name: str, target: Tensor) -> None:
+    if target.requires_grad and target.is_leaf:
+        raise ArgumentError(
+            f"{name} would change a leaf that requires a gradient in place (shape {target.shape}): use `with vk.no_grad():` to "
+            f"update it, or an operation that makes a new tensor"
+        )
+    if target.is_view:
+        raise ArgumentError(
+            f"{name} would change a view in place (shape {target.shape}) while gradients are recorded: assign through the tensor "
+            f"itself, as in x[index] = value, or .clone() the view first"
+        )

@@ -23,23 +23,27 @@ __all__ = ["Tensor", "Version"]
 
 
 class Version:
-    """How often the memory behind a tensor and its views has been written in place."""
+    """How often the memory behind a tensor and its views has been written in place: `value` counts all writes, `recorded`
+    those that the tape knows of, after which older views no longer have the right place on the tape."""
 
-    __slots__ = ("value",)
+    __slots__ = ("recorded", "value")
 
     def __init__(self) -> None:
         self.value = 0
+        self.recorded = 0
 
 
 class Tensor:
     """An n-dimensional array on a device. Make one with `vk.tensor`, `vk.zeros`, `vk.from_numpy` and their like."""
 
-    __slots__ = ("__weakref__", "_array", "_version", "meta")
+    __slots__ = ("__weakref__", "_array", "_history", "_is_view", "_version", "meta")
     __array_priority__ = 1000  # NumPy's operators leave mixed expressions to this class
 
     def __init__(self, array: DeviceArray, *, version: Version | None = None, meta: GradMeta | None = None) -> None:
         self._array = array
+        self._is_view = version is not None
         self._version = version if version is not None else Version()
+        self._history = self._version.recorded
         self.meta = meta if meta is not None else GradMeta(array.shape, array.dtype, array.device)
 
     # -- what it is
@@ -116,6 +120,22 @@ class Tensor:
         self._version.value += 1
 
     @property
+    def is_view(self) -> bool:
+        """Whether it shares the memory of a tensor that it was made from."""
+        return self._is_view
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether its memory was changed by a recorded operation on another tensor since this one was made."""
+        return self._history != self._version.recorded
+
+    def rebase(self) -> None:
+        """Gives it a new place on the tape, after a recorded operation has written it in place."""
+        self._version.recorded += 1
+        self._history = self._version.recorded
+        self.meta = GradMeta(self.shape, self.dtype, self.device)
+
+    @property
     def requires_grad(self) -> bool:
         return self.meta.requires_grad
 
@@ -169,7 +189,16 @@ class Tensor:
 
     def alias(self) -> Tensor:
         """Another object for the same tensor: memory, version and place on the tape are shared."""
-        return Tensor(self._array, version=self._version, meta=self.meta)
+        same = Tensor(self._array, version=self._version, meta=self.meta)
+        same._history, same._is_view = self._history, self._is_view
+        return same
+
+    def placed(self, meta: GradMeta | None) -> Tensor:
+        """The same memory at a given place on the tape (None: off the tape)."""
+        same = self.detach()
+        if meta is not None:
+            same.meta = meta
+        return same
 
     def view_of(self, array: DeviceArray) -> Tensor:
         """A view of the same memory with other shape, strides or offset; not recorded."""

@@ -1,0 +1,115 @@
+"""Elementwise kernels, each written once for all functions: y = F(a, b, ...) element by element.
+
+Enters: arrays of one shape (broadcast and coalesced by the caller), run-time scalars, the function F, and the type C that F
+computes in. Leaves: y, converted once, at the store. Arrays may have any strides; y may be one of the inputs itself.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import vkjit as vk
+
+__all__ = ["fill", "map1", "map2", "map2_left", "map2_right", "map3", "map3_middle", "map3_outer", "map3_right"]
+
+T = TypeVar("T", bound=vk.Element)
+U = TypeVar("U", bound=vk.Element)
+V = TypeVar("V", bound=vk.Element)
+R = TypeVar("R", bound=vk.Element)
+S = TypeVar("S", bound=vk.Element)
+P = TypeVar("P", bound=vk.Element)
+
+
+@vk.kernel(over="y", debug=False)
+def map1(a: vk.In[T, "*N"], y: vk.Out[R, "*N"], F: vk.Const[object], C: vk.Const[object]):
+    """y = F(a)."""
+    i = vk.index()
+    y[i] = R(F(C(a[i])))
+
+
+@vk.kernel(over="y", debug=False)
+def map2(a: vk.In[T, "*N"], b: vk.In[U, "*N"], y: vk.Out[R, "*N"], F: vk.Const[object], C: vk.Const[object]):
+    """y = F(a, b)."""
+    i = vk.index()
+    y[i] = R(F(C(a[i]), C(b[i])))
+
+
+@vk.kernel(over="y", debug=False)
+def map2_right(a: vk.In[T, "*N"], s: S, y: vk.Out[R, "*N"], F: vk.Const[object], C: vk.Const[object]):
+    """y = F(a, s) with a scalar."""
+    i = vk.index()
+    y[i] = R(F(C(a[i]), C(s)))
+
+
+@vk.kernel(over="y", debug=False)
+def map2_left(s: S, b: vk.In[T, "*N"], y: vk.Out[R, "*N"], F: vk.Const[object], C: vk.Const[object]):
+    """y = F(s, b) with a scalar."""
+    i = vk.index()
+    y[i] = R(F(C(s), C(b[i])))
+
+
+@vk.kernel(over="y", debug=False)
+def map3(
+    a: vk.In[T, "*N"],
+    b: vk.In[U, "*N"],
+    c: vk.In[V, "*N"],
+    y: vk.Out[R, "*N"],
+    F: vk.Const[object],
+    A: vk.Const[object],
+    C: vk.Const[object],
+):
+    """y = F(a, b, c); the first operand is taken as A, the others as C."""
+    i = vk.index()
+    y[i] = R(F(A(a[i]), C(b[i]), C(c[i])))
+
+
+@vk.kernel(over="y", debug=False)
+def map3_right(
+    a: vk.In[T, "*N"],
+    b: vk.In[U, "*N"],
+    s: S,
+    y: vk.Out[R, "*N"],
+    F: vk.Const[object],
+    A: vk.Const[object],
+    C: vk.Const[object],
+):
+    """y = F(a, b, s) with a scalar last."""
+    i = vk.index()
+    y[i] = R(F(A(a[i]), C(b[i]), C(s)))
+
+
+@vk.kernel(over="y", debug=False)
+def map3_middle(
+    a: vk.In[T, "*N"],
+    s: S,
+    c: vk.In[U, "*N"],
+    y: vk.Out[R, "*N"],
+    F: vk.Const[object],
+    A: vk.Const[object],
+    C: vk.Const[object],
+):
+    """y = F(a, s, c) with a scalar in the middle."""
+    i = vk.index()
+    y[i] = R(F(A(a[i]), C(s), C(c[i])))
+
+
+@vk.kernel(over="y", debug=False)
+def map3_outer(
+    a: vk.In[T, "*N"],
+    s: S,
+    t: P,
+    y: vk.Out[R, "*N"],
+    F: vk.Const[object],
+    A: vk.Const[object],
+    C: vk.Const[object],
+):
+    """y = F(a, s, t) with two scalars."""
+    i = vk.index()
+    y[i] = R(F(A(a[i]), C(s), C(t)))
+
+
+@vk.kernel(over="y", debug=False)
+def fill(s: S, y: vk.Out[R, "*N"]):
+    """y = s everywhere."""
+    i = vk.index()
+    y[i] = R(s)

@@ -1,0 +1,81 @@
+"""Reading and writing along an axis at positions that an index array names.
+
+Enters: arrays brought to three axes (before, along, after) or two (before, along) by the caller; integer indices, negative
+ones counted from the end. Leaves: y. A position out of range reads 0 and writes nothing; `assert` reports it.
+Writes run through the index in order, one invocation per line, so that results are the same every time: the last write to a
+position stays, and sums have one order.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import vkjit as vk
+
+__all__ = ["gather", "put", "scatter_add", "scatter_put", "take", "take_last"]
+
+T = TypeVar("T", bound=vk.Element)
+I = TypeVar("I", bound=vk.Element)  # noqa: E741  # the type of indices
+
+
+@vk.func
+def wrapped(position, extent):
+    """A position counted from the end where negative."""
+    return vk.where(position < 0, position + extent, position)
+
+
+@vk.kernel(over="y")
+def take(x: vk.In[T, "A E B"], where: vk.In[I, "N"], y: vk.Out[T, "A N B"]):
+    """y[a, n, b] = x[a, where[n], b]."""
+    b, n, a = vk.global_id(0), vk.global_id(1), vk.global_id(2)
+    p = wrapped(vk.i64(where[n]), x.shape[1])
+    y[a, n, b] = x.get(a, p, b, pad=0)
+
+
+@vk.kernel(over="y")
+def take_last(x: vk.In[T, "A E"], where: vk.In[I, "N"], y: vk.Out[T, "A N"]):
+    """y[a, n] = x[a, where[n]]."""
+    n, a = vk.global_id(0), vk.global_id(1)
+    p = wrapped(vk.i64(where[n]), x.shape[1])
+    y[a, n] = x.get(a, p, pad=0)
+
+
+@vk.kernel(over="y")
+def gather(x: vk.In[T, "A E B"], where: vk.In[I, "A N B"], y: vk.Out[T, "A N B"]):
+    """y[a, n, b] = x[a, where[a, n, b], b]."""
+    b, n, a = vk.global_id(0), vk.global_id(1), vk.global_id(2)
+    p = wrapped(vk.i64(where[a, n, b]), x.shape[1])
+    y[a, n, b] = x.get(a, p, b, pad=0)
+
+
+@vk.kernel(over="lines")
+def scatter_add(
+    lines: vk.In[T, "A B"],
+    where: vk.In[I, "A N B"],
+    values: vk.In[T, "A N B"],
+    y: vk.InOut[T, "A E B"],
+    start: vk.i64,
+    stop: vk.i64,
+    C: vk.Const[object],
+):
+    """y[a, where[a, n, b], b] += values[a, n, b] for n in [start, stop), in order; `lines` gives the grid its shape."""
+    b, a = vk.global_id(0), vk.global_id(1)
+    for n in range(start, stop):
+        p = wrapped(vk.i64(where[a, n, b]), y.shape[1])
+        y.put(a, p, b, T(C(y.get(a, p, b, pad=0)) + C(values[a, n, b])))
+
+
+@vk.kernel(over="lines")
+def scatter_put(
+    lines: vk.In[T, "A B"],
+    where: vk.In[I, "A N B"],
+    values: vk.In[T, "A N B"],
+    y: vk.InOut[T, "A E B"],
+    start: vk.i64,
+    stop: vk.i64,
+):
+    """y[a, where[a, n, b], b] = values[a, n, b] for n in [start, stop), in order."""
+    b, a = vk.global_id(0), vk.global_id(1)
+    for n in range(start, stop):
+        p = wrapped(vk.i64(where[a, n, b]), y.shape[1])
+        y.put(a, p, b, values[a, n, b])

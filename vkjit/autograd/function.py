@@ -1,0 +1,107 @@
+"""User-defined operations: a forward and a backward function, often made of kernels of the user's own.
+
+Enters: a subclass of `Function` with static methods `forward(ctx, ...)` and `backward(ctx, *gradients)`. Leaves: `apply`, which
+runs forward and puts one node on the tape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import ArgumentError
+from .mode import is_grad_enabled, set_grad_enabled
+from .tape import Node, record, rule
+
+__all__ = ["Context", "Function"]
+
+
+class Context:
+    """What forward hands to backward. Attributes may be set freely; tensors go through `save_for_backward`."""
+
+    def __init__(self) -> None:
+        self._saved: tuple[tuple[Any, int], ...] = ()
+        self.needs_input_grad: tuple[bool, ...] = ()
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Keeps tensors for backward; a change of them in place before that is an error."""
+        self._saved = tuple((t, getattr(t, "version", 0)) for t in tensors)
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What was kept, checked to be unchanged."""
+        for tensor, version in self._saved:
+            if getattr(tensor, "version", 0) != version:
+                raise ArgumentError(
+                    f"a tensor of shape {tensor.shape} that forward kept for backward was changed in place since: .clone() it first"
+                )
+        return tuple(tensor for tensor, _ in self._saved)
+
+
+class Function:
+    """An operation with a gradient of its own.
+
+    ```python
+    class Cube(vk.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x * x
+
+        @staticmethod
+        def backward(ctx, gradient):
+            (x,) = ctx.saved_tensors
+            return gradient * 3 * x * x
+
+    y = Cube.apply(x)
+    ```
+    backward gives one gradient (or None) per argument of forward.
+    """
+
+    @staticmethod
+    def forward(ctx: Context, *args: Any) -> Any:
+        """Computes the result (a new tensor, or a tuple of them); nothing in it is recorded."""
+        raise ArgumentError("a Function defines forward(ctx, ...) as a static method")
+
+    @staticmethod
+    def backward(ctx: Context, *gradients: Any) -> Any:
+        """Gradients of forward's arguments from those of its results (None where nothing came back)."""
+        raise ArgumentError("a Function defines backward(ctx, *gradients) as a static method")
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        """Runs forward and records it."""
+        ctx = Context()
+        ctx.needs_input_grad = tuple(bool(getattr(a, "requires_grad", False)) for a in args)
+        with set_grad_enabled(False):
+            result = cls.forward(ctx, *args)
+        outputs = result if isinstance(result, tuple) else (result,)
+        if is_grad_enabled():
+            fresh = tuple(_own(output, args) for output in outputs)
+            record("function", args, {"function": cls, "ctx": ctx}, fresh)
+            return fresh if isinstance(result, tuple) else fresh[0]
+        return result
+
+
+def _own(output: Any, args: Sequence[Any]) -> Any:
+    """A result with a place of its own on the tape, also where forward returned one of its arguments."""
+    return output.detach() if any(output is a for a in args) else output
+
+
+@rule("function")
+def _function(node: Node, *gradients: Any) -> Sequence[Any]:
+    function, ctx = node.params["function"], node.params["ctx"]
+    found = function.backward(ctx, *gradients)
+    results = found if isinstance(found, tuple) else (found,)
+    if len(results) != len(node.edges):
+        raise ArgumentError(
+            f"{function.__name__}.backward gave {len(results)} gradients, expected one for each of the {len(node.edges)} arguments of "
+            f"forward (None where there is none)"
+        )
+    for position, (gradient, edge) in enumerate(zip(results, node.edges, strict=True)):
+        if edge is not None and edge.requires_grad and gradient is not None and gradient.shape != edge.shape:
+            raise ArgumentError(
+                f"{function.__name__}.backward gave a gradient of shape {gradient.shape} for argument {position}, whose shape is "
+                f"{edge.shape}"
+            )
+    return results

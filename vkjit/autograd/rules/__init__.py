@@ -1,0 +1,8 @@
+"""The gradients of all operations: one vector-Jacobian product per operation, in the table `tape.RULES`.
+
+Importing this package fills the table. Rules are written with tensor operations, so they can be differentiated in turn.
+"""
+
+from . import arithmetic, elementwise, indexing, linalg, reductions, views
+
+__all__ = ["arithmetic", "elementwise", "indexing", "linalg", "reductions", "views"]

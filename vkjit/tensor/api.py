@@ -1,0 +1,33 @@
+"""The public names of the tensor layer: `vkjit.__init__` hands them out when they are first used.
+
+Importing this module installs the methods of `Tensor` and the gradient rules. Names that kernels share (`vk.exp`) are not
+listed: the stub of the language calls the tensor function on the host.
+"""
+
+from __future__ import annotations
+
+from .. import lang
+from ..autograd import rules as _rules  # noqa: F401  # fills the table of gradients
+from . import arithmetic, copies, creation, elementwise, indexing, linalg, methods, random, reductions, views
+from .arithmetic import *  # noqa: F403  # each module lists its public names
+from .copies import *  # noqa: F403
+from .creation import *  # noqa: F403
+from .elementwise import *  # noqa: F403
+from .indexing import *  # noqa: F403
+from .linalg import *  # noqa: F403
+from .random import *  # noqa: F403
+from .reductions import *  # noqa: F403
+from .tensor import Tensor
+from .views import *  # noqa: F403
+
+_MODULES = (arithmetic, copies, creation, elementwise, indexing, linalg, random, reductions, views)
+_INTERNAL = frozenset({"as_dtype", "get_item", "put", "set_item", "upload", "copy_", "fill_", "zero_", "next_seed", "mT"})
+
+__all__ = [
+    "Tensor",
+    *sorted(
+        name for module in _MODULES for name in module.__all__ if name not in _INTERNAL and name not in lang.__all__
+    ),
+]
+
+methods.install()

@@ -1,0 +1,280 @@
+"""Elementwise operations of two and three operands: arithmetic, comparison, logic, choice.
+
+Enters: tensors and Python numbers, which broadcast. Leaves: new tensors of the promoted type (bool for comparisons).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes, lang
+from ..dtypes import DType
+from ..errors import ArgumentError, DTypeError
+from ..stdlib import functions
+from .dispatch import operation
+from .elementwise import float_type
+from .maps import arithmetic_type, run_map
+from .promotion import category, result_type
+from .tensor import Tensor
+
+__all__ = [
+    "add", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "clamp", "clip",
+    "copysign", "div", "eq", "floor_divide", "fmax", "fmin", "fmod", "ge", "gt", "hypot", "isclose", "le", "lerp", "logical_and",
+    "logical_or", "logical_xor", "lt", "masked_fill", "maximum", "minimum", "mul", "ne", "pow", "remainder", "sub", "true_divide",
+    "where", "xlogy",
+]  # fmt: skip
+
+Operand = Any
+Binary = Callable[[Operand, Operand], Tensor]
+
+
+def operand(value: Any, name: str) -> Any:
+    """A tensor, or a Python number; ArgumentError for anything else."""
+    if isinstance(value, (Tensor, bool, int, float)):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    raise ArgumentError(
+        f"{name}: an operand is a {type(value).__name__}, expected a tensor or a number: convert it with vk.tensor(...)"
+    )
+
+
+def _pair(a: Any, b: Any, name: str) -> tuple[Any, Any, DType]:
+    a, b = operand(a, name), operand(b, name)
+    return a, b, result_type(a, b)
+
+
+def _numbers_only(dtype: DType, name: str) -> DType:
+    if dtype.kind == "bool":
+        raise DTypeError(f"{name} has no meaning for bool: use ^ or logical_xor, or convert with .to(vk.i32)")
+    return dtype
+
+
+@operation("add")
+def add(a: Operand, b: Operand, *, alpha: float = 1) -> Tensor:
+    """a + alpha b."""
+    a, b, dtype = _pair(a, b, "add")
+    if alpha != 1:
+        if isinstance(alpha, float) and not dtype.is_float:
+            raise DTypeError(f"alpha={alpha} needs float operands, found {dtype!r}")
+        compute = arithmetic_type(dtype)
+        return run_map(functions.mul_add, (a, b, alpha), dtype, compute, first=compute)
+    return run_map(functions.add, (a, b), dtype, arithmetic_type(dtype))
+
+
+@operation("sub")
+def sub(a: Operand, b: Operand, *, alpha: float = 1) -> Tensor:
+    """a - alpha b."""
+    a, b, dtype = _pair(a, b, "sub")
+    _numbers_only(dtype, "subtraction")
+    if alpha != 1:
+        compute = arithmetic_type(dtype)
+        return run_map(functions.mul_sub, (a, b, alpha), dtype, compute, first=compute)
+    return run_map(functions.sub, (a, b), dtype, arithmetic_type(dtype))
+
+
+@operation("mul")
+def mul(a: Operand, b: Operand) -> Tensor:
+    """a * b; `and` for bool."""
+    a, b, dtype = _pair(a, b, "mul")
+    return run_map(functions.mul, (a, b), dtype, arithmetic_type(dtype))
+
+
+@operation("true_divide")
+def true_divide(a: Operand, b: Operand) -> Tensor:
+    """a / b; integers give f32."""
+    a, b, dtype = _pair(a, b, "div")
+    result = float_type(dtype)
+    return run_map(functions.div, (a, b), result, arithmetic_type(result))
+
+
+def div(a: Operand, b: Operand, *, rounding_mode: str | None = None) -> Tensor:
+    """a / b: true division, or rounded: "floor" down, "trunc" towards zero. Integers divided by 0 give 0 when rounded."""
+    if rounding_mode is None:
+        return true_divide(a, b)
+    if rounding_mode == "floor":
+        return floor_divide(a, b)
+    if rounding_mode == "trunc":
+        return trunc_divide(a, b)
+    raise ArgumentError(f'div(rounding_mode=...) is None, "floor" or "trunc", found {rounding_mode!r}')
+
+
+def _binary(name: str, function: Any, meaning: str, *, floats: bool = False) -> Binary:
+    """An operation on numbers that gives the promoted type; `floats`: a float type whatever it is given."""
+
+    def forward(a: Operand, b: Operand) -> Tensor:
+        a, b, dtype = _pair(a, b, name)
+        result = float_type(dtype) if floats else dtype
+        return run_map(function, (a, b), result, arithmetic_type(result))
+
+    forward.__name__ = forward.__qualname__ = name
+    forward.__doc__ = f"{meaning}, elementwise."
+    return operation(name)(forward)
+
+
+floor_divide = _binary("floor_divide", functions.floordiv, "The quotient rounded down; integers divided by 0 give 0")
+trunc_divide = _binary("trunc_divide", functions.truncdiv, "The quotient rounded towards zero")
+remainder = _binary("remainder", functions.remainder, "The remainder with the sign of b (Python's %)")
+fmod = _binary("fmod", functions.fmod, "The remainder with the sign of a (C's fmod)")
+maximum = _binary("maximum", lang.max, "The greater one; NaN passes on")
+minimum = _binary("minimum", lang.min, "The smaller one; NaN passes on")
+fmax = _binary("fmax", lang.fmax, "The greater one; NaN is ignored", floats=True)
+fmin = _binary("fmin", lang.fmin, "The smaller one; NaN is ignored", floats=True)
+atan2 = _binary("atan2", lang.atan2, "The angle of the point (b, a) in radians", floats=True)
+hypot = _binary("hypot", lang.hypot, "sqrt(a*a + b*b) without overflow", floats=True)
+copysign = _binary("copysign", lang.copysign, "The magnitude of a with the sign of b", floats=True)
+xlogy = _binary("xlogy", functions.xlogy, "a * log(b), 0 where a is 0", floats=True)
+
+
+@operation("pow")
+def pow(a: Operand, b: Operand) -> Tensor:
+    """a ** b. Exponents 2, 3, 0.5, -1 and the like are multiplications and roots; integers take exponents of at least 0."""
+    a, b, dtype = _pair(a, b, "pow")
+    if not dtype.is_float and not isinstance(b, Tensor) and b < 0:
+        raise DTypeError(f"integers have no power of {b}: convert with .to(vk.f32)")
+    if isinstance(b, Tensor) or not isinstance(a, Tensor):
+        return run_map(functions.power, (a, b), dtype, arithmetic_type(dtype))
+    special = _SPECIAL_POWERS.get(float(b))
+    if special is None or (not dtype.is_float and special in (lang.sqrt, functions.reciprocal, lang.rsqrt)):
+        return run_map(functions.power, (a, b), dtype, arithmetic_type(dtype))
+    return run_map(special, (a,), dtype, arithmetic_type(dtype))
+
+
+_SPECIAL_POWERS: dict[float, Any] = {
+    1.0: functions.identity,
+    2.0: functions.square,
+    3.0: functions.cube,
+    0.5: lang.sqrt,
+    -0.5: lang.rsqrt,
+    -1.0: functions.reciprocal,
+}
+
+
+# -- comparison and logic
+
+
+def _comparison(name: str, function: Any, sign: str) -> Binary:
+    def forward(a: Operand, b: Operand) -> Tensor:
+        a, b, dtype = _pair(a, b, name)
+        return run_map(function, (a, b), dtypes.boolean, arithmetic_type(dtype))
+
+    forward.__name__ = forward.__qualname__ = name
+    forward.__doc__ = f"a {sign} b, elementwise, as bool."
+    return operation(name)(forward)
+
+
+eq = _comparison("eq", functions.eq, "==")
+ne = _comparison("ne", functions.ne, "!=")
+lt = _comparison("lt", functions.lt, "<")
+le = _comparison("le", functions.le, "<=")
+gt = _comparison("gt", functions.gt, ">")
+ge = _comparison("ge", functions.ge, ">=")
+
+
+def _logic(name: str, function: Any, meaning: str) -> Binary:
+    def forward(a: Operand, b: Operand) -> Tensor:
+        a, b, _ = _pair(a, b, name)
+        return run_map(function, (a, b), dtypes.boolean, dtypes.boolean)
+
+    forward.__name__ = forward.__qualname__ = name
+    forward.__doc__ = f"{meaning}, elementwise, as bool; numbers count as true unless they are 0."
+    return operation(name)(forward)
+
+
+logical_and = _logic("logical_and", functions.bitwise_and, "a and b")
+logical_or = _logic("logical_or", functions.bitwise_or, "a or b")
+logical_xor = _logic("logical_xor", functions.bitwise_xor, "Either a or b")
+
+
+def _bits(name: str, function: Any, sign: str, *, bools: bool = True) -> Binary:
+    def forward(a: Operand, b: Operand) -> Tensor:
+        a, b, dtype = _pair(a, b, name)
+        if dtype.is_float or (dtype.kind == "bool" and not bools):
+            raise DTypeError(f"a {sign} b takes integers{' or bool' if bools else ''}, found {dtype!r}")
+        return run_map(function, (a, b), dtype, dtype)
+
+    forward.__name__ = forward.__qualname__ = name
+    forward.__doc__ = f"a {sign} b, bit by bit."
+    return operation(name)(forward)
+
+
+bitwise_and = _bits("bitwise_and", functions.bitwise_and, "&")
+bitwise_or = _bits("bitwise_or", functions.bitwise_or, "|")
+bitwise_xor = _bits("bitwise_xor", functions.bitwise_xor, "^")
+bitwise_left_shift = _bits("bitwise_left_shift", functions.lshift, "<<", bools=False)
+bitwise_right_shift = _bits("bitwise_right_shift", functions.rshift, ">>", bools=False)
+
+
+def isclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+    """Whether abs(a - b) <= atol + rtol * abs(b), elementwise; infinities are close to themselves."""
+    difference, limit = lang_abs(sub(a, b)), add(mul(lang_abs(b), rtol), atol)
+    close = logical_or(logical_and(le(difference, limit), lt(limit, float("inf"))), eq(a, b))
+    return logical_or(close, logical_and(ne(a, a), ne(b, b))) if equal_nan else close
+
+
+def lang_abs(x: Tensor) -> Tensor:
+    """The absolute value."""
+    from .elementwise import abs
+
+    return abs(x)
+
+
+# -- of three
+
+
+def _choice_type(dtype: DType) -> DType:
+    return dtype if dtype.kind == "bool" else arithmetic_type(dtype)
+
+
+@operation("where")
+def where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
+    """x where the condition is true, else y."""
+    if not isinstance(condition, Tensor) or condition.dtype.kind != "bool":
+        found = repr(condition.dtype) if isinstance(condition, Tensor) else type(condition).__name__
+        raise DTypeError(f"where() takes a condition of bool, found {found}: compare first, as in x > 0")
+    x, y, dtype = _pair(x, y, "where")
+    return run_map(functions.select, (condition, x, y), dtype, _choice_type(dtype), first=dtypes.boolean)
+
+
+def masked_fill(x: Tensor, mask: Tensor, value: Operand) -> Tensor:
+    """x with `value` (a number or a 0-d tensor) where the mask is true."""
+    dtype = result_type(x, value)
+    if category(dtype) > category(x.dtype):
+        raise DTypeError(f"masked_fill(): a tensor of {x.dtype!r} can't hold {value!r}")
+    return where(mask, value, x)
+
+
+def clamp(x: Tensor, min: Operand = None, max: Operand = None) -> Tensor:
+    """x limited to min from below and max from above (None: no limit); NaN stays."""
+    bounds = [operand(b, "clamp") for b in (min, max) if b is not None]
+    if len(bounds) == 2:
+        return clamp_both(x, *bounds)
+    if not bounds:
+        raise ArgumentError("clamp() needs min= or max=")
+    return clamp_low(x, bounds[0]) if max is None else clamp_high(x, bounds[0])
+
+
+@operation("clamp")
+def clamp_both(x: Tensor, low: Operand, high: Operand) -> Tensor:
+    """x limited from both sides."""
+    dtype = result_type(x, low, high)
+    compute = arithmetic_type(dtype)
+    return run_map(functions.clamp, (x, low, high), dtype, compute, first=compute)
+
+
+clamp_low = _binary("clamp_low", lang.max, "a limited to b from below")
+clamp_high = _binary("clamp_high", lang.min, "a limited to b from above")
+clip = clamp
+
+
+@operation("lerp")
+def lerp(start: Tensor, end: Tensor, weight: Operand) -> Tensor:
+    """start + weight (end - start)."""
+    dtype = result_type(start, end, operand(weight, "lerp"))
+    if not dtype.is_float:
+        raise DTypeError(f"lerp() takes float tensors, found {start.dtype!r} and {end.dtype!r}")
+    compute = arithmetic_type(dtype)
+    return run_map(functions.lerp, (start, end, weight), dtype, compute, first=compute)

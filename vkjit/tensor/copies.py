@@ -1,0 +1,245 @@
+"""Copies: of a type, to a device, in C order, into another tensor; and several tensors joined into one.
+
+Enters: tensors. Leaves: tensors with memory of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ..devices import device as open_device
+from ..dtypes import DType
+from ..errors import ArgumentError, ShapeError
+from ..runtime.interface import Device, DeviceArray
+from . import creation, maps
+from .dispatch import operation, run_in_place
+from .promotion import promote_types
+from .tensor import Tensor
+from .views import axis_of, narrow, reshape, unsqueeze
+
+__all__ = [
+    "cat", "clone", "concat", "concatenate", "contiguous", "copy_", "fill_", "hstack", "repeat", "repeat_interleave", "roll",
+    "stack", "tile", "to", "vstack", "zero_",
+]  # fmt: skip
+
+
+def copy_values(source: DeviceArray, target: DeviceArray) -> None:
+    """Copies all elements, by a copy of bytes where both are alike."""
+    count = math.prod(target.shape)
+    if count == 0:
+        return
+    alike = source.dtype is target.dtype and source.shape == target.shape
+    if alike and maps.is_dense(source) and maps.is_dense(target):
+        nbytes = count * target.dtype.itemsize
+        target.device.copy(source.buffer, source.offset, target.buffer, target.offset, nbytes)
+        return
+    maps.copy_array(source, target)
+
+
+@operation("clone")
+def clone(x: Tensor) -> Tensor:
+    """A copy in C order."""
+    out = creation.allocate(x.shape, x.dtype, x.device)
+    copy_values(x._array, out)
+    return Tensor(out)
+
+
+def contiguous(x: Tensor) -> Tensor:
+    """x itself where it is in C order, else a copy."""
+    return x if x.is_contiguous() else clone(x)
+
+
+@operation("cast")
+def _cast(x: Tensor, *, dtype: DType) -> Tensor:
+    out = creation.allocate(x.shape, dtype, x.device)
+    copy_values(x._array, out)
+    return Tensor(out)
+
+
+@operation("move")
+def _move(x: Tensor, *, device: Device) -> Tensor:
+    return creation.upload(x._fetch(), x.dtype, device)
+
+
+def to(x: Tensor, *targets: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Tensor:
+    """x in another type and on another device: `x.to(vk.f16)`, `x.to("cpu")`, `x.to(dtype=..., device=...)`.
+
+    x itself where nothing changes, unless copy=True. Floats become integers by truncation, saturated at the type's ends.
+    """
+    for target in targets:
+        if isinstance(target, Tensor):
+            dtype, device = target.dtype, target.device
+        elif isinstance(target, (Device, str)) and not _names_dtype(target):
+            device = target
+        else:
+            dtype = target
+    element = x.dtype if dtype is None else creation.as_dtype(dtype)
+    place = x.device if device is None else open_device(device)
+    result = x
+    if element is not x.dtype:
+        result = _cast(result, dtype=element)
+    if place is not x.device:
+        result = _move(result, device=place)
+    return clone(x) if copy and result is x else result
+
+
+def _names_dtype(target: Any) -> bool:
+    from .. import dtypes
+
+    return isinstance(target, str) and target in dtypes.by_name
+
+
+# -- into another tensor
+
+
+def copy_(target: Tensor, source: Any) -> Tensor:
+    """Writes source (a tensor that broadcasts, or a number) into target, converted to its type."""
+    if not isinstance(source, Tensor):
+        return fill_(target, source)
+    if source.device is not target.device:
+        source = to(source, device=target.device)
+    return run_in_place("copy", _write, target, (source,), {})
+
+
+def _write(target: Tensor, source: Tensor) -> None:
+    from ..stdlib import functions
+
+    maps.write_map(functions.identity, (source,), target, target.dtype)
+
+
+def fill_(target: Tensor, value: Any) -> Tensor:
+    """Writes one number (or the value of a 0-d tensor) everywhere."""
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise ShapeError(f"fill_() takes a number or a 0-d tensor, found shape {value.shape}")
+        return copy_(target, value)
+    return run_in_place("fill", fill_values, target, (value,), {})
+
+
+def fill_values(target: Tensor, value: Any) -> None:
+    """Writes a number into memory of any strides."""
+    from ..stdlib import elementwise
+
+    array = target._array
+    if 0 in array.shape:
+        return
+    [flat] = maps._flattened([], array, math.prod(array.shape))
+    compute = maps.arithmetic_type(array.dtype)
+    elementwise.fill(maps.scalar_for(compute, value), flat)
+
+
+def zero_(target: Tensor) -> Tensor:
+    """Writes zeros."""
+    return fill_(target, 0)
+
+
+# -- joined
+
+
+@operation("cat")
+def _cat(*tensors: Tensor, dim: int) -> Tensor:
+    first = tensors[0]
+    dtype = first.dtype
+    for x in tensors[1:]:
+        dtype = promote_types(dtype, x.dtype)
+    extent = sum(x.shape[dim] for x in tensors)
+    shape = (*first.shape[:dim], extent, *first.shape[dim + 1 :])
+    out = Tensor(creation.allocate(shape, dtype, maps.common_device(tensors)))
+    start = 0
+    for x in tensors:
+        copy_values(x._array, narrow(out, dim, start, x.shape[dim])._array)
+        start += x.shape[dim]
+    return out
+
+
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The tensors one after the other along an existing axis; sizes along the others agree."""
+    parts = _parts(tensors, "cat")
+    parts = [x for x in parts if x.shape != (0,)] or parts[:1]  # PyTorch lets empty vectors pass
+    axis = axis_of(dim, parts[0].ndim, "cat")
+    for x in parts[1:]:
+        if x.ndim != parts[0].ndim or any(
+            a != b for i, (a, b) in enumerate(zip(x.shape, parts[0].shape, strict=True)) if i != axis
+        ):
+            raise ShapeError(
+                f"cat() along axis {dim}: shapes {parts[0].shape} and {x.shape} differ along another axis or in rank"
+            )
+    return _cat(*parts, dim=axis)
+
+
+def _parts(tensors: Any, name: str) -> list[Tensor]:
+    parts = list(tensors)
+    if not parts or not all(isinstance(x, Tensor) for x in parts):
+        raise ArgumentError(f"{name}() takes a sequence of at least one tensor")
+    return parts
+
+
+concat = concatenate = cat
+
+
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The tensors side by side along a new axis; all have one shape."""
+    parts = _parts(tensors, "stack")
+    for x in parts[1:]:
+        if x.shape != parts[0].shape:
+            raise ShapeError(f"stack() takes tensors of one shape, found {parts[0].shape} and {x.shape}")
+    axis = axis_of(dim, parts[0].ndim + 1, "stack")
+    return _cat(*(unsqueeze(x, axis) for x in parts), dim=axis)
+
+
+def hstack(tensors: Sequence[Tensor]) -> Tensor:
+    """Joined along axis 1 (vectors: axis 0)."""
+    parts = [reshape(x, 1) if x.ndim == 0 else x for x in _parts(tensors, "hstack")]
+    return cat(parts, 0 if parts[0].ndim == 1 else 1)
+
+
+def vstack(tensors: Sequence[Tensor]) -> Tensor:
+    """Joined along axis 0; vectors count as rows."""
+    return cat([reshape(x, (1, -1)) if x.ndim < 2 else x for x in _parts(tensors, "vstack")], 0)
+
+
+def repeat(x: Tensor, *sizes: Any) -> Tensor:
+    """x side by side `size` times along each axis; more sizes than axes add axes in front."""
+    counts = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
+    if len(counts) < x.ndim:
+        raise ShapeError(f"repeat{counts} of a tensor with {x.ndim} axes: give a count for each axis")
+    shape = (1,) * (len(counts) - x.ndim) + x.shape
+    wide = reshape(x, tuple(n for e in shape for n in (1, e)))
+    stretched = wide.expand(tuple(n for c, e in zip(counts, shape, strict=True) for n in (c, e)))  # type: ignore[attr-defined]
+    return reshape(stretched, tuple(c * e for c, e in zip(counts, shape, strict=True))).clone()  # type: ignore[attr-defined]
+
+
+def tile(x: Tensor, *counts: Any) -> Tensor:
+    """As `repeat`; missing counts in front are 1."""
+    flat = tuple(counts[0]) if len(counts) == 1 and isinstance(counts[0], (tuple, list)) else counts
+    return repeat(x, (1,) * (x.ndim - len(flat)) + tuple(flat))
+
+
+def repeat_interleave(x: Tensor, repeats: int, dim: int | None = None) -> Tensor:
+    """Each element (along an axis; None: of the flattened tensor) repeated."""
+    if dim is None:
+        x, dim = reshape(x, -1), 0
+    axis = axis_of(dim, x.ndim, "repeat_interleave")
+    wide = unsqueeze(x, axis + 1)
+    shape = (*x.shape[: axis + 1], repeats, *x.shape[axis + 1 :])
+    stretched = wide.expand(shape)  # type: ignore[attr-defined]  # methods are installed at run time
+    return reshape(stretched, (*x.shape[:axis], x.shape[axis] * repeats, *x.shape[axis + 1 :]))
+
+
+def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Tensor:
+    """Elements moved along axes; those that leave at the end come in at the beginning."""
+    if dims is None:
+        return reshape(roll(reshape(x, -1), shifts, 0), x.shape)
+    moves = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    axes = (dims,) if isinstance(dims, int) else tuple(dims)
+    if len(moves) != len(axes):
+        raise ArgumentError(f"roll() takes as many shifts as axes, found {len(moves)} and {len(axes)}")
+    for shift, dim in zip(moves, axes, strict=True):
+        axis = axis_of(dim, x.ndim, "roll")
+        extent = x.shape[axis]
+        cut = -shift % extent if extent else 0
+        if cut:
+            x = cat([narrow(x, axis, cut, extent - cut), narrow(x, axis, 0, cut)], axis)
+    return x

@@ -1,0 +1,229 @@
+"""New tensors: from data, of one value, of sequences.
+
+Enters: Python numbers and nested lists, NumPy arrays, shapes. Leaves: contiguous tensors on the device asked for (default: the
+default device). `dtype` takes an element type of vkjit, a NumPy type, or `float`, `int`, `bool`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import dtypes
+from ..devices import device as open_device
+from ..dtypes import DType
+from ..errors import ArgumentError, DTypeError
+from ..runtime.interface import Device, DeviceArray, contiguous_strides
+from .tensor import Tensor, as_shape
+
+__all__ = [
+    "arange",
+    "as_dtype",
+    "as_tensor",
+    "empty",
+    "empty_like",
+    "eye",
+    "from_numpy",
+    "full",
+    "full_like",
+    "linspace",
+    "ones",
+    "ones_like",
+    "tensor",
+    "upload",
+    "zeros",
+    "zeros_like",
+]
+
+DeviceLike = Any
+_PYTHON_TYPES: dict[Any, DType] = {float: dtypes.f32, int: dtypes.i64, bool: dtypes.boolean}
+
+
+def as_dtype(spec: Any) -> DType:
+    """The element type that `dtype=` names."""
+    if isinstance(spec, DType):
+        if "name" not in vars(spec) or spec is dtypes.index:
+            raise DTypeError(f"{spec!r} is no type of an array's elements: use one of {dtypes.ALL}")
+        return spec
+    if isinstance(spec, type) and spec in _PYTHON_TYPES:
+        return _PYTHON_TYPES[spec]
+    if isinstance(spec, str) and spec in dtypes.by_name:
+        return as_dtype(dtypes.by_name[spec])
+    try:
+        return dtypes.from_numpy(spec)
+    except TypeError as error:
+        raise DTypeError(f"dtype={spec!r} is no element type: use one of {dtypes.ALL}") from error
+
+
+def allocate(shape: tuple[int, ...], dtype: DType, device: Device) -> DeviceArray:
+    """Uninitialised memory in C order; the buffer's size is a multiple of 4 bytes, so that it can be filled."""
+    size = math.prod(shape) * dtype.itemsize
+    return DeviceArray(device.allocate((size + 3) & ~3), 0, dtype, shape, contiguous_strides(shape))
+
+
+def empty(*shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+    """A tensor whose elements are undefined: `vk.empty(2, 3)`."""
+    made = Tensor(allocate(as_shape(shape), as_dtype(dtype), open_device(device)))
+    return made.requires_grad_() if requires_grad else made
+
+
+def to_storage(values: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
+    """The values as they lie in memory, contiguous; bf16 rounds to nearest, ties to even."""
+    if dtype is not dtypes.bf16:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.ascontiguousarray(values, dtype=dtype.storage).reshape(values.shape)
+    bits = np.ascontiguousarray(values, dtype=np.float32).reshape(values.shape).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    quiet_nan = np.uint32(0x7FC0)
+    return np.where(np.isnan(bits.view(np.float32)), quiet_nan, rounded).astype(np.uint16)
+
+
+def upload(values: npt.NDArray[Any], dtype: DType, device: DeviceLike = None) -> Tensor:
+    """A tensor with these values, converted to `dtype`."""
+    target = open_device(device)
+    array = allocate(values.shape, dtype, target)
+    stored = to_storage(values, dtype)
+    if stored.nbytes:
+        target.write(array.buffer, 0, stored.reshape(-1).view(np.uint8))
+    return Tensor(array)
+
+
+def _values_of(data: Any, dtype: Any) -> tuple[npt.NDArray[Any], DType]:
+    """The data as NumPy values, and the element type that they are to have."""
+    typed = isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__")
+    try:
+        values = np.asarray(data)
+    except ValueError as error:
+        raise ArgumentError(f"the nested lists don't form an array: {error}") from error
+    if values.dtype == object:
+        raise ArgumentError(f"a tensor is made of numbers, found a {type(data).__name__} that holds other objects")
+    if dtype is not None:
+        return values, as_dtype(dtype)
+    found = dtypes.from_numpy(values.dtype)
+    if not typed and found is dtypes.f64:
+        found = dtypes.f32  # Python floats are weak
+    return values, found
+
+
+def tensor(data: Any, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+    """A new tensor with a copy of `data`: numbers, nested lists, a NumPy array or a tensor.
+
+    Without dtype= Python floats give f32, ints i64, bools bool; typed data keeps its type.
+    """
+    if isinstance(data, Tensor):
+        made = data.detach().to(dtype=dtype or data.dtype, device=device, copy=True)
+    else:
+        values, element = _values_of(data, dtype)
+        made = upload(values, element, device)
+    return made.requires_grad_() if requires_grad else made
+
+
+def as_tensor(data: Any, dtype: Any = None, device: DeviceLike = None) -> Tensor:
+    """`data` as a tensor; a tensor that fits already is returned itself, and stays on the tape."""
+    if isinstance(data, Tensor):
+        return data.to(dtype=dtype or data.dtype, device=device if device is not None else data.device)
+    return tensor(data, dtype, device)
+
+
+def from_numpy(values: npt.NDArray[Any], device: DeviceLike = None) -> Tensor:
+    """A tensor with a copy of a NumPy array, of the same element type."""
+    if not isinstance(values, np.ndarray):
+        raise ArgumentError(f"from_numpy() takes a NumPy array, found {type(values).__name__}: use vk.tensor(...)")
+    return upload(values, dtypes.from_numpy(values.dtype), device)
+
+
+def full(
+    shape: Any, fill_value: Any, *, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor whose elements all are `fill_value`; without dtype= a float gives f32, an int i64, a bool bool."""
+    sizes = as_shape((shape,)) if not isinstance(shape, int) else (shape,)
+    if not isinstance(fill_value, (bool, int, float, np.generic)):
+        raise ArgumentError(f"full() takes a number to fill with, found {type(fill_value).__name__}")
+    element = as_dtype(dtype) if dtype is not None else _number_type(fill_value)
+    made = empty(sizes, dtype=element, device=device)
+    write_value(made._array, fill_value)
+    return made.requires_grad_() if requires_grad else made
+
+
+def _number_type(value: Any) -> DType:
+    if isinstance(value, np.generic) and not isinstance(value, float):
+        return dtypes.from_numpy(value.dtype)
+    return _PYTHON_TYPES[type(value) if type(value) in _PYTHON_TYPES else float]
+
+
+def write_value(array: DeviceArray, value: Any) -> None:
+    """Fills contiguous memory that begins at a multiple of 4 bytes and owns its last, partial word."""
+    count = math.prod(array.shape)
+    if count == 0:
+        return
+    stored = to_storage(np.asarray(value), array.dtype).reshape(1)
+    size = count * array.dtype.itemsize
+    pattern = np.tile(stored, max(1, 4 // array.dtype.itemsize)).view(np.uint32)
+    if len(pattern) == 1 or pattern[0] == pattern[1]:
+        array.device.fill(array.buffer, array.offset, (size + 3) & ~3, int(pattern[0]))
+        return
+    from ..stdlib import elementwise
+
+    flat = DeviceArray(array.buffer, array.offset, array.dtype, (count,), (1,))
+    elementwise.fill(stored.reshape(()), flat)
+
+
+def zeros(*shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+    """A tensor of zeros: `vk.zeros(2, 3)`."""
+    return full(as_shape(shape), 0, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def ones(*shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+    """A tensor of ones: `vk.ones(2, 3)`."""
+    return full(as_shape(shape), 1, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def empty_like(x: Tensor, *, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+    """An undefined tensor of x's shape, and of its type and device where not given."""
+    return empty(x.shape, dtype=dtype or x.dtype, device=device or x.device, requires_grad=requires_grad)
+
+
+def full_like(
+    x: Tensor, fill_value: Any, *, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor of x's shape filled with one value."""
+    return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or x.device, requires_grad=requires_grad)
+
+
+def zeros_like(x: Tensor, *, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+    """Zeros of x's shape."""
+    return full_like(x, 0, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def ones_like(x: Tensor, *, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+    """Ones of x's shape."""
+    return full_like(x, 1, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def arange(
+    start: float, end: float | None = None, step: float = 1, *, dtype: Any = None, device: DeviceLike = None
+) -> Tensor:
+    """The numbers from start (0 where only one is given) to end, exclusive, in steps; i64 of ints, else f32."""
+    low, high = (0, start) if end is None else (start, end)
+    if step == 0 or not all(map(math.isfinite, (low, high, step))):
+        raise ArgumentError(f"arange({low}, {high}, {step}): expected finite numbers and a step other than 0")
+    whole = all(isinstance(v, (int, np.integer)) for v in (low, high, step))
+    element = as_dtype(dtype) if dtype is not None else dtypes.i64 if whole else dtypes.f32
+    count = max(0, math.ceil((high - low) / step) if not whole else -((int(low) - int(high)) // int(step)))
+    values = low + np.arange(count, dtype=np.int64 if whole else np.float64) * step
+    return upload(np.asarray(values), element, device)
+
+
+def linspace(start: float, end: float, steps: int, *, dtype: Any = dtypes.f32, device: DeviceLike = None) -> Tensor:
+    """`steps` numbers at equal distances from start to end, both included."""
+    if steps < 0:
+        raise ArgumentError(f"linspace() takes a number of steps of at least 0, found {steps}")
+    return upload(np.linspace(start, end, steps), as_dtype(dtype), device)
+
+
+def eye(n: int, m: int | None = None, *, dtype: Any = dtypes.f32, device: DeviceLike = None) -> Tensor:
+    """Ones on the diagonal of an n by m matrix (m: n where not given), zeros elsewhere."""
+    return upload(np.eye(n, m), as_dtype(dtype), device)

@@ -1,0 +1,439 @@
+"""Indexing: `x[...]` and `x[...] = value`, and the named forms gather, scatter and index_select.
+
+Enters: ints, slices (steps may be negative), None, `...`, integer tensors or lists, masks of bool. Leaves: views where only
+ints, slices, None and `...` are used, else copies. A mask that reads needs its values on the host, and waits for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..errors import ArgumentError, DTypeError, ShapeError
+from ..runtime.interface import DeviceArray, contiguous_strides
+from ..stdlib import index as kernels
+from ..stdlib.registry import CPU_LOOP, device_class
+from . import creation, maps
+from .arithmetic import where
+from .copies import copy_values, fill_values
+from .dispatch import operation, run_in_place
+from .iterate import broadcast_shapes
+from .tensor import Tensor
+from .views import _reshape, axis_of, expand, flatten, narrow, permute, reshape, reshaped_strides, slice_view, unsqueeze
+
+__all__ = [
+    "gather", "get_item", "index_add", "index_select", "masked_select", "nonzero", "put", "scatter", "scatter_add", "set_item",
+    "take_along_dim",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """An index taken apart: first a slice along each axis, then the shape with ints dropped and Nones put in, then tensors
+    of indices (and masks), each with the axis of that shape that it indexes."""
+
+    starts: tuple[int, ...]
+    sizes: tuple[int, ...]
+    steps: tuple[int, ...]
+    shape: tuple[int, ...]
+    advanced: tuple[tuple[int, Tensor], ...]
+
+
+def _as_index(item: Any, x: Tensor) -> Any:
+    """Lists and arrays as tensors of integers or bool, other items as they are."""
+    if isinstance(item, (list, np.ndarray)):
+        values = np.asarray(item)
+        if values.dtype == np.float64 and values.size == 0:
+            values = values.astype(np.int64)
+        item = creation.upload(values, dtypes.from_numpy(values.dtype), x.device)
+    if isinstance(item, Tensor) and item.dtype.is_float:
+        raise DTypeError(f"an index is of integers or bool, found a tensor of {item.dtype!r}")
+    return item
+
+
+def _axes_taken(item: Any) -> int:
+    if item is None:
+        return 0
+    return item.ndim if isinstance(item, Tensor) and item.dtype.kind == "bool" else 1
+
+
+def parse(x: Tensor, index: Any) -> Plan:
+    """The plan of an index; ArgumentError where it doesn't fit the tensor."""
+    items = [_as_index(i, x) for i in (index if isinstance(index, tuple) else (index,))]
+    taken = sum(_axes_taken(i) for i in items if i is not Ellipsis)
+    dots = [n for n, i in enumerate(items) if i is Ellipsis]
+    if len(dots) > 1 or taken > x.ndim:
+        raise ArgumentError(
+            f"the index takes {taken} axes{' and several ...' if len(dots) > 1 else ''}, the tensor of shape {x.shape} has {x.ndim}"
+        )
+    fill = [slice(None)] * (x.ndim - taken)
+    items = [*items[: dots[0]], *fill, *items[dots[0] + 1 :]] if dots else [*items, *fill]
+    starts, sizes, steps, shape = [], [], [], []
+    advanced: list[tuple[int, Tensor]] = []
+    axis = 0
+    for item in items:
+        if item is None:
+            shape.append(1)
+            continue
+        count = _axes_taken(item)
+        if isinstance(item, Tensor):
+            advanced.append((len(shape), item))
+            _check_mask(item, x.shape[axis : axis + count])
+        for extent in x.shape[axis : axis + count]:
+            start, size, step, keep = _along(item, extent, axis)
+            starts.append(start)
+            sizes.append(size)
+            steps.append(step)
+            if keep:
+                shape.append(size)
+        axis += count
+    return Plan(tuple(starts), tuple(sizes), tuple(steps), tuple(shape), tuple(advanced))
+
+
+def _check_mask(item: Tensor, extents: tuple[int, ...]) -> None:
+    if item.dtype.kind == "bool" and item.shape != extents:
+        raise ShapeError(f"a mask of shape {item.shape} indexes axes of sizes {extents}: expected the same shape")
+
+
+def _along(item: Any, extent: int, axis: int) -> tuple[int, int, int, bool]:
+    """Start, size and step along one axis, and whether the axis stays."""
+    if isinstance(item, Tensor):
+        return 0, extent, 1, True
+    if isinstance(item, slice):
+        start, stop, step = item.indices(extent)
+        return start, len(range(start, stop, step)), step, True
+    if isinstance(item, (int, np.integer)) and not isinstance(item, bool):
+        if not -extent <= item < extent:
+            raise IndexError(f"index {item} is out of range for axis {axis} with {extent} elements")
+        return int(item) % extent, 1, 1, False
+    raise ArgumentError(
+        f"an index consists of ints, slices, None, ..., and tensors or lists of integers or bool; found {type(item).__name__}"
+    )
+
+
+def _basic(x: Tensor, plan: Plan) -> Tensor:
+    part = slice_view(x, starts=plan.starts, sizes=plan.sizes, steps=plan.steps)
+    return part if part.shape == plan.shape else _reshape(part, shape=plan.shape)
+
+
+def get_item(x: Tensor, index: Any) -> Tensor:
+    """`x[index]`."""
+    plan = parse(x, index)
+    part = _basic(x, plan)
+    if not plan.advanced:
+        return part
+    part, axis, positions = _one_axis(part, plan.advanced)
+    return take(part, dim=axis, index=positions)
+
+
+def _one_axis(part: Tensor, advanced: Sequence[tuple[int, Tensor]]) -> tuple[Tensor, int, Tensor]:
+    """The tensor with all indexed axes merged into one, that axis, and the positions along it."""
+    indices: list[Tensor] = []
+    axes: list[int] = []
+    for axis, item in advanced:
+        for offset, positions in enumerate(_positions(item)):
+            axes.append(axis + offset)
+            indices.append(positions)
+    if len(axes) == 1:
+        return part, axes[0], indices[0]
+    first = axes[0]
+    if axes != list(range(first, first + len(axes))):  # PyTorch puts the result's axes in front then
+        part = permute(part, [*axes, *(i for i in range(part.ndim) if i not in axes)])
+        first = 0
+    extents = part.shape[first : first + len(axes)]
+    shape = broadcast_shapes(*(i.shape for i in indices))
+    linear: Any = None
+    for extent, positions in zip(extents, indices, strict=True):
+        inside = _checked_positions(positions, extent)
+        linear = inside if linear is None else linear * extent + inside
+    return flatten(part, first, first + len(axes) - 1), first, expand(linear, shape)
+
+
+def _checked_positions(positions: Tensor, extent: int) -> Any:
+    """Positions of one of several indexed axes as numbers of at least 0; far outside all axes where out of range."""
+    wide: Any = positions.to(dtypes.i64)  # type: ignore[attr-defined]  # methods are installed at run time
+    wrapped = where(wide < 0, wide + extent, wide)
+    return where((wrapped >= 0) & (wrapped < extent), wrapped, -(2**40))
+
+
+def _positions(item: Tensor) -> list[Tensor]:
+    """An index tensor itself; of a mask the positions along each of its axes, for which the host waits."""
+    if item.dtype.kind != "bool":
+        return [item]
+    return [creation.upload(p, dtypes.i64, item.device) for p in np.nonzero(item._fetch())]
+
+
+# -- along one axis
+
+
+def three_axes(array: DeviceArray, axis: int) -> DeviceArray:
+    """The array as (before, axis, after); a copy where its strides don't allow a view."""
+    before, after = math.prod(array.shape[:axis]), math.prod(array.shape[axis + 1 :])
+    shape = (before, array.shape[axis], after)
+    strides = reshaped_strides(array.shape, array.strides, shape) if 0 not in array.shape else (0, 0, 0)
+    if strides is None:
+        copied = creation.allocate(array.shape, array.dtype, array.device)
+        copy_values(array, copied)
+        return three_axes(copied, axis)
+    return DeviceArray(array.buffer, array.offset, array.dtype, shape, strides)
+
+
+@operation("take")
+def take(x: Tensor, *, dim: int, index: Tensor) -> Tensor:
+    """The axis `dim` replaced by the axes of `index`: y[.., n, ..] = x[.., index[n], ..]."""
+    out = creation.allocate((*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]), x.dtype, x.device)
+    maps.common_device((x, index))
+    if 0 not in out.shape:
+        positions = _flat_index(index)
+        source = three_axes(x._array, dim)
+        before, _, after = source.shape
+        count = index.numel()
+        if after == 1:
+            flat = DeviceArray(source.buffer, source.offset, x.dtype, source.shape[:2], source.strides[:2])
+            kernels.take_last(flat, positions, DeviceArray(out.buffer, 0, x.dtype, (before, count), (count, 1)))
+        else:
+            target = DeviceArray(out.buffer, 0, x.dtype, (before, count, after), (count * after, after, 1))
+            kernels.take(source, positions, target)
+    return Tensor(out)
+
+
+def _flat_index(index: Tensor) -> DeviceArray:
+    flat = reshape(index, -1)._array
+    if flat.dtype is dtypes.i64 or flat.dtype is dtypes.i32:
+        return flat
+    converted = creation.allocate(flat.shape, dtypes.i64, flat.device)
+    copy_values(flat, converted)
+    return converted
+
+
+def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """The slices of x along an axis that a vector of positions names."""
+    if index.ndim > 1:
+        raise ShapeError(f"index_select() takes a vector of positions, found shape {index.shape}")
+    return take(x, dim=axis_of(dim, x.ndim, "index_select"), index=reshape(index, -1))
+
+
+def _check_along(x: Tensor, axis: int, index: Tensor, name: str) -> None:
+    if index.ndim != x.ndim:
+        raise ShapeError(f"{name}(): index has {index.ndim} axes, the tensor {x.ndim}: expected the same number")
+    if index.dtype is not dtypes.i64 and index.dtype is not dtypes.i32:
+        raise DTypeError(f"{name}() takes positions of i64 or i32, found {index.dtype!r}")
+    if any(i > e for d, (i, e) in enumerate(zip(index.shape, x.shape, strict=True)) if d != axis):
+        raise ShapeError(f"{name}(): index of shape {index.shape} is larger than the tensor's {x.shape} off axis {axis}")
+
+
+def _cropped(x: Tensor, axis: int, index: Tensor) -> Tensor:
+    """x as large as the index along all axes but one."""
+    for d in range(x.ndim):
+        if d != axis and x.shape[d] != index.shape[d]:
+            x = narrow(x, d, 0, index.shape[d])
+    return x
+
+
+def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """y[.., n, ..] = x[.., index[.., n, ..], ..] along an axis; the result has index's shape."""
+    axis = axis_of(dim, x.ndim, "gather") if x.ndim else 0
+    if x.ndim == 0:
+        return reshape(gather(reshape(x, 1), 0, reshape(index, 1)), ())
+    _check_along(x, axis, index, "gather")
+    return _gather(_cropped(x, axis, index), dim=axis, index=index)
+
+
+@operation("gather")
+def _gather(x: Tensor, *, dim: int, index: Tensor) -> Tensor:
+    out = creation.allocate(index.shape, x.dtype, maps.common_device((x, index)))
+    if 0 not in out.shape:
+        kernels.gather(three_axes(x._array, dim), three_axes(index._array, dim), three_axes(out, dim))
+    return Tensor(out)
+
+
+def take_along_dim(x: Tensor, indices: Tensor, dim: int) -> Tensor:
+    """As `gather`, with x and indices broadcast along the other axes."""
+    axis = axis_of(dim, x.ndim, "take_along_dim")
+    shape = broadcast_shapes(
+        (*x.shape[:axis], 1, *x.shape[axis + 1 :]), (*indices.shape[:axis], 1, *indices.shape[axis + 1 :])
+    )
+    wide = expand(x, (*shape[:axis], x.shape[axis], *shape[axis + 1 :]))
+    return gather(wide, axis, expand(indices, (*shape[:axis], indices.shape[axis], *shape[axis + 1 :])))
+
+
+def _scatter_lines(target: DeviceArray, axis: int, index: Tensor, values: Tensor, *, add: bool) -> None:
+    """Writes or adds values at positions along an axis, in order; long lines are cut over launches on software drivers."""
+    if 0 in index.shape:
+        return
+    y, where_, source = target, three_axes(index._array, axis), three_axes(values._array, axis)
+    before, count, after = where_.shape
+    lines = DeviceArray(source.buffer, source.offset, source.dtype, (before, after), (source.strides[0], source.strides[2]))
+    limit = CPU_LOOP if device_class(target.device) == "cpu" else 1 << 30
+    for start in range(0, count, limit):
+        stop = min(start + limit, count)
+        if add:
+            kernels.scatter_add(lines, where_, source, y, start, stop, maps.arithmetic_type(target.dtype))
+        else:
+            kernels.scatter_put(lines, where_, source, y, start, stop)
+
+
+def _scattered(x: Tensor, axis: int, index: Tensor, values: Tensor, *, add: bool) -> Tensor:
+    out = creation.allocate(x.shape, x.dtype, maps.common_device((x, index, values)))
+    copy_values(x._array, out)
+    view = _cropped(Tensor(out), axis, index)._array
+    if 0 in index.shape:
+        return Tensor(out)
+    lines = three_axes(view, axis)
+    _scatter_lines(lines, axis, index, values, add=add)
+    if lines.buffer is not out.buffer:  # strides that three axes can't hold: done in a copy
+        copy_values(DeviceArray(lines.buffer, 0, lines.dtype, view.shape, contiguous_strides(view.shape)), view)
+    return Tensor(out)
+
+
+def _source(x: Tensor, index: Tensor, src: Any, name: str) -> Tensor:
+    if not isinstance(src, Tensor):
+        return creation.full(index.shape, src, dtype=x.dtype, device=x.device)
+    if src.dtype is not x.dtype:
+        raise DTypeError(f"{name}(): the source holds {src.dtype!r}, the tensor {x.dtype!r}: convert one of them")
+    if src.ndim != index.ndim or any(i > s for i, s in zip(index.shape, src.shape, strict=True)):
+        raise ShapeError(f"{name}(): index of shape {index.shape} is larger than the source's {src.shape}")
+    for d in range(src.ndim):
+        if src.shape[d] != index.shape[d]:
+            src = narrow(src, d, 0, index.shape[d])
+    return src
+
+
+@operation("scatter_add")
+def _scatter_add(x: Tensor, src: Tensor, *, dim: int, index: Tensor) -> Tensor:
+    return _scattered(x, dim, index, src, add=True)
+
+
+@operation("scatter")
+def _scatter(x: Tensor, src: Tensor, *, dim: int, index: Tensor) -> Tensor:
+    return _scattered(x, dim, index, src, add=False)
+
+
+def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """x with src[.., n, ..] added at [.., index[.., n, ..], ..]; the order of additions is fixed."""
+    axis = axis_of(dim, x.ndim, "scatter_add")
+    _check_along(x, axis, index, "scatter_add")
+    return _scatter_add(x, _source(x, index, src, "scatter_add"), dim=axis, index=index)
+
+
+def scatter(x: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
+    """x with src[.., n, ..] (or a number) written at [.., index[.., n, ..], ..]; of several the last one stays."""
+    axis = axis_of(dim, x.ndim, "scatter")
+    _check_along(x, axis, index, "scatter")
+    return _scatter(x, _source(x, index, src, "scatter"), dim=axis, index=index)
+
+
+def _lines(shape: tuple[int, ...], axis: int, index: Tensor) -> Tensor:
+    """A vector of positions stretched to a tensor of that shape, along an axis."""
+    column = reshape(index, tuple(-1 if d == axis else 1 for d in range(len(shape))))
+    return expand(column, (*shape[:axis], index.numel(), *shape[axis + 1 :]))
+
+
+def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+    """x with alpha times the slices of source added to those that a vector of positions names."""
+    axis = axis_of(dim, x.ndim, "index_add")
+    scaled: Any = source if alpha == 1 else source * alpha  # type: ignore[operator]  # operators are installed at run time
+    return scatter_add(x, axis, _lines(x.shape, axis, index), scaled)
+
+
+# -- written
+
+
+def _assign(target: Tensor, value: Any, plan: Plan) -> None:
+    """Writes a value (a tensor or a number) where the index points."""
+    part = _basic(target, plan)
+    if not plan.advanced:
+        if isinstance(value, Tensor):
+            from .copies import _write
+
+            _write(part, _fitting(value, part.shape))
+        else:
+            fill_values(part, value)
+        return
+    if len(plan.advanced) == 1 and plan.advanced[0][1].dtype.kind == "bool" and _is_single(value):
+        _assign_masked(part, value, *plan.advanced[0])
+        return
+    merged, axis, positions = _one_axis(part, plan.advanced)
+    if merged._array.buffer is not target._array.buffer:
+        raise ArgumentError("this assignment through several index tensors needs a copy of the tensor: assign with scatter()")
+    shape = (*merged.shape[:axis], *positions.shape, *merged.shape[axis + 1 :])
+    single = value if isinstance(value, Tensor) else creation.full((), value, dtype=target.dtype, device=target.device)
+    values = flatten(expand(_fitting(single.to(target.dtype), shape), shape), axis, axis + positions.ndim - 1) if positions.ndim else unsqueeze(expand(single, shape), axis)  # type: ignore[attr-defined]  # fmt: skip
+    lines = _lines(merged.shape, axis, Tensor(_flat_index(positions)))
+    _scatter_lines(three_axes(merged._array, axis), axis, lines, values, add=False)
+
+
+def _is_single(value: Any) -> bool:
+    return not isinstance(value, Tensor) or value.numel() == 1
+
+
+def _assign_masked(part: Tensor, value: Any, axis: int, mask: Tensor) -> None:
+    wide = reshape(mask, (*mask.shape, *(1,) * (part.ndim - axis - mask.ndim)))
+    single = reshape(value, ()) if isinstance(value, Tensor) else value
+    maps.write_map(
+        _select(), (wide, single, part), part, part.dtype if part.dtype.kind == "bool" else maps.arithmetic_type(part.dtype),
+        first=dtypes.boolean,
+    )  # fmt: skip
+
+
+def _select() -> Any:
+    from ..stdlib import functions
+
+    return functions.select
+
+
+def _fitting(value: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The value without leading axes of size 1 that the target lacks."""
+    while value.ndim > len(shape) and value.shape[0] == 1:
+        value = reshape(value, value.shape[1:])
+    return value
+
+
+def set_item(target: Tensor, index: Any, value: Any) -> None:
+    """`target[index] = value`, converted to the target's type; recorded like any other operation."""
+    plan = parse(target, index)
+    if isinstance(value, (list, np.ndarray, np.generic)):
+        value = creation.tensor(np.asarray(value), dtype=target.dtype, device=target.device)
+    run_in_place("set_item", lambda t, v, *, plan: _assign(t, v, plan), target, (value,), {"plan": plan})
+
+
+@operation("put")
+def put(x: Tensor, value: Any, *, plan: Plan) -> Tensor:
+    """A copy of x with `value` written where the plan of an index points."""
+    out = creation.allocate(x.shape, x.dtype, x.device)
+    copy_values(x._array, out)
+    result = Tensor(out)
+    _assign(result, value, plan)
+    return result
+
+
+def get_planned(x: Tensor, plan: Plan) -> Tensor:
+    """`x[index]` for an index taken apart already."""
+    part = _basic(x, plan)
+    if not plan.advanced:
+        return part
+    part, axis, positions = _one_axis(part, plan.advanced)
+    return take(part, dim=axis, index=positions)
+
+
+# -- what depends on values: the host waits
+
+
+def nonzero(x: Tensor, *, as_tuple: bool = False) -> Any:
+    """Positions of the elements that aren't 0, one row each (as_tuple: one vector per axis); waits for the values."""
+    found = np.nonzero(x._fetch()) if x.ndim else np.nonzero(np.atleast_1d(x._fetch()))
+    if as_tuple:
+        return tuple(creation.upload(p, dtypes.i64, x.device) for p in found)
+    rows = np.stack(found, axis=1) if x.ndim else np.zeros((len(found[0]), 0), np.int64)
+    return creation.upload(rows, dtypes.i64, x.device)
+
+
+def masked_select(x: Tensor, mask: Tensor) -> Tensor:
+    """The elements where the mask (broadcast) is true, as a vector; waits for the mask."""
+    shape = broadcast_shapes(x.shape, mask.shape)
+    return get_item(expand(x, shape), expand(mask, shape))

@@ -1,0 +1,179 @@
+"""Matrix products of tensors: batched, broadcast, with vectors, fused with an addition.
+
+Enters: tensors of one type. Leaves: new tensors of that type; 16-bit floats accumulate in f32.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+from ..dtypes import DType
+from ..errors import DTypeError, ShapeError
+from ..runtime.interface import DeviceArray, contiguous_strides
+from ..stdlib import matmul as kernels
+from ..stdlib.registry import device_class
+from . import creation, iterate, maps
+from .copies import copy_values
+from .dispatch import operation
+from .maps import arithmetic_type
+from .tensor import Tensor
+from .views import reshape, reshaped_strides, unsqueeze
+
+__all__ = ["addmm", "baddbmm", "bmm", "dot", "linear", "matmul", "mm", "mv", "outer", "trace"]
+
+
+def _batched(array: DeviceArray, batch: tuple[int, ...]) -> DeviceArray:
+    """The array as (batch, rows, columns); a copy where a broadcast batch has no single stride."""
+    rows, columns = array.shape[-2:]
+    wide = iterate.expand(array, (*batch, rows, columns))
+    strides = reshaped_strides(batch, wide.strides[:-2], (math.prod(batch),)) if 0 not in wide.shape else (0,)
+    if strides is None:
+        copied = creation.allocate(wide.shape, wide.dtype, wide.device)
+        copy_values(wide, copied)
+        wide, strides = copied, (rows * columns,)
+    return DeviceArray(
+        wide.buffer, wide.offset, wide.dtype, (math.prod(batch), rows, columns), (*strides, *wide.strides[-2:])
+    )
+
+
+def multiply(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: DType) -> None:
+    """c = a @ b of (batch, rows, columns); on software drivers long sums are made of parts."""
+    depth = a.shape[2]
+    if 0 in c.shape:
+        return
+    if depth == 0:
+        creation.write_value(c, 0)
+        return
+    if device_class(c.device) == "gpu" or depth <= kernels.MOST_K:
+        kernels.multiply(a, b, c, accumulate)
+        return
+    parts = creation.allocate((-(-depth // kernels.MOST_K), *c.shape), accumulate, c.device)
+    for i in range(parts.shape[0]):
+        start, stop = i * kernels.MOST_K, min(depth, (i + 1) * kernels.MOST_K)
+        part = DeviceArray(parts.buffer, i * math.prod(c.shape) * accumulate.itemsize, accumulate, c.shape, c.strides)
+        kernels.multiply(_cut(a, 2, start, stop), _cut(b, 1, start, stop), part, accumulate)
+    from . import reducing
+
+    total = reducing.reduce_axes(parts, (0,), reducing.SUM, c.dtype, accumulate)
+    copy_values(total, c)
+
+
+def _cut(array: DeviceArray, axis: int, start: int, stop: int) -> DeviceArray:
+    shape = tuple(stop - start if i == axis else e for i, e in enumerate(array.shape))
+    offset = array.offset + start * array.strides[axis] * array.dtype.itemsize
+    return DeviceArray(array.buffer, offset, array.dtype, shape, array.strides)
+
+
+def _product_type(a: Tensor, b: Tensor, name: str) -> DType:
+    if a.dtype is not b.dtype:
+        raise DTypeError(f"{name}() takes tensors of one type, found {a.dtype!r} and {b.dtype!r}: convert one with .to(...)")
+    if a.dtype.kind == "bool":
+        raise DTypeError(f"{name}() has no meaning for bool: convert with .to(vk.f32)")
+    return a.dtype
+
+
+@operation("matmul")
+def _matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Of tensors with at least two axes."""
+    dtype = _product_type(a, b, "matmul")
+    if a.shape[-1] != b.shape[-2]:
+        raise ShapeError(
+            f"matmul(): the rows of the first ({a.shape}) have {a.shape[-1]} elements, the columns of the second ({b.shape}) "
+            f"{b.shape[-2]}: expected the same number"
+        )
+    device = maps.common_device((a, b))
+    batch = iterate.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    rows, columns = a.shape[-2], b.shape[-1]
+    out = creation.allocate((*batch, rows, columns), dtype, device)
+    if len(b.shape) == 2 and len(batch) and a.is_contiguous():  # one matrix for the whole batch: more rows of one product
+        count = math.prod(batch) * rows
+        left = DeviceArray(a._array.buffer, a._array.offset, dtype, (1, count, a.shape[-1]), (0, a.shape[-1], 1))
+        target = DeviceArray(out.buffer, 0, dtype, (1, count, columns), (0, columns, 1))
+        multiply(left, _batched(b._array, (1,)), target, arithmetic_type(dtype))
+        return Tensor(out)
+    target_shape = (math.prod(batch), rows, columns)
+    target = DeviceArray(out.buffer, 0, dtype, target_shape, contiguous_strides(target_shape))
+    multiply(_batched(a._array, batch or (1,)), _batched(b._array, batch or (1,)), target, arithmetic_type(dtype))
+    return Tensor(out)
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """The matrix product of the last two axes, the axes before them broadcast; a vector counts as a row on the left and as a
+    column on the right, and that axis is left out of the result."""
+    if a.ndim == 0 or b.ndim == 0:
+        raise ShapeError(f"matmul() takes vectors and matrices, found shapes {a.shape} and {b.shape}: multiply with *")
+    left = unsqueeze(a, 0) if a.ndim == 1 else a
+    right = unsqueeze(b, 1) if b.ndim == 1 else b
+    result = _matmul(left, right)
+    if a.ndim == 1:
+        result = reshape(result, (*result.shape[:-2], result.shape[-1]))
+    return reshape(result, result.shape[:-1]) if b.ndim == 1 else result
+
+
+def _with_ranks(a: Tensor, b: Tensor, ranks: tuple[int, int], name: str) -> Tensor:
+    if (a.ndim, b.ndim) != ranks:
+        raise ShapeError(f"{name}() takes tensors with {ranks[0]} and {ranks[1]} axes, found shapes {a.shape} and {b.shape}")
+    return matmul(a, b)
+
+
+def mm(a: Tensor, b: Tensor) -> Tensor:
+    """The product of two matrices."""
+    return _with_ranks(a, b, (2, 2), "mm")
+
+
+def mv(a: Tensor, b: Tensor) -> Tensor:
+    """The product of a matrix and a vector."""
+    return _with_ranks(a, b, (2, 1), "mv")
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """The sum of the products of two vectors."""
+    return _with_ranks(a, b, (1, 1), "dot")
+
+
+def bmm(a: Tensor, b: Tensor) -> Tensor:
+    """The products of two batches of matrices of one size; nothing is broadcast."""
+    if a.ndim == 3 and b.ndim == 3 and a.shape[0] != b.shape[0]:
+        raise ShapeError(f"bmm() takes batches of one size, found shapes {a.shape} and {b.shape}: use matmul() to broadcast")
+    return _with_ranks(a, b, (3, 3), "bmm")
+
+
+def outer(a: Tensor, b: Tensor) -> Tensor:
+    """All products of an element of one vector and an element of another: (M,) and (N,) give (M, N)."""
+    if a.ndim != 1 or b.ndim != 1:
+        raise ShapeError(f"outer() takes vectors, found shapes {a.shape} and {b.shape}")
+    return unsqueeze(a, 1) * unsqueeze(b, 0)  # type: ignore[operator, no-any-return]  # installed at run time
+
+
+def addmm(c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta c + alpha (a @ b); c broadcasts. With beta=0 c isn't read."""
+    product: Any = matmul(a, b)
+    scaled = product if alpha == 1 else product * alpha
+    if beta == 0:
+        return scaled  # type: ignore[no-any-return]
+    return scaled + (c if beta == 1 else c * beta)  # type: ignore[operator, no-any-return]
+
+
+baddbmm = addmm
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x @ weight.T + bias; x: (..., inputs), weight: (outputs, inputs), bias: (outputs,)."""
+    if weight.ndim != 2 or x.ndim == 0 or x.shape[-1] != weight.shape[1]:
+        raise ShapeError(
+            f"linear(): x of shape {x.shape} needs a weight of (outputs, {x.shape[-1] if x.ndim else '?'}), found {weight.shape}"
+        )
+    product: Any = matmul(x, weight.t())  # type: ignore[attr-defined]  # methods are installed at run time
+    return product if bias is None else product + bias  # type: ignore[no-any-return]
+
+
+def trace(x: Tensor) -> Tensor:
+    """The sum of a matrix' diagonal."""
+    from .reductions import sum
+    from .views import diagonal
+
+    return sum(diagonal(x))
+
+

@@ -1,0 +1,179 @@
+"""Elementwise operations, brought to the kernels: broadcast, coalesce, choose the form by which operands are numbers, launch.
+
+Enters: a function for kernels, operands (tensors and at least one number at most in each kernel's scalar places), the type to
+compute in, the type of the result, optionally the tensor to write into. Leaves: the result. Nothing waits for the device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..dtypes import DType
+from ..errors import ArgumentError, DTypeError
+from ..runtime.interface import Device, DeviceArray
+from ..staging import byte_range
+from ..stdlib import elementwise as kernels
+from . import creation
+from .iterate import broadcast_shapes, coalesce, expand
+from .tensor import Tensor
+
+__all__ = ["arithmetic_type", "common_device", "copy_array", "run_map", "write_map"]
+
+
+def arithmetic_type(dtype: DType) -> DType:
+    """The type that arithmetic on `dtype` is done in: f32 for the 16-bit floats, i32 for bool, else the type itself."""
+    if dtype.bits == 16 and dtype.is_float:
+        return dtypes.f32
+    return dtypes.i32 if dtype.kind == "bool" else dtype
+
+
+def common_device(operands: Sequence[Any]) -> Device:
+    """The device of the tensors among the operands; ArgumentError where they lie on several, or there is none."""
+    device: Device | None = None
+    for operand in operands:
+        if not isinstance(operand, Tensor):
+            continue
+        if device is not None and operand.device is not device:
+            raise ArgumentError(
+                f"the operands lie on {device.name} and {operand.device.name}: move one of them with .to(device=...)"
+            )
+        device = operand.device
+    if device is None:
+        raise ArgumentError("expected at least one tensor among the operands")
+    return device
+
+
+def run_map(
+    function: Any, operands: Sequence[Any], result: DType, compute: DType, *, first: DType | None = None
+) -> Tensor:
+    """A new tensor: function(operands), computed in `compute` (the first operand of three in `first`)."""
+    device = common_device(operands)
+    tensors = [o for o in operands if isinstance(o, Tensor)]
+    shape = tensors[0].shape
+    if any(t.shape != shape for t in tensors[1:]):
+        shape = broadcast_shapes(*(t.shape for t in tensors))
+    out = creation.allocate(shape, result, device)
+    _launch(function, operands, out, compute, first)
+    return Tensor(out)
+
+
+def write_map(
+    function: Any, operands: Sequence[Any], target: Tensor, compute: DType, *, first: DType | None = None
+) -> None:
+    """Writes function(operands) into target's memory. Operands that overlap it otherwise than element for element are copied."""
+    common_device((target, *operands))
+    if any(stride == 0 and extent > 1 for stride, extent in zip(target.strides, target.shape, strict=True)):
+        raise ArgumentError(
+            f"a tensor that was expanded (shape {target.shape}, strides {target.strides}) holds elements in the same memory: "
+            f"call .contiguous() before it is written in place"
+        )
+    shape = broadcast_shapes(target.shape, *(o.shape for o in operands if isinstance(o, Tensor)))
+    if shape != target.shape:
+        raise ArgumentError(f"a result of shape {shape} can't be written into a tensor of {target.shape}")
+    safe = [_apart(o, target._array) if isinstance(o, Tensor) else o for o in operands]
+    _launch(function, safe, target._array, compute, first)
+
+
+def _apart(operand: Tensor, target: DeviceArray) -> Tensor:
+    array = operand._array
+    if array.buffer is not target.buffer or not target.shape or 0 in array.shape or 0 in target.shape:
+        return operand
+    if array.offset == target.offset and array.shape == target.shape and array.strides == target.strides:
+        return operand
+    low, high = byte_range(array)
+    target_low, target_high = byte_range(target)
+    if high <= target_low or target_high <= low:
+        return operand
+    return run_map(_identity(), (operand,), array.dtype, array.dtype)
+
+
+def _identity() -> Any:
+    from ..stdlib import functions
+
+    return functions.identity
+
+
+def copy_array(source: DeviceArray, target: DeviceArray) -> None:
+    """Copies, converts and broadcasts elements into target's memory; the two don't overlap."""
+    _launch(_identity(), (Tensor(source),), target, target.dtype, None)
+
+
+def scalar_for(compute: DType, value: Any) -> Any:
+    """A Python number as the typed scalar that a kernel gets: f32 or f64 for floats, else i64 (the same bits for u64).
+
+    Raises DTypeError for an integer that `compute` can't hold.
+    """
+    if compute.is_float:
+        with np.errstate(over="ignore"):
+            return np.float32(value) if compute is not dtypes.f64 else np.array(value, np.float64)
+    number = int(value)
+    if compute.kind == "bool":
+        return np.int64(number != 0)
+    limits = np.iinfo(compute.numpy)
+    if not limits.min <= number <= limits.max:
+        raise DTypeError(f"the number {number} is out of range for {compute!r} ({limits.min} to {limits.max})")
+    return np.int64(number if number < 2**63 else number - 2**64)
+
+
+def _launch(function: Any, operands: Sequence[Any], out: DeviceArray, compute: DType, first: DType | None) -> None:
+    count = math.prod(out.shape)
+    if count == 0:
+        return
+    arrays = _flattened([o._array for o in operands if isinstance(o, Tensor)], out, count)
+    target = arrays.pop()
+    values = [
+        arrays.pop(0) if isinstance(o, Tensor) else scalar_for(first if first and i == 0 else compute, o)
+        for i, o in enumerate(operands)
+    ]
+    pattern = "".join("t" if isinstance(o, Tensor) else "s" for o in operands)
+    kernel = _KERNELS.get(pattern)
+    if kernel is None:  # rare mixes: a number in a place of its own becomes a tensor
+        position = pattern.index("s")
+        lifted = list(operands)
+        dtype = first if first and position == 0 else compute
+        lifted[position] = creation.full((), operands[position], dtype=dtype, device=out.device)
+        return _launch(function, lifted, out, compute, first)
+    if len(pattern) == 3:
+        kernel(*values, target, function, first or compute, compute)
+    else:
+        kernel(*values, target, function, compute)
+    return None
+
+
+_KERNELS: dict[str, Any] = {
+    "t": kernels.map1,
+    "tt": kernels.map2,
+    "ts": kernels.map2_right,
+    "st": kernels.map2_left,
+    "ttt": kernels.map3,
+    "tts": kernels.map3_right,
+    "tst": kernels.map3_middle,
+    "tss": kernels.map3_outer,
+}
+"""Which operands are tensors (t) and which numbers (s), to the kernel of that form."""
+
+
+def _flattened(inputs: list[DeviceArray], out: DeviceArray, count: int) -> list[DeviceArray]:
+    """Inputs, then out, as views of one shape of the least rank."""
+    arrays = [*inputs, out]
+    shape = out.shape
+    if all(a.shape == shape and is_dense(a) for a in arrays):
+        if len(shape) == 1:
+            return arrays
+        return [DeviceArray(a.buffer, a.offset, a.dtype, (count,), (1,)) for a in arrays]
+    return coalesce([expand(a, shape) for a in arrays])
+
+
+def is_dense(array: DeviceArray) -> bool:
+    """C order without gaps; the array isn't empty."""
+    step = 1
+    for extent, stride in zip(reversed(array.shape), reversed(array.strides)):  # noqa: B905  # speed: same lengths
+        if extent != 1 and stride != step:
+            return False
+        step *= extent
+    return True

@@ -1,0 +1,152 @@
+"""Operators and methods of `Tensor`, made from the public functions.
+
+Enters: the class, when the tensor layer is imported. Leaves: nothing; `x.sum(0)`, `x + y`, `x[i]`, `x.mT` work from then on. Also
+hands the names that kernels share with tensors (`vk.exp`, `vk.max`) over to the tensor functions when they are called on the
+host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes, lang
+from ..lang import _stub
+from . import arithmetic, copies, elementwise, indexing, inplace, linalg, random, reductions, views
+from .tensor import Tensor
+
+__all__ = ["install"]
+
+_METHODS: tuple[tuple[Any, str], ...] = (
+    (
+        elementwise,
+        "abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh elu erf erfc exp exp2 expm1 floor frac gelu isfinite "
+        "isinf isnan leaky_relu log log10 log1p log2 logical_not logit neg reciprocal relu round rsqrt sigmoid sign silu sin sinh "
+        "softplus sqrt square tan tanh trunc",
+    ),
+    (
+        arithmetic,
+        "add atan2 bitwise_and bitwise_or bitwise_xor clamp clip copysign div eq floor_divide fmax fmin fmod ge gt hypot "
+        "isclose le lerp logical_and logical_or logical_xor lt masked_fill maximum minimum mul ne pow remainder sub true_divide "
+        "xlogy",
+    ),
+    (
+        views,
+        "broadcast_to chunk diagonal expand expand_as flatten flip moveaxis movedim narrow permute ravel reshape select split squeeze "
+        "swapaxes t transpose unbind unflatten unsqueeze view view_as",
+    ),
+    (copies, "clone contiguous copy_ fill_ repeat repeat_interleave roll tile to zero_"),
+    (
+        reductions,
+        "all allclose amax amin any argmax argmin count_nonzero equal logsumexp max mean min norm prod std sum var",
+    ),
+    (linalg, "addmm baddbmm bmm dot matmul mm mv outer trace"),
+    (indexing, "gather index_add index_select masked_select nonzero scatter scatter_add take_along_dim"),
+)
+
+
+def _flipped(function: Callable[..., Tensor]) -> Callable[[Tensor, Any], Tensor]:
+    return lambda self, other: function(other, self)
+
+
+def _operators() -> dict[str, Callable[..., Any]]:
+    a, e = arithmetic, elementwise
+    forward: dict[str, Callable[..., Any]] = {
+        "add": a.add, "sub": a.sub, "mul": a.mul, "truediv": a.true_divide, "floordiv": a.floor_divide, "mod": a.remainder,
+        "pow": a.pow, "and": a.bitwise_and, "or": a.bitwise_or, "xor": a.bitwise_xor, "matmul": linalg.matmul,
+        "lshift": a.bitwise_left_shift, "rshift": a.bitwise_right_shift,
+    }  # fmt: skip
+    found: dict[str, Callable[..., Any]] = {
+        "__neg__": e.neg, "__pos__": lambda self: self, "__abs__": e.abs, "__invert__": e.bitwise_not,
+        "__eq__": a.eq, "__ne__": a.ne, "__lt__": a.lt, "__le__": a.le, "__gt__": a.gt, "__ge__": a.ge,
+        "__getitem__": indexing.get_item, "__setitem__": indexing.set_item,
+    }  # fmt: skip
+    for name, function in forward.items():
+        found[f"__{name}__"] = function
+        found[f"__r{name}__"] = _flipped(function)
+    for name in ("add", "sub", "mul", "pow", "floordiv", "mod", "truediv"):
+        method = {"floordiv": "floor_divide_", "mod": "remainder_", "truediv": "div_"}.get(name, f"{name}_")
+        found[f"__i{name}__"] = inplace.METHODS[method]
+    return found
+
+
+def _iterate(self: Tensor) -> Any:
+    """The slices along the first axis."""
+    if self.ndim == 0:
+        raise TypeError("a 0-d tensor can't be iterated over")
+    return iter(views.unbind(self, 0))
+
+
+def _converted(dtype: dtypes.DType) -> Callable[[Tensor], Tensor]:
+    def method(self: Tensor) -> Tensor:
+        return copies.to(self, dtype)
+
+    method.__doc__ = f"The tensor as {dtype!r}."
+    return method
+
+
+_CONVERSIONS = {
+    "float": dtypes.f32, "double": dtypes.f64, "half": dtypes.f16, "bfloat16": dtypes.bf16, "int": dtypes.i32,
+    "long": dtypes.i64, "short": dtypes.i16, "bool": dtypes.boolean,
+}  # fmt: skip
+
+
+def _cpu(self: Tensor) -> np.ndarray[Any, Any]:
+    """As `numpy()`, whether or not a gradient is required."""
+    return self._fetch()
+
+
+def _new(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`x.new_zeros(2, 3)`: of x's type and on its device where not given."""
+
+    def method(self: Tensor, *args: Any, **options: Any) -> Tensor:
+        return function(*args, **{"dtype": self.dtype, "device": self.device, **options})
+
+    method.__doc__ = f"`{function.__name__}` of this tensor's type, on its device."
+    return method
+
+
+def _random_(name: str) -> Callable[..., Tensor]:
+    def uniform_(self: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
+        """Uniform numbers in [low, high) in place."""
+        return copies.copy_(self, random.rand(self.shape, device=self.device) * (high - low) + low)  # type: ignore[operator]
+
+    def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+        """Normal numbers in place."""
+        return copies.copy_(self, random.randn(self.shape, device=self.device) * std + mean)  # type: ignore[operator]
+
+    return uniform_ if name == "uniform_" else normal_
+
+
+def install() -> None:
+    """Puts the methods on the class; called once, by `api`."""
+    from . import creation
+
+    for module, names in _METHODS:
+        for name in names.split():
+            setattr(Tensor, name, getattr(module, name))
+    for name, function in (*_operators().items(), *inplace.METHODS.items()):
+        setattr(Tensor, name, function)
+    for name, dtype in _CONVERSIONS.items():
+        setattr(Tensor, name, _converted(dtype))
+    for name in ("zeros", "ones", "empty", "full", "tensor"):
+        setattr(Tensor, f"new_{name}", _new(getattr(creation, name)))
+    extra: dict[str, Any] = {
+        "__iter__": _iterate, "__hash__": lambda self: id(self), "where": lambda self, condition, other: arithmetic.where(condition, self, other),
+        "T": property(views.t), "mT": property(views.mT), "uniform_": _random_("uniform_"), "normal_": _random_("normal_"),
+        "type_as": lambda self, other: copies.to(self, other.dtype),
+    }  # fmt: skip
+    for name, value in extra.items():
+        setattr(Tensor, name, value)
+    register_shared_names()
+
+
+def register_shared_names() -> None:
+    """Names of the kernel language that are tensor functions on the host."""
+    for module in (elementwise, arithmetic, reductions, random):
+        for name in module.__all__:
+            stub = getattr(lang, name, None)
+            if stub is not None:
+                _stub.register_host(stub, getattr(module, name))

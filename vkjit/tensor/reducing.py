@@ -1,0 +1,271 @@
+"""Reductions brought to the kernels: axes coalesced, long ones cut into segments, the stages launched.
+
+Enters: an array, the axes to reduce, a `Reducer`. Leaves: a contiguous array of the axes that stay. Nothing waits for the
+device. On software drivers no invocation runs more than a few thousand rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .. import dtypes, lang
+from ..dtypes import DType
+from ..runtime.interface import DeviceArray, contiguous_strides
+from ..stdlib import reduce as kernels
+from ..stdlib.registry import device_class
+from . import creation
+from .copies import copy_values
+from .maps import arithmetic_type
+from .views import reshaped_strides
+
+__all__ = ["Reducer", "reduce_axes", "search_axis"]
+
+Axis = tuple[int, int]
+"""Extent and stride of an axis."""
+
+UNLIMITED = 2**62
+LINE_LIMIT = 16384
+"""The longest line that one invocation of a software driver reduces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reducer:
+    """How elements are loaded, combined and finished, from what start value (a number, or "least", "greatest" for the end
+    of the accumulator's type)."""
+
+    load: Any
+    combine: Any
+    finish: Any
+    start: float | str
+
+
+SUM = Reducer(kernels.load_value, kernels.add, kernels.finish_value, 0)
+MEAN = Reducer(kernels.load_value, kernels.add, kernels.finish_mean, 0)
+PRODUCT = Reducer(kernels.load_value, kernels.product, kernels.finish_value, 1)
+MAXIMUM = Reducer(kernels.load_value, lang.max, kernels.finish_value, "least")
+MINIMUM = Reducer(kernels.load_value, lang.min, kernels.finish_value, "greatest")
+ANY = Reducer(kernels.load_nonzero, kernels.either, kernels.finish_value, 0)
+ALL = Reducer(kernels.load_nonzero, kernels.both, kernels.finish_value, 1)
+ROOT_OF_SQUARES = Reducer(kernels.load_square, kernels.add, kernels.finish_root, 0)
+SUM_OF_SQUARES = Reducer(kernels.load_square, kernels.add, kernels.finish_value, 0)
+
+
+def start_value(reducer: Reducer, accumulate: DType) -> float:
+    """The number that accumulation starts from."""
+    if isinstance(reducer.start, str):
+        if accumulate.is_float:
+            return -math.inf if reducer.start == "least" else math.inf
+        signed = accumulate.is_signed
+        low, high = (-(2 ** (accumulate.bits - 1)), 2 ** (accumulate.bits - 1) - 1) if signed else (0, 2**accumulate.bits - 1)
+        return low if reducer.start == "least" else high
+    return float(reducer.start) if accumulate.is_float else int(reducer.start)
+
+
+def _merged(array: DeviceArray, axes: Sequence[int]) -> list[Axis]:
+    """Extents and strides of some axes, in order, neighbours that lie one behind the other merged."""
+    found: list[Axis] = []
+    for axis in axes:
+        extent, stride = array.shape[axis], array.strides[axis]
+        if extent == 1:
+            continue
+        if found and found[-1][1] == stride * extent:
+            found[-1] = (found[-1][0] * extent, stride)
+        else:
+            found.append((extent, stride))
+    return found
+
+
+def _three(array: DeviceArray, kept: list[Axis], line: Axis) -> DeviceArray:
+    """The array as (a, b, r)."""
+    pad = [(1, 0)] * (2 - len(kept)) + kept
+    shape, strides = zip(*pad, line, strict=True)
+    return DeviceArray(array.buffer, array.offset, array.dtype, tuple(shape), tuple(strides))
+
+
+def _in_order(array: DeviceArray, axes: Sequence[Axis]) -> DeviceArray:
+    """A copy in C order of the elements along axes given as (extent, stride)."""
+    shape = tuple(extent for extent, _ in axes)
+    copied = creation.allocate(shape, array.dtype, array.device)
+    copy_values(DeviceArray(array.buffer, array.offset, array.dtype, shape, tuple(s for _, s in axes)), copied)
+    return copied
+
+
+def _one_line_axis(array: DeviceArray, kept: list[Axis], line: Axis) -> DeviceArray:
+    """The array as (a, b, r), copied where more than two axes stay."""
+    if len(kept) > 2:
+        array = _in_order(array, [*kept, line])
+        kept, line = [(math.prod(e for e, _ in kept), line[0])], (line[0], 1)
+    return _three(array, kept, line)
+
+
+def _lines_joined(x: DeviceArray) -> DeviceArray:
+    """(a, b, r) as (1, lines, r), copied where the first two axes can't be one."""
+    a, b, n = x.shape
+    joined = reshaped_strides((a, b), x.strides[:2], (a * b,))
+    if joined is None:
+        x = _in_order(x, list(zip(x.shape, x.strides, strict=True)))
+        joined = (n,)
+    return DeviceArray(x.buffer, x.offset, x.dtype, (1, a * b, n), (0, joined[0], x.strides[2]))
+
+
+def _segments(x: DeviceArray, length: int) -> Iterator[tuple[DeviceArray, int]]:
+    """Cuts (1, lines, r) into segments of `length` and a rest: views (segments, lines, length), or (1, segments, length) of a
+    single line, each with the number of its first segment."""
+    _, lines, n = x.shape
+    whole = n // length
+    step = x.strides[2]
+    for start, count, size in ((0, whole, length), (whole, 1, n - whole * length)):
+        if not count or not size:
+            continue
+        offset = x.offset + start * length * step * x.dtype.itemsize
+        shape, strides = (count, lines, size), (size * step, x.strides[1], step)
+        if lines == 1:
+            shape, strides = (1, count, size), (0, size * step, step)
+        yield DeviceArray(x.buffer, offset, x.dtype, shape, strides), start
+
+
+def _places(partial: DeviceArray, view: DeviceArray, first: int, lines: int) -> DeviceArray:
+    """Where the results of a view of `_segments` go in an array (segments, lines)."""
+    offset = partial.offset + first * lines * partial.dtype.itemsize
+    shape = view.shape[:2]
+    return DeviceArray(partial.buffer, offset, partial.dtype, shape, contiguous_strides(shape))
+
+
+def _as_lines(partial: DeviceArray) -> DeviceArray:
+    """(segments, lines) as (1, lines, segments)."""
+    count, lines = partial.shape
+    return DeviceArray(partial.buffer, partial.offset, partial.dtype, (1, lines, count), (0, 1, lines))
+
+
+def reduce_axes(
+    array: DeviceArray, axes: Sequence[int], reducer: Reducer, result: DType, accumulate: DType
+) -> DeviceArray:
+    """The reduction of a non-empty array over `axes`; the axes that stay keep their order."""
+    stay = [i for i in range(len(array.shape)) if i not in axes]
+    out = creation.allocate(tuple(array.shape[i] for i in stay), result, array.device)
+    kept, lines = _merged(array, stay), _merged(array, sorted(axes)) or [(1, 0)]
+    run = _Run(reducer, accumulate, math.prod(array.shape[i] for i in axes))
+    while len(lines) > 1:  # the innermost axis first
+        line = lines.pop()
+        around = [*kept, *lines]
+        partial = creation.allocate(tuple(e for e, _ in around), accumulate, array.device)
+        run.stage(_one_line_axis(array, around, line), partial, last=False)
+        array = partial
+        pairs = list(zip(partial.shape, partial.strides, strict=True))
+        kept, lines = pairs[: len(kept)], pairs[len(kept) :]
+    run.stage(_one_line_axis(array, kept, lines[0]), out, last=True)
+    return out
+
+
+class _Run:
+    """The stages of one reduction. `fresh` says that what is read are elements, not partial results."""
+
+    def __init__(self, reducer: Reducer, accumulate: DType, total: int) -> None:
+        self.reducer = reducer
+        self.accumulate = accumulate
+        self.total = total
+        self.fresh = True
+
+    def stage(self, x: DeviceArray, out: DeviceArray, *, last: bool) -> None:
+        """Reduces (a, b, r) into contiguous `out`, by way of partial results where the lines are long."""
+        length = segment_length(x)
+        while length < x.shape[2]:
+            x = _lines_joined(x)
+            partial = creation.allocate((-(-x.shape[2] // length), x.shape[1]), self.accumulate, x.device)
+            for part, first in _segments(x, length):
+                self.launch(part, _places(partial, part, first, x.shape[1]), last=False)
+            self.fresh = False
+            x = _as_lines(partial)
+            length = segment_length(x)
+        shape = x.shape[:2]
+        self.launch(x, DeviceArray(out.buffer, out.offset, out.dtype, shape, contiguous_strides(shape)), last=last)
+        self.fresh = False
+
+    def launch(self, x: DeviceArray, y: DeviceArray, *, last: bool) -> None:
+        """One kernel over (a, b, r) to (a, b)."""
+        load = self.reducer.load if self.fresh else kernels.load_value
+        finish = self.reducer.finish if last else kernels.finish_value
+        loaded = _load_type(self.reducer, x.dtype, self.accumulate) if self.fresh else self.accumulate
+        constants = (load, self.reducer.combine, finish, start_value(self.reducer, self.accumulate), loaded, self.accumulate)
+        if by_groups(x):
+            kernels.reduce_groups(x, y, self.total, *constants)
+        else:
+            kernels.reduce_lines(*_wide(x, y), self.total, *constants, line_limit(x))
+
+
+def _wide(*arrays: DeviceArray) -> list[DeviceArray]:
+    """Arrays of axes a, b, ..., with these two in the order that fills the wider dimension of the grid."""
+    a, b = arrays[0].shape[:2]
+    if b >= 32 or a <= b:
+        return list(arrays)
+    return [
+        DeviceArray(
+            x.buffer, x.offset, x.dtype,
+            (x.shape[1], x.shape[0], *x.shape[2:]), (x.strides[1], x.strides[0], *x.strides[2:]),
+        )
+        for x in arrays
+    ]  # fmt: skip
+
+
+def _load_type(reducer: Reducer, dtype: DType, accumulate: DType) -> DType:
+    """The type that elements are taken as before they are loaded."""
+    return arithmetic_type(dtype) if reducer.load is kernels.load_nonzero else accumulate
+
+
+def line_limit(x: DeviceArray) -> int:
+    """The length that lines certainly don't exceed, for the compiler."""
+    return UNLIMITED if device_class(x.device) == "gpu" else LINE_LIMIT
+
+
+def by_groups(x: DeviceArray) -> bool:
+    """Whether a workgroup per line serves best: on a GPU, for long lines whose elements are neighbours, or few lines."""
+    if device_class(x.device) == "cpu":
+        return False
+    lines = x.shape[0] * x.shape[1]
+    return x.shape[2] >= 64 and (abs(x.strides[2]) <= 1 or lines < 1024)
+
+
+def segment_length(x: DeviceArray) -> int:
+    """How long the parts are that a line is cut into so that the device is busy and no loop too long."""
+    lines, length = x.shape[0] * x.shape[1], x.shape[2]
+    if x.device.caps.kind == "interpreter":
+        longest, busy, shortest = 512, 4096, 64
+    elif device_class(x.device) == "cpu":
+        longest, busy, shortest = 8192, 1024, 256
+    elif by_groups(x):
+        longest, busy, shortest = 1 << 22, 512, 8192
+    else:
+        longest, busy, shortest = 1 << 16, 65536, 64
+    return min(longest, max(shortest, -(-length * lines // busy)))
+
+
+def search_axis(array: DeviceArray, axis: int, *, greatest: bool) -> DeviceArray:
+    """Positions (i64) of the extremes of a non-empty array along an axis; of equal ones the first."""
+    stay = [i for i in range(len(array.shape)) if i != axis]
+    out = creation.allocate(tuple(array.shape[i] for i in stay), dtypes.i64, array.device)
+    x = _one_line_axis(array, _merged(array, stay), (array.shape[axis], array.strides[axis]))
+    takes = kernels.greater if greatest else kernels.smaller
+    options = (takes, arithmetic_type(array.dtype), line_limit(x))
+    length = max(segment_length(x), -(-x.shape[2] // LINE_LIMIT))
+    if length < x.shape[2]:
+        x = _lines_joined(x)
+    shape = x.shape[:2]
+    places = DeviceArray(out.buffer, 0, dtypes.i64, shape, contiguous_strides(shape))
+    best = creation.allocate(shape, array.dtype, array.device)
+    if length >= x.shape[2]:
+        kernels.search_lines(*_wide(x, best, places), 0, 0, 0, *options)
+        return out
+    lines = x.shape[1]
+    values, positions = (
+        creation.allocate((-(-x.shape[2] // length), lines), dtype, array.device) for dtype in (x.dtype, dtypes.i64)
+    )
+    for part, first in _segments(x, length):
+        steps = (0, length) if lines == 1 else (length, 0)
+        kernels.search_lines(
+            part, _places(values, part, first, lines), _places(positions, part, first, lines), first * length, *steps, *options
+        )
+    kernels.search_pairs(_as_lines(values), _as_lines(positions), best, places, *options)
+    return out

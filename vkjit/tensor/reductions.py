@@ -1,0 +1,304 @@
+"""Reductions of tensors over any axes.
+
+Enters: a tensor, `dim` (an axis, several, or None for all) and `keepdim`. Leaves: a new tensor. 16-bit floats accumulate in
+f32, sums of integers and bool in i64; the order of additions depends on the shape alone, so results are the same every time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from .. import dtypes
+from ..dtypes import DType
+from ..errors import ArgumentError, DTypeError, ShapeError
+from . import creation, reducing
+from .arithmetic import maximum, minimum, where
+from .dispatch import operation
+from .elementwise import checked
+from .maps import arithmetic_type
+from .reducing import Reducer, reduce_axes, search_axis
+from .tensor import Tensor
+from .views import axis_of, reshape, unsqueeze
+
+__all__ = [
+    "all", "allclose", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "equal", "logsumexp", "max", "mean", "min",
+    "norm", "prod", "std", "sum", "var", "var_mean",
+]  # fmt: skip
+
+Dims = int | Sequence[int] | None
+
+
+class Extreme(NamedTuple):
+    """The extremes along an axis, and where they lie."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def axes_of(x: Tensor, dim: Dims, name: str) -> tuple[int, ...]:
+    """The axes that `dim` names, ascending; None and () mean all."""
+    if dim is None:
+        return tuple(range(x.ndim))
+    dims = tuple(dim) if isinstance(dim, (tuple, list)) else (dim,)
+    if not dims:
+        return tuple(range(x.ndim))
+    rank = x.ndim or 1  # a 0-d tensor has axis 0 and -1 here, as in PyTorch
+    axes = [axis_of(d, rank, name) for d in dims]
+    if len(set(axes)) != len(axes):
+        raise ArgumentError(f"{name}(dim={dim}): an axis is named twice")
+    return tuple(sorted(axes)) if x.ndim else ()
+
+
+def _reduced_shape(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> tuple[int, ...]:
+    if keepdim:
+        return tuple(1 if i in axes else e for i, e in enumerate(x.shape))
+    return tuple(e for i, e in enumerate(x.shape) if i not in axes)
+
+
+def _reduce(
+    x: Tensor, axes: tuple[int, ...], keepdim: bool, reducer: Reducer, result: DType, accumulate: DType, empty: float
+) -> Tensor:
+    """The reduction; `empty` is the value of a reduction over no elements."""
+    shape = _reduced_shape(x, axes, keepdim)
+    if x.numel() == 0:
+        return creation.full(shape, empty, dtype=result, device=x.device)
+    out = reduce_axes(x._array, axes, reducer, result, accumulate)
+    return Tensor(creation.DeviceArray(out.buffer, out.offset, out.dtype, shape, creation.contiguous_strides(shape)))
+
+
+def _sum_type(x: Tensor, dtype: Any) -> DType:
+    if dtype is not None:
+        return creation.as_dtype(dtype)
+    return x.dtype if x.dtype.is_float else dtypes.i64
+
+
+@operation("sum")
+def _sum(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, dtype: DType) -> Tensor:
+    return _reduce(x, axes, keepdim, reducing.SUM, dtype, arithmetic_type(dtype), 0)
+
+
+def sum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The sum over axes; integers and bool in i64 unless dtype= says otherwise."""
+    return _sum(checked(x, "sum"), axes=axes_of(x, dim, "sum"), keepdim=keepdim, dtype=_sum_type(x, dtype))
+
+
+@operation("mean")
+def _mean(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, dtype: DType) -> Tensor:
+    return _reduce(x, axes, keepdim, reducing.MEAN, dtype, arithmetic_type(dtype), math.nan)
+
+
+def mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The mean over axes, of floats; NaN over no elements."""
+    result = creation.as_dtype(dtype) if dtype is not None else checked(x, "mean").dtype
+    if not result.is_float:
+        raise DTypeError(f"mean() takes floats, found {result!r}: pass dtype=vk.f32")
+    return _mean(x, axes=axes_of(x, dim, "mean"), keepdim=keepdim, dtype=result)
+
+
+@operation("prod")
+def _prod(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, dtype: DType) -> Tensor:
+    return _reduce(x, axes, keepdim, reducing.PRODUCT, dtype, arithmetic_type(dtype), 1)
+
+
+def prod(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The product over axes; integers and bool in i64 unless dtype= says otherwise."""
+    return _prod(checked(x, "prod"), axes=axes_of(x, dim, "prod"), keepdim=keepdim, dtype=_sum_type(x, dtype))
+
+
+def _check_not_empty(x: Tensor, axes: tuple[int, ...], name: str) -> None:
+    if any_empty(x, axes):
+        raise ShapeError(f"{name}() over no elements has no value: shape {x.shape}, axes {axes}")
+
+
+def any_empty(x: Tensor, axes: tuple[int, ...]) -> bool:
+    """Whether one of the axes has no elements."""
+    return 0 in [x.shape[a] for a in axes]
+
+
+@operation("amax")
+def _amax(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
+    return _reduce(x, axes, keepdim, reducing.MAXIMUM, x.dtype, arithmetic_type(x.dtype), 0)
+
+
+def amax(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """The maximum over axes; NaN passes on."""
+    axes = axes_of(checked(x, "amax"), dim, "amax")
+    _check_not_empty(x, axes, "amax")
+    return _amax(x, axes=axes, keepdim=keepdim)
+
+
+@operation("amin")
+def _amin(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
+    return _reduce(x, axes, keepdim, reducing.MINIMUM, x.dtype, arithmetic_type(x.dtype), 0)
+
+
+def amin(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """The minimum over axes; NaN passes on."""
+    axes = axes_of(checked(x, "amin"), dim, "amin")
+    _check_not_empty(x, axes, "amin")
+    return _amin(x, axes=axes, keepdim=keepdim)
+
+
+def _search(x: Tensor, dim: int | None, keepdim: bool, name: str) -> Tensor:
+    greatest = name == "argmax"
+    if dim is None or x.ndim == 0:
+        flat = reshape(x, -1) if x.numel() else x
+        _check_not_empty(x, tuple(range(x.ndim)), name)
+        found = Tensor(search_axis(flat.detach()._array, 0, greatest=greatest))
+        return reshape(found, (1,) * x.ndim) if keepdim else found
+    axis = axis_of(dim, x.ndim, name)
+    _check_not_empty(x, (axis,), name)
+    if x.numel() == 0:
+        return creation.empty(_reduced_shape(x, (axis,), keepdim), dtype=dtypes.i64, device=x.device)
+    found = Tensor(search_axis(x._array, axis, greatest=greatest))
+    return unsqueeze(found, axis) if keepdim else found
+
+
+def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Where the maximum lies (i64), along an axis or in the flattened tensor; the first of equal ones, NaN counts as greatest."""
+    return _search(checked(x, "argmax"), dim, keepdim, "argmax")
+
+
+def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Where the minimum lies (i64), along an axis or in the flattened tensor; the first of equal ones, NaN counts as least."""
+    return _search(checked(x, "argmin"), dim, keepdim, "argmin")
+
+
+def _extreme(x: Tensor, dim: int, keepdim: bool, name: str) -> Extreme:
+    from .indexing import gather
+
+    indices = _search(x, dim, True, name)
+    values = gather(x, dim, indices)
+    if keepdim or x.ndim == 0:
+        return Extreme(values, indices)
+    shape = _reduced_shape(x, (axis_of(dim, x.ndim, name),), False)
+    return Extreme(reshape(values, shape), reshape(indices, shape))
+
+
+def max(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+    """The maximum of all elements; with an axis, (values, indices) along it; of two tensors the elementwise `maximum`."""
+    if isinstance(dim, Tensor):
+        return maximum(x, dim)
+    return amax(x) if dim is None else _extreme(x, dim, keepdim, "argmax")
+
+
+def min(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+    """The minimum of all elements; with an axis, (values, indices) along it; of two tensors the elementwise `minimum`."""
+    if isinstance(dim, Tensor):
+        return minimum(x, dim)
+    return amin(x) if dim is None else _extreme(x, dim, keepdim, "argmin")
+
+
+def any(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """Whether any element isn't 0, over axes."""
+    return _reduce(checked(x, "any"), axes_of(x, dim, "any"), keepdim, reducing.ANY, dtypes.boolean, dtypes.i32, 0)
+
+
+def all(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """Whether no element is 0, over axes."""
+    return _reduce(checked(x, "all"), axes_of(x, dim, "all"), keepdim, reducing.ALL, dtypes.boolean, dtypes.i32, 1)
+
+
+def count_nonzero(x: Tensor, dim: Dims = None) -> Tensor:
+    """How many elements aren't 0, over axes (i64)."""
+    return sum(x != 0, dim)  # type: ignore[arg-type]  # operators are installed at run time
+
+
+@operation("var")
+def _var(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, correction: float) -> Tensor:
+    count = math.prod(x.shape[a] for a in axes)
+    if x.numel() == 0:
+        return creation.full(_reduced_shape(x, axes, keepdim), math.nan, dtype=x.dtype, device=x.device)
+    wide = arithmetic_type(x.dtype)
+    center = _mean(x, axes=axes, keepdim=True, dtype=wide)
+    away: Any = x.to(wide) - center  # type: ignore[attr-defined]  # methods are installed at run time
+    squares: Any = _reduce(away, axes, keepdim, reducing.SUM_OF_SQUARES, wide, wide, 0)
+    return (squares / float(builtin_max(count - correction, 0))).to(x.dtype)  # type: ignore[no-any-return]
+
+
+def builtin_max(a: float, b: float) -> float:
+    """Python's max of two numbers, whose name this module gives to tensors."""
+    return a if a > b else b
+
+
+def var(x: Tensor, dim: Dims = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False) -> Tensor:
+    """The variance over axes: squares of distances from the mean, summed and divided by count - correction."""
+    if not checked(x, "var").dtype.is_float:
+        raise DTypeError(f"var() takes floats, found {x.dtype!r}: convert with .to(vk.f32)")
+    if unbiased is not None:
+        correction = 1 if unbiased else 0
+    return _var(x, axes=axes_of(x, dim, "var"), keepdim=keepdim, correction=correction)
+
+
+def std(x: Tensor, dim: Dims = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False) -> Tensor:
+    """The standard deviation over axes, as `var`."""
+    from .elementwise import sqrt
+
+    return sqrt(var(x, dim, correction=correction, unbiased=unbiased, keepdim=keepdim))
+
+
+def var_mean(x: Tensor, dim: Dims = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The variance and the mean over axes."""
+    return var(x, dim, correction=correction, keepdim=keepdim), mean(x, dim, keepdim)
+
+
+@operation("norm2")
+def _norm2(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
+    return _reduce(x, axes, keepdim, reducing.ROOT_OF_SQUARES, x.dtype, arithmetic_type(x.dtype), 0)
+
+
+def norm(x: Tensor, p: float | str = 2.0, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """The vector norm over axes: p-th root of the sum of p-th powers; p may be inf, -inf, 0; "fro" is 2."""
+    from .elementwise import abs
+
+    if not checked(x, "norm").dtype.is_float:
+        raise DTypeError(f"norm() takes floats, found {x.dtype!r}: convert with .to(vk.f32)")
+    power = 2.0 if p == "fro" else p
+    if isinstance(power, str):
+        raise ArgumentError(f'norm(p=...) is a number or "fro", found {p!r}')
+    if power == 2:
+        return _norm2(x, axes=axes_of(x, dim, "norm"), keepdim=keepdim)
+    size: Any = abs(x)
+    if power == 1:
+        return sum(size, dim, keepdim)
+    if math.isinf(power):
+        return amax(size, dim, keepdim) if power > 0 else amin(size, dim, keepdim)
+    if power == 0:
+        return sum((x != 0).to(x.dtype), dim, keepdim)  # type: ignore[attr-defined]
+    return sum(size**power, dim, keepdim) ** (1 / power)  # type: ignore[operator, no-any-return]
+
+
+@operation("logsumexp")
+def _logsumexp(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
+    from .elementwise import exp, isinf, log
+
+    if x.numel() == 0:
+        return creation.full(_reduced_shape(x, axes, keepdim), -math.inf, dtype=x.dtype, device=x.device)
+    wide: Any = x.to(arithmetic_type(x.dtype))  # type: ignore[attr-defined]  # methods are installed at run time
+    top = amax(wide, axes, True)
+    finite = where(isinf(top), 0.0, top)
+    total: Any = log(sum(exp(wide - finite), axes, True)) + finite
+    return reshape(total, _reduced_shape(x, axes, keepdim)).to(x.dtype)  # type: ignore[attr-defined, no-any-return]
+
+
+def logsumexp(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """log(sum(exp(x))) over axes, without overflow."""
+    if not checked(x, "logsumexp").dtype.is_float:
+        raise DTypeError(f"logsumexp() takes floats, found {x.dtype!r}: convert with .to(vk.f32)")
+    return _logsumexp(x, axes=axes_of(x, dim, "logsumexp"), keepdim=keepdim)
+
+
+def allclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+    """Whether all elements are close (see `isclose`); waits for the values."""
+    from .arithmetic import isclose
+
+    return bool(all(isclose(a, b, rtol, atol, equal_nan)).item())
+
+
+def equal(a: Tensor, b: Tensor) -> bool:
+    """Whether shapes and all elements are equal; waits for the values."""
+    return a.shape == b.shape and bool(all(a == b).item())  # type: ignore[arg-type]
+
+

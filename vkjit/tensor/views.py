@@ -1,0 +1,351 @@
+"""Views: the same memory with another shape, strides or offset. Nothing is copied unless the docstring says so.
+
+Enters: a tensor. Leaves: a tensor over the same memory, recorded, so that gradients flow through it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError, ShapeError
+from ..runtime.interface import DeviceArray, contiguous_strides
+from . import creation, iterate, maps
+from .dispatch import operation
+from .tensor import Tensor, as_shape
+
+__all__ = [
+    "broadcast_tensors", "broadcast_to", "chunk", "diagonal", "expand", "expand_as", "flatten", "flip", "mT", "moveaxis",
+    "movedim", "narrow", "permute", "ravel", "reshape", "select", "split", "squeeze", "swapaxes", "t", "transpose", "unbind",
+    "unflatten", "unsqueeze", "view", "view_as",
+]  # fmt: skip
+
+Shape = tuple[int, ...]
+
+
+def axis_of(dim: int, rank: int, name: str) -> int:
+    """The axis that `dim` means, counted from the end where negative."""
+    if isinstance(dim, bool) or not isinstance(dim, (int, np.integer)):
+        raise ArgumentError(f"{name}(): an axis is an int, found {dim!r}")
+    if not -rank <= dim < rank:
+        raise ShapeError(f"{name}(): axis {dim} of a tensor with {rank} axes: expected {-rank} to {rank - 1}")
+    return int(dim) % rank
+
+
+def strided(x: Tensor, shape: Shape, strides: Shape, offset: int = 0) -> Tensor:
+    """A view; `offset` in elements from x's first one."""
+    array = x._array
+    start = array.offset + offset * array.dtype.itemsize
+    return x.view_of(DeviceArray(array.buffer, start, array.dtype, shape, strides))
+
+
+# -- shape
+
+
+def _filled_shape(x: Tensor, sizes: Sequence[Any]) -> Shape:
+    """The target of a reshape, with -1 solved."""
+    flat = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else tuple(sizes)
+    unknown = [i for i, s in enumerate(flat) if s == -1]
+    known = as_shape([s for i, s in enumerate(flat) if i not in unknown[:1]])
+    if not unknown:
+        shape = known
+    else:
+        rest = math.prod(known)
+        if rest == 0 or x.numel() % rest:
+            raise ShapeError(f"can't reshape {x.shape} to {flat}: {x.numel()} elements don't fill -1")
+        shape = (*known[: unknown[0]], x.numel() // rest, *known[unknown[0] :])
+    if math.prod(shape) != x.numel():
+        raise ShapeError(f"can't reshape {x.shape} ({x.numel()} elements) to {shape} ({math.prod(shape)} elements)")
+    return shape
+
+
+def reshaped_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | None:
+    """The strides of a view of `target` shape over elements of `shape`; None where only a copy has that shape."""
+    axes = [(e, s) for e, s in zip(shape, strides, strict=True) if e != 1]
+    result = [1] * len(target)
+    position = 0
+    wanted = [i for i, e in enumerate(target) if e != 1]
+    while wanted:
+        if position >= len(axes):
+            return None
+        extent, stride = axes[position]
+        position += 1
+        taken = [wanted.pop(0)]
+        size = target[taken[0]]
+        while size != extent:
+            if size < extent:
+                if not wanted:
+                    return None
+                taken.append(wanted.pop(0))
+                size *= target[taken[-1]]
+                continue
+            if position >= len(axes) or axes[position - 1][1] != axes[position][0] * axes[position][1]:
+                return None
+            extent *= axes[position][0]
+            stride = axes[position][1]
+            position += 1
+        for i in reversed(taken):
+            result[i] = stride
+            stride *= target[i]
+    return tuple(result)
+
+
+@operation("reshape")
+def _reshape(x: Tensor, *, shape: Shape) -> Tensor:
+    if x.numel() == 0 or x.is_contiguous():
+        return strided(x, shape, contiguous_strides(shape))
+    strides = reshaped_strides(x.shape, x.strides, shape)
+    if strides is not None:
+        return strided(x, shape, strides)
+    copied = creation.allocate(x.shape, x.dtype, x.device)
+    maps.copy_array(x._array, copied)
+    return Tensor(DeviceArray(copied.buffer, copied.offset, copied.dtype, shape, contiguous_strides(shape)))
+
+
+def reshape(x: Tensor, *shape: Any) -> Tensor:
+    """The elements in C order in another shape, one size may be -1: a view where strides allow it, else a copy."""
+    target = _filled_shape(x, shape)
+    return x if target == x.shape else _reshape(x, shape=target)
+
+
+def view(x: Tensor, *shape: Any) -> Tensor:
+    """As `reshape`, but never a copy: ShapeError where strides don't allow a view."""
+    target = _filled_shape(x, shape)
+    if x.numel() and not x.is_contiguous() and reshaped_strides(x.shape, x.strides, target) is None:
+        raise ShapeError(
+            f"a tensor of shape {x.shape} with strides {x.strides} has no view of shape {target}: use .reshape(), which copies"
+        )
+    return _reshape(x, shape=target)
+
+
+def view_as(x: Tensor, other: Tensor) -> Tensor:
+    """A view of other's shape."""
+    return view(x, other.shape)
+
+
+def ravel(x: Tensor) -> Tensor:
+    """All elements along one axis."""
+    return reshape(x, -1) if x.numel() else reshape(x, 0)
+
+
+def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """The axes from start_dim to end_dim (both included) merged into one."""
+    if x.ndim == 0:
+        return reshape(x, 1)
+    first, last = axis_of(start_dim, x.ndim, "flatten"), axis_of(end_dim, x.ndim, "flatten")
+    if first > last:
+        raise ShapeError(f"flatten(): start_dim {start_dim} comes after end_dim {end_dim}")
+    merged = math.prod(x.shape[first : last + 1])
+    return reshape(x, (*x.shape[:first], merged, *x.shape[last + 1 :]))
+
+
+def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+    """One axis split into several; one size may be -1."""
+    axis = axis_of(dim, x.ndim, "unflatten")
+    known = -math.prod(sizes)
+    filled = [x.shape[axis] // known if s == -1 and known > 0 else s for s in sizes]
+    if math.prod(filled) != x.shape[axis]:
+        raise ShapeError(f"unflatten(): axis {dim} has {x.shape[axis]} elements, which doesn't give {tuple(sizes)}")
+    return reshape(x, (*x.shape[:axis], *filled, *x.shape[axis + 1 :]))
+
+
+def unsqueeze(x: Tensor, dim: int) -> Tensor:
+    """A new axis of size 1 before axis `dim`."""
+    axis = axis_of(dim, x.ndim + 1, "unsqueeze")
+    return _reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:]))
+
+
+def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+    """Without axes of size 1: all of them, or those named that have size 1."""
+    if dim is None:
+        chosen = set(range(x.ndim))
+    else:
+        dims = (dim,) if isinstance(dim, (int, np.integer)) else tuple(dim)
+        chosen = {axis_of(d, x.ndim, "squeeze") for d in dims}
+    return _reshape(x, shape=tuple(e for i, e in enumerate(x.shape) if e != 1 or i not in chosen))
+
+
+# -- order of axes
+
+
+@operation("permute")
+def _permute(x: Tensor, *, order: Shape) -> Tensor:
+    return strided(x, tuple(x.shape[i] for i in order), tuple(x.strides[i] for i in order))
+
+
+def permute(x: Tensor, *dims: Any) -> Tensor:
+    """The axes in another order: `permute(x, 2, 0, 1)`."""
+    flat = tuple(dims[0]) if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
+    order = tuple(axis_of(d, x.ndim, "permute") for d in flat)
+    if sorted(order) != list(range(x.ndim)):
+        raise ShapeError(f"permute({flat}) of a tensor with {x.ndim} axes: name each axis once")
+    return _permute(x, order=order)
+
+
+def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
+    """Two axes exchanged."""
+    order = list(range(x.ndim))
+    a, b = axis_of(dim0, x.ndim, "transpose"), axis_of(dim1, x.ndim, "transpose")
+    order[a], order[b] = order[b], order[a]
+    return _permute(x, order=tuple(order))
+
+
+swapaxes = transpose
+
+
+def t(x: Tensor) -> Tensor:
+    """The transpose of a matrix; a vector stays."""
+    if x.ndim > 2:
+        raise ShapeError(f"t() takes a matrix, found shape {x.shape}: use .mT or transpose()")
+    return x if x.ndim < 2 else transpose(x, 0, 1)
+
+
+def mT(x: Tensor) -> Tensor:
+    """The last two axes exchanged."""
+    if x.ndim < 2:
+        raise ShapeError(f"mT needs at least 2 axes, found shape {x.shape}")
+    return transpose(x, -2, -1)
+
+
+def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
+    """Axes moved to other places, the others keep their order."""
+    sources = [axis_of(d, x.ndim, "movedim") for d in ((source,) if isinstance(source, int) else source)]
+    targets = [axis_of(d, x.ndim, "movedim") for d in ((destination,) if isinstance(destination, int) else destination)]
+    if len(sources) != len(targets) or len(set(sources)) != len(sources) or len(set(targets)) != len(targets):
+        raise ShapeError(f"movedim({source}, {destination}): expected as many destinations as sources, each axis once")
+    rest = iter([i for i in range(x.ndim) if i not in sources])
+    placed = dict(zip(targets, sources, strict=True))
+    return permute(x, [placed[i] if i in placed else next(rest) for i in range(x.ndim)])
+
+
+moveaxis = movedim
+
+
+# -- broadcasting
+
+
+@operation("expand")
+def _expand(x: Tensor, *, shape: Shape) -> Tensor:
+    return x.view_of(iterate.expand(x._array, shape))
+
+
+def expand(x: Tensor, *shape: Any) -> Tensor:
+    """Axes of size 1 stretched, and new axes in front, without copying; -1 keeps a size."""
+    sizes = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    missing = len(sizes) - x.ndim
+    if missing < 0:
+        raise ShapeError(f"a tensor of shape {x.shape} can't be expanded to {sizes}: that has fewer axes")
+    filled = [x.shape[i - missing] if s == -1 and i >= missing else s for i, s in enumerate(sizes)]
+    target = as_shape(filled if len(filled) != 1 else [filled])
+    return x if target == x.shape else _expand(x, shape=target)
+
+
+def broadcast_to(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """x stretched to the shape."""
+    return expand(x, tuple(shape))
+
+
+def expand_as(x: Tensor, other: Tensor) -> Tensor:
+    """x stretched to other's shape."""
+    return expand(x, other.shape)
+
+
+def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """All stretched to their common shape."""
+    shape = iterate.broadcast_shapes(*(x.shape for x in tensors))
+    return tuple(expand(x, shape) for x in tensors)
+
+
+# -- parts
+
+
+@operation("slice")
+def slice_view(x: Tensor, *, starts: Shape, sizes: Shape, steps: Shape) -> Tensor:
+    """Along each axis `size` elements from `start` in steps; the rank stays."""
+    offset = sum(start * stride for start, stride in zip(starts, x.strides, strict=True)) if 0 not in sizes else 0
+    return strided(x, sizes, tuple(step * stride for step, stride in zip(steps, x.strides, strict=True)), offset)
+
+
+def _part(x: Tensor, axis: int, start: int, size: int, step: int = 1) -> Tensor:
+    starts, sizes, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    starts[axis], sizes[axis], steps[axis] = start, size, step
+    return slice_view(x, starts=tuple(starts), sizes=tuple(sizes), steps=tuple(steps))
+
+
+def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """`length` elements from `start` along an axis."""
+    axis = axis_of(dim, x.ndim, "narrow")
+    extent = x.shape[axis]
+    first = start + extent if start < 0 else start
+    if not 0 <= first <= extent or not 0 <= length <= extent - first:
+        raise ShapeError(f"narrow({dim}, {start}, {length}): axis {dim} has {extent} elements")
+    return _part(x, axis, first, length)
+
+
+def select(x: Tensor, dim: int, index: int) -> Tensor:
+    """The slice at one index of an axis, without that axis."""
+    axis = axis_of(dim, x.ndim, "select")
+    if not -x.shape[axis] <= index < x.shape[axis]:
+        raise ArgumentError(f"index {index} is out of range for axis {dim} with {x.shape[axis]} elements")
+    part = _part(x, axis, index % x.shape[axis], 1)
+    return _reshape(part, shape=(*x.shape[:axis], *x.shape[axis + 1 :]))
+
+
+def flip(x: Tensor, *dims: Any) -> Tensor:
+    """The order of elements reversed along the axes (a view with negative strides)."""
+    flat = tuple(dims[0]) if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
+    for dim in flat:
+        axis = axis_of(dim, x.ndim, "flip")
+        x = _part(x, axis, max(x.shape[axis] - 1, 0), x.shape[axis], -1)
+    return x
+
+
+def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """The slices along an axis, without it."""
+    axis = axis_of(dim, x.ndim, "unbind")
+    return tuple(select(x, axis, i) for i in range(x.shape[axis]))
+
+
+def split(x: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """Parts along an axis: of one size (the last may be smaller), or of the sizes listed."""
+    axis = axis_of(dim, x.ndim, "split")
+    extent = x.shape[axis]
+    if isinstance(split_size_or_sections, (int, np.integer)):
+        size = int(split_size_or_sections)
+        if size <= 0:
+            raise ArgumentError(f"split() takes a size of at least 1, found {size}")
+        sections = [min(size, extent - start) for start in range(0, extent, size)] or [0]
+    else:
+        sections = [int(s) for s in split_size_or_sections]
+        if sum(sections) != extent or any(s < 0 for s in sections):
+            raise ShapeError(f"split({sections}): the sizes sum to {sum(sections)}, axis {dim} has {extent} elements")
+    ends = np.cumsum([0, *sections])
+    return tuple(_part(x, axis, int(start), size) for start, size in zip(ends, sections, strict=False))
+
+
+def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """At most `chunks` parts of equal size along an axis (the last may be smaller)."""
+    if chunks < 1:
+        raise ArgumentError(f"chunk() takes at least 1 part, found {chunks}")
+    extent = x.shape[axis_of(dim, x.ndim, "chunk")]
+    return split(x, max(1, -(-extent // chunks)), dim)
+
+
+@operation("diagonal")
+def _diagonal(x: Tensor, *, offset: int) -> Tensor:
+    rows, columns = x.shape[-2:]
+    row, column = max(-offset, 0), max(offset, 0)
+    size = max(0, min(rows - row, columns - column))
+    start = row * x.strides[-2] + column * x.strides[-1] if size else 0
+    return strided(x, (*x.shape[:-2], size), (*x.strides[:-2], x.strides[-2] + x.strides[-1]), start)
+
+
+def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The diagonal of the matrices along two axes, as the last axis; `offset` > 0 above the main one, < 0 below."""
+    first, second = axis_of(dim1, x.ndim, "diagonal"), axis_of(dim2, x.ndim, "diagonal")
+    if first == second:
+        raise ShapeError(f"diagonal(): dim1 and dim2 are the same axis {dim1}")
+    return _diagonal(movedim(x, (first, second), (-2, -1)), offset=offset)
