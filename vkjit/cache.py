@@ -184,6 +184,7 @@ def _encode(artifact: KernelArtifact) -> bytes:
         "sites": [
             (s.kind, (s.loc.file, s.loc.line, s.loc.col, s.loc.end), s.message) for s in artifact.sites
         ],
+        "report_values": sorted(artifact.info.get("report_values", {}).items()),
         "trip_bound": bound_to_json(artifact.info.get("trip_bound")),
     }
     text = json.dumps(header).encode()
@@ -201,7 +202,6 @@ def _decode(data: bytes) -> KernelArtifact | None:
         return None
     (length,) = struct.unpack_from("<I", body)
     header = json.loads(body[4 : 4 + length])
-    bound = bound_from_json(header["trip_bound"])
     return KernelArtifact(
         name=header["name"],
         code=body[4 + length :],
@@ -216,5 +216,16 @@ def _decode(data: bytes) -> KernelArtifact | None:
         shared_bytes=header["shared_bytes"],
         subgroup_size=header["subgroup_size"],
         sites=tuple(ReportSite(kind, Loc(*loc), message) for kind, loc, message in header["sites"]),
-        info={"trip_bound": bound} if bound is not None else {},
+        info=_info(header),
     )
+
+
+def _info(header: dict[str, Any]) -> dict[str, Any]:
+    """The parts of an artifact's `info` that launches need."""
+    info: dict[str, Any] = {}
+    bound = bound_from_json(header["trip_bound"])
+    if bound is not None:
+        info["trip_bound"] = bound
+    if header["report_values"]:
+        info["report_values"] = {site: tuple(kinds) for site, kinds in header["report_values"]}
+    return info

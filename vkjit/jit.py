@@ -10,19 +10,19 @@ import functools
 import inspect
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
 
-from . import arguments, compiler, dtypes, frontend, plan, staging
+from . import arguments, dtypes, frontend, plan, staging
 from .arguments import MISSING
+from .devices import default_device
 from .dtypes import DType
 from .errors import ArgumentError, CompileError
 from .frontend import ArrayArg, ConstArg, DeviceFunction, KernelSpec, ScalarArg, Signature, tune_choice
 from .plan import Grid, LaunchPlan
 from .recipe import MOST_RECIPES, Call, Keys, Recipe, constant_captures, settled
-from .devices import default_device
 from .runtime.interface import Device, DeviceArray
 
 __all__ = ["Kernel", "func", "kernel"]
@@ -352,6 +352,8 @@ class Kernel:
 
     def _guarded(self, plain: LaunchPlan, device: Device, signature: Signature) -> LaunchPlan:
         """The variant that counts iterations and reports before the driver stops the loops."""
+        from . import compiler  # the compiler is loaded when there is something to compile
+
         with self._lock:
             if plain.guarded is None:
                 artifact = compiler.compile_kernel(self.spec, signature, device.caps, guarded=True)
@@ -364,6 +366,8 @@ class Kernel:
         found = self._plans.get(key)
         if found is not None and not any(c.changed() for c in found[1]):
             return found[0]
+        from . import compiler  # see above
+
         with self._lock:
             artifact = compiler.compile_kernel(self.spec, signature, device.caps)
             made = LaunchPlan(device, artifact)

@@ -9,15 +9,17 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .dtypes import DType
 from .errors import ArgumentError
-from .passes.trip_bound import TripBound
 from .runtime.artifact import ArgField, KernelArtifact
 from .runtime.interface import Buffer, Device, DeviceArray, DeviceCaps
+
+if TYPE_CHECKING:
+    from .passes.trip_bound import TripBound
 
 __all__ = ["LaunchPlan", "default_local_size", "grid_for_shape"]
 

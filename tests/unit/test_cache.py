@@ -39,7 +39,7 @@ def artifact() -> KernelArtifact:
         shared_bytes=64,
         subgroup_size=8,
         sites=(ReportSite("bounds", Loc("f.py", 3, 1, 9), "index {0}"),),
-        info={"trip_bound": TripBound("extent", (0, 1))},
+        info={"trip_bound": TripBound("extent", (0, 1)), "report_values": {0: ("int", "float")}},
     )
 
 

@@ -5,10 +5,11 @@ Enters: a function and the signature of a launch. Leaves: `ir.Module`, or a Comp
 
 from __future__ import annotations
 
-from .device import DeviceFunction
+from typing import TYPE_CHECKING, Any
+
 from .dims import Dims, parse_dims
 from .fingerprint import Captures, fingerprint
-from .kernel import lower_kernel
+from .function import DeviceFunction
 from .signature import ArrayArg, ConstArg, ScalarArg, Signature
 from .spec import REQUIRED, KernelSpec, ParamSpec, describe, tune_choice
 
@@ -29,3 +30,15 @@ __all__ = [
     "parse_dims",
     "tune_choice",
 ]
+
+if TYPE_CHECKING:
+    from .kernel import lower_kernel
+
+
+def __getattr__(name: str) -> Any:
+    """The lowering is loaded when the first kernel is compiled."""
+    if name == "lower_kernel":
+        from .kernel import lower_kernel
+
+        return lower_kernel
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

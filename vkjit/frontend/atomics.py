@@ -13,6 +13,7 @@ from ..lang import atomic
 from .calls import lowers
 from .context import Call, Context
 from .conversions import as_exactly
+from .lazy import note_write
 from .memory import ORDERS, array_type, indices, one_of
 from .values import KernelValue, describe_value, is_array
 
@@ -32,6 +33,7 @@ def _place(ctx: Context, call: Call, array: KernelValue, index: KernelValue) -> 
 def _writable(ctx: Context, call: Call, array: Value) -> None:
     if array_type(array).access == "in" and array_type(array).space == "global":
         raise ctx.error(call.node, "this array is an input: it can't be written", "annotate it as vk.InOut")
+    note_write(ctx, array)
 
 
 def _how(ctx: Context, call: Call, order: KernelValue, scope: KernelValue) -> dict[str, Any]:

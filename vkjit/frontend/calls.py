@@ -19,14 +19,16 @@ from ..errors import InternalError
 from ..ir.core import Value
 from .context import Call, Context, expression
 from .conversions import convert, dtype_of_value, numeric
+from .lazy import map_lazy
 from .resolve import also_capturable
 from .syntax import unsupported
-from .values import KernelValue, Method, describe_value, is_literal
+from .values import KernelValue, Lazy, Method, describe_value, is_literal
 
 __all__ = ["bind_arguments", "callable_values", "cast_value", "intrinsic", "lowers", "lowers_method"]
 
 IntrinsicLowering = Callable[..., KernelValue]
 _INTRINSICS: dict[Any, IntrinsicLowering] = {}
+_ELEMENTWISE: set[IntrinsicLowering] = set()
 _CALLABLES: list[tuple[Callable[[KernelValue], bool], IntrinsicLowering]] = []
 
 
@@ -53,6 +55,8 @@ def lowers(stub: Any, *others: Any) -> Callable[[IntrinsicLowering], IntrinsicLo
             return function(ctx, call, *bound.args, **bound.kwargs)
 
         intrinsic(stub, *others)(lower)
+        if function in _ELEMENTWISE:
+            _ELEMENTWISE.add(lower)
         return function
 
     return register
@@ -108,7 +112,32 @@ def _call(ctx: Context, node: ast.Call) -> KernelValue:
     args = [] if raw else [ctx.evaluate(argument) for argument in node.args]
     keywords = {} if raw else {k.arg: ctx.evaluate(k.value) for k in node.keywords if k.arg is not None}
     ctx.builder.loc = ctx.loc(node)
+    if any(isinstance(v, Lazy) for v in (*args, *keywords.values())) and _is_elementwise(callee, lower):
+        return _map(ctx, node, lower, args, keywords)
     return lower(ctx, Call(node, args, keywords))
+
+
+def elementwise(function: IntrinsicLowering) -> IntrinsicLowering:
+    """Marks a lowering that computes element by element, so that it applies to lazy values."""
+    _ELEMENTWISE.add(function)
+    return function
+
+
+def _is_elementwise(callee: KernelValue, lower: IntrinsicLowering) -> bool:
+    is_device_function = any(test(callee) for test, _ in _CALLABLES)
+    return isinstance(callee, DType) or lower in _ELEMENTWISE or is_device_function
+
+
+def _map(
+    ctx: Context, node: ast.Call, lower: IntrinsicLowering, args: list[KernelValue], keywords: dict[str, KernelValue]
+) -> Lazy:
+    """The call for each element of the lazy arguments."""
+
+    def function(inner: Context, *values: KernelValue) -> KernelValue:
+        named = dict(zip(keywords, values[len(args) :], strict=True))
+        return lower(inner, Call(node, list(values[: len(args)]), named))
+
+    return map_lazy(ctx, node, function, [*args, *keywords.values()])
 
 
 def _find(callee: KernelValue) -> IntrinsicLowering | None:
@@ -169,8 +198,8 @@ def _converted(value: float, dtype: DType) -> bool | int | float:
     from ..ir.semantics import cast, quiet
 
     if isinstance(value, int) and dtype.is_integer:
-        wrapped = int(value) & (2**dtype.bits - 1)
-        return wrapped - 2**dtype.bits if dtype.is_signed and wrapped >> (dtype.bits - 1) else wrapped
+        wrapped = int(value) & ((1 << dtype.bits) - 1)
+        return wrapped - (1 << dtype.bits) if dtype.is_signed and wrapped >> (dtype.bits - 1) else wrapped
     with quiet():
         made = cast(np.float64(value), dtypes.f64, dtype)
     return bool(made) if dtype.kind == "bool" else float(made) if dtype.is_float else int(made)

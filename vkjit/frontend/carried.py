@@ -14,8 +14,18 @@ from ..ir.core import Region, Value
 from ..ir.types import Array, Scalar, Type
 from .context import Context, Origin, Origins, Place
 from .conversions import default_dtype, strict_join
-from .joins import Disagreement, Slot, adapts, agreed_type, rebuild, to_type
-from .values import Binding, Conflict, KernelValue, Unbound, describe_type, describe_value, is_literal, same_constant
+from .joins import LAZY_LEAVES, Disagreement, Slot, adapts, agreed_type, rebuild, to_type
+from .values import (
+    Binding,
+    Conflict,
+    KernelValue,
+    Unbound,
+    describe_type,
+    describe_value,
+    holds_lazy,
+    is_literal,
+    same_constant,
+)
 
 __all__ = ["Carried", "Knowledge", "common_structure", "enter", "leave"]
 
@@ -124,6 +134,8 @@ class Knowledge:
             found = next((e for e in entries if isinstance(e, Unbound | Conflict)), None)
             return found or Unbound("it has no value on one of the ways out of the loop", ctx.loc(node))
         first = bindings[0]
+        if holds_lazy(first.value):
+            return Unbound(LAZY_LEAVES, first.loc)
         other = next((b for b in bindings if not same_constant(b.value, first.value)), None)
         if other is None:
             return first

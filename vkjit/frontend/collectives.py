@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 
 from .. import dtypes, lang
 from ..dtypes import DType
@@ -21,7 +22,7 @@ from .calls import lowers, lowers_method
 from .context import Call, Context
 from .conversions import as_index, convert, dtype_of_value, materialize, static_value, truth
 from .memory import not_in_over, one_of
-from .values import KernelValue, Method, describe_value
+from .values import KernelValue, Lazy, Method, describe_value
 
 __all__ = ["ScopeValue", "combine", "neutral", "reduce_value"]
 
@@ -242,9 +243,18 @@ def when(ctx: Context, condition: Value, then: Callable[[], object]) -> None:
     ctx.builder.op("if", condition, types=[], regions=regions)
 
 
+def lazy_collectives() -> ModuleType:
+    """The collectives over lazy values, which are built on those here."""
+    from . import lazy_collectives as module
+
+    return module
+
+
 def _reduction(name: str, op: str) -> None:
     @method(name)
     def lower(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue) -> KernelValue:
+        if isinstance(value, Lazy):
+            return lazy_collectives().reduction(ctx, call, scope, op, value)
         return reduce_value(ctx, call.node, scope.kind, op, prepared(ctx, call, op, value))
 
 
@@ -255,6 +265,8 @@ for _name, _op in {"sum": "add", "prod": "mul", "min": "min", "max": "max"}.item
 def _vote(name: str, op: str) -> None:
     @method(name)
     def lower(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue) -> KernelValue:
+        if isinstance(value, Lazy):
+            return lazy_collectives().reduction(ctx, call, scope, op, value)
         test = truth(ctx, call.node, value)
         if isinstance(test, bool):
             return test
@@ -282,6 +294,8 @@ for _name, _op in {"argmin": "min", "argmax": "max"}.items():
 
     @method(_name)
     def _arg(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, *, _op: str = _op) -> KernelValue:
+        if isinstance(value, Lazy):
+            return lazy_collectives().argument_reduction(ctx, call, scope, _op, value)
         made = prepared(ctx, call, _op, value)
         return position_of(ctx, call, scope.kind, _op, made, rank_of(ctx, scope.kind))
 

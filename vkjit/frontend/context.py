@@ -93,13 +93,14 @@ class Return:
 
 @dataclass(slots=True)
 class Session:
-    """What all functions of one kernel share."""
+    """What all functions of one kernel share: `instances` of device functions, those being lowered (`active`), stores."""
 
     module: Module
     signature: Signature
     over: str | None = None
     instances: dict[Any, Any] = field(default_factory=dict)
     active: list[FunctionType] = field(default_factory=list)
+    writes: list[tuple[Value, Loc]] = field(default_factory=list)
 
     def unique_name(self, name: str) -> str:
         """A name that no function of the module has."""

@@ -1,4 +1,4 @@
-"""Device functions: `@vk.func`, and their instances, one for each signature that they are called with.
+"""Instances of device functions, one for each signature that they are called with.
 
 Enters: calls with lowered arguments. Leaves: a `call` of an `ir.Function`. Run-time scalars and vectors are parameters; arrays are
 parameters whose type belongs to the signature; everything known at compile time (literals too) is part of the signature.
@@ -6,22 +6,18 @@ parameters whose type belongs to the signature; everything known at compile time
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import FunctionType
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from ..dtypes import DType
-from ..errors import CompileError, Note, VkjitError
+from ..errors import CompileError, Note
 from ..ir.core import Function, Region, Value
 from ..ir.types import Array, Scalar, Type, Vector
 from ..lang.types import ArrayAnnotation, ConstAnnotation
-from .annotations import Annotation, read_annotation
 from .calls import bind_arguments, callable_values
 from .context import Call, Context, Return, Session
 from .conversions import as_exactly
+from .function import DeviceFunction
 from .joins import Disagreement, Slot, rebuild, to_type
 from .resolve import also_capturable
 from .scope import analyse
@@ -29,36 +25,6 @@ from .source import source_of
 from .values import Binding, KernelValue, describe_value
 
 __all__ = ["DeviceFunction"]
-
-
-class DeviceFunction:
-    """A function that kernels call; it can't be called from Python.
-
-    `fn` is the Python function, `scope` the variables of the place where the decorator ran (for annotations that are text).
-    """
-
-    def __init__(self, fn: Callable[..., Any], scope: Mapping[str, Any] | None = None) -> None:
-        if not isinstance(fn, FunctionType):
-            raise CompileError(
-                f"expected a function, found {fn!r}", hint="decorate a function that is written with `def`"
-            )
-        self.fn = fn
-        self.scope = scope or {}
-        functools.update_wrapper(cast(Any, self), fn)
-
-    def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
-        raise VkjitError(f"{self.fn.__name__} is a device function: call it inside a kernel")
-
-    def __repr__(self) -> str:
-        return f"<device function {self.fn.__qualname__}>"
-
-    @functools.cached_property
-    def signature(self) -> inspect.Signature:
-        return inspect.signature(self.fn)
-
-    @functools.cached_property
-    def annotations(self) -> dict[str, Annotation]:
-        return {name: read_annotation(self.fn, name, self.scope) for name in self.signature.parameters}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from typing import Any, cast
 import numpy as np
 
 from ..dtypes import DType
-from .device import DeviceFunction
-from .resolve import MISSING, find_global
+from .function import DeviceFunction
+from .names import MISSING, find_global
 from .scope import analyse
 from .source import source_of
 

@@ -18,7 +18,7 @@ from ..ir.ops import OPS
 from ..ir.types import Array, Scalar, Type, Vector
 from .context import Context, Place
 from .conversions import convert, default_dtype, fit, splat
-from .values import Binding, Conflict, KernelValue, Unbound, describe_value, is_literal, same_constant
+from .values import Binding, Conflict, KernelValue, Unbound, describe_value, holds_lazy, is_literal, same_constant
 
 __all__ = [
     "Disagreement",
@@ -35,6 +35,8 @@ __all__ = [
 
 Names = dict[str, "Binding | Unbound | Conflict"]
 
+
+LAZY_LEAVES = "a lazy slice can't leave the branch or loop that it is made in"
 
 Joined = ast.If | ast.For | ast.While
 """Statements after which two ways meet (loops: with or without their `else`)."""
@@ -253,7 +255,11 @@ def _keep_one(
     for name in sorted(live & names.keys()):
         entry = names[name]
         if isinstance(entry, Binding) and entry is not ctx.env.get(name):
-            entry = Binding(_slots(entry.value, plan), entry.loc)
+            entry = (
+                Unbound(LAZY_LEAVES, entry.loc)
+                if holds_lazy(entry.value)
+                else Binding(_slots(entry.value, plan), entry.loc)
+            )
         structures[name] = entry
     region = regions[exited.index(False)]
     with ctx.builder.at(region):

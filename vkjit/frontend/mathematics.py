@@ -21,7 +21,7 @@ from ..ir.ops import KINDS, OPS
 from ..ir.types import Scalar, Vector
 from . import operators
 from .annotations import dtype_of
-from .calls import cast_value, intrinsic, lowers
+from .calls import cast_value, elementwise, intrinsic, lowers
 from .context import Call, Context
 from .conversions import common_dtype, convert, dtype_of_value, numeric, truth, unify
 from .joins import choose
@@ -78,6 +78,7 @@ def _register_float(name: str, *others: str) -> None:
     """A function of floats: integers are converted to f32."""
 
     @intrinsic(*_alias(name, *others))
+    @elementwise
     def lower(ctx: Context, call: Call) -> KernelValue:
         value = _one(ctx, call, name)
         if is_literal(value):
@@ -100,6 +101,7 @@ def _register_rounding(name: str, objects: list[Any]) -> None:
     """Rounding: integers stay as they are, floats stay floats."""
 
     @intrinsic(*objects)
+    @elementwise
     def lower(ctx: Context, call: Call) -> KernelValue:
         if name == "round" and len(call.args) == 2:
             raise ctx.error(call.node, "round takes one value in a kernel", "scale: vk.round(x * 100) / 100")
@@ -120,6 +122,7 @@ def _register_kept(name: str, objects: list[Any], python: Callable[..., Any]) ->
     """A function that gives the type that it gets."""
 
     @intrinsic(*objects)
+    @elementwise
     def lower(ctx: Context, call: Call) -> KernelValue:
         value = _one(ctx, call, name)
         if is_literal(value):
@@ -146,6 +149,7 @@ for _name in ("popcount", "clz", "ctz"):
 # -- two operands
 def _register_binary(name: str, objects: list[Any], *, float_only: bool) -> None:
     @intrinsic(*objects)
+    @elementwise
     def lower(ctx: Context, call: Call) -> KernelValue:
         if len(call.args) != 2 or call.keywords:
             raise ctx.error(call.node, f"{name} takes two values, found {len(call.args) + len(call.keywords)}")
@@ -167,6 +171,7 @@ _register_binary("truncrem", [lang.truncrem, math.fmod, np.fmod], float_only=Fal
 
 
 @intrinsic(lang.pow, builtins.pow, math.pow, np.power)
+@elementwise
 def _pow(ctx: Context, call: Call) -> KernelValue:
     if len(call.args) != 2 or call.keywords:
         raise ctx.error(call.node, f"pow takes two values, found {len(call.args) + len(call.keywords)}")
@@ -174,6 +179,7 @@ def _pow(ctx: Context, call: Call) -> KernelValue:
 
 
 @intrinsic(builtins.divmod)
+@elementwise
 def _divmod(ctx: Context, call: Call) -> KernelValue:
     if len(call.args) != 2:
         raise ctx.error(call.node, f"divmod takes two values, found {len(call.args)}")
@@ -181,6 +187,7 @@ def _divmod(ctx: Context, call: Call) -> KernelValue:
 
 
 @lowers(lang.cdiv)
+@elementwise
 def _cdiv(ctx: Context, call: Call, x: KernelValue, y: KernelValue) -> KernelValue:
     """-(-x // y); for unsigned types, whose negation wraps: x // y, and 1 where something remains."""
     if is_literal(x) and is_literal(y):
@@ -195,6 +202,7 @@ def _register_extremum(name: str, objects: list[Any]) -> None:
     """min and max of values, or of one tuple."""
 
     @intrinsic(*objects)
+    @elementwise
     def lower(ctx: Context, call: Call) -> KernelValue:
         single = call.args[0] if len(call.args) == 1 else None
         values = list(single) if isinstance(single, tuple) else call.args
@@ -220,11 +228,13 @@ _register_extremum("max", [lang.max, builtins.max, np.maximum])
 
 
 @lowers(lang.clamp)
+@elementwise
 def _clamp(ctx: Context, call: Call, x: KernelValue, low: KernelValue, high: KernelValue) -> KernelValue:
     return _extremum(ctx, call, "min", _extremum(ctx, call, "max", x, low), high)
 
 
 @lowers(lang.fma)
+@elementwise
 def _fma(ctx: Context, call: Call, x: KernelValue, y: KernelValue, z: KernelValue) -> KernelValue:
     product = operators.binary(ctx, call.node, "mul", x, y)
     if not isinstance(product, Value):
@@ -235,6 +245,7 @@ def _fma(ctx: Context, call: Call, x: KernelValue, y: KernelValue, z: KernelValu
 
 
 @lowers(lang.where, np.where)
+@elementwise
 def _where(ctx: Context, call: Call, condition: KernelValue, x: KernelValue, y: KernelValue) -> KernelValue:
     numeric(ctx, call.node, condition)
     numeric(ctx, call.node, x)
@@ -256,6 +267,7 @@ def _where(ctx: Context, call: Call, condition: KernelValue, x: KernelValue, y: 
 
 
 @lowers(lang.sigmoid)
+@elementwise
 def _sigmoid(ctx: Context, call: Call, x: KernelValue) -> KernelValue:
     """0.5 * tanh(0.5 * x) + 0.5: no intermediate overflows."""
     numeric(ctx, call.node, x)
@@ -270,6 +282,7 @@ def _sigmoid(ctx: Context, call: Call, x: KernelValue) -> KernelValue:
 
 
 @lowers(lang.relu)
+@elementwise
 def _relu(ctx: Context, call: Call, x: KernelValue) -> KernelValue:
     return _extremum(ctx, call, "max", x, 0)
 
@@ -299,6 +312,7 @@ def _sum(ctx: Context, call: Call) -> KernelValue:
 
 
 @intrinsic(builtins.float)
+@elementwise
 def _float(ctx: Context, call: Call) -> KernelValue:
     if len(call.args) == 1 and isinstance(call.args[0], str):
         return _folded(ctx, call, float, call.args[0])
@@ -310,6 +324,7 @@ def _float(ctx: Context, call: Call) -> KernelValue:
 
 
 @intrinsic(builtins.int)
+@elementwise
 def _int(ctx: Context, call: Call) -> KernelValue:
     value = _one(ctx, call, "int")
     if is_literal(value):
@@ -320,6 +335,7 @@ def _int(ctx: Context, call: Call) -> KernelValue:
 
 
 @intrinsic(builtins.bool)
+@elementwise
 def _bool(ctx: Context, call: Call) -> KernelValue:
     if len(call.args) == 1 and not (is_runtime(call.args[0]) and isinstance(call.args[0].type, Vector)):
         return truth(ctx, call.node, call.args[0])
@@ -333,6 +349,7 @@ def _register_numpy_casts() -> None:
             continue
 
         @intrinsic(dtype.numpy.type)
+        @elementwise
         def lower(ctx: Context, call: Call, dtype: DType = dtype) -> KernelValue:
             return cast_value(ctx, call.node, _one(ctx, call, dtype.name), dtype)
 
@@ -341,6 +358,7 @@ _register_numpy_casts()
 
 
 @lowers(lang.bitcast)
+@elementwise
 def _bitcast(ctx: Context, call: Call, dtype: KernelValue, value: KernelValue) -> KernelValue:
     target = dtype_of(dtype)
     if target is None:

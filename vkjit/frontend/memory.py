@@ -19,6 +19,7 @@ from .attributes import attributes
 from .calls import lowers
 from .context import Call, Context, expression
 from .conversions import as_index, as_stored, static_value
+from .lazy import note_write, slice_of
 from .values import KernelValue, Method, describe_value, is_array
 
 __all__ = ["array_type", "extent", "indices", "load", "store", "store_subscript"]
@@ -126,7 +127,14 @@ def subscript_values(ctx: Context, node: ast.Subscript) -> list[KernelValue]:
     return list(value) if isinstance(value, tuple) else [value]
 
 
+def has_slice(node: ast.Subscript) -> bool:
+    """Whether a slice stands between the brackets."""
+    items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    return any(isinstance(item, ast.Slice) for item in items)
+
+
 def load(ctx: Context, array: Value, at: list[Value]) -> Value:
+    """Reads an element."""
     return ctx.builder.emit("load", array, *at)
 
 
@@ -136,11 +144,14 @@ def store(ctx: Context, node: ast.AST, array: Value, at: list[Value], value: Ker
     if kind.access == "in" and kind.space == "global":
         raise ctx.error(node, "this array is an input: it can't be written", "annotate it as vk.Out or vk.InOut")
     ctx.builder.op("store", array, *at, as_stored(ctx, node, value, kind.element))
+    note_write(ctx, array)
 
 
 @expression(ast.Subscript)
 def _subscript(ctx: Context, node: ast.Subscript) -> KernelValue:
     base = ctx.evaluate(node.value)
+    if is_array(base) and has_slice(node):
+        return slice_of(ctx, node, base)
     if is_array(base):
         return load(ctx, base, indices(ctx, node, base, subscript_values(ctx, node)))
     if isinstance(base, tuple):
@@ -170,6 +181,10 @@ def store_subscript(ctx: Context, node: ast.Subscript, value: KernelValue) -> No
     if not is_array(base):
         hint = "build a new one: v = vk.vec(T, n)(...)" if isinstance(base, Value) else "tuples don't change"
         raise ctx.error(node, f"{describe_value(base)} can't be stored into", hint)
+    if has_slice(node):
+        raise ctx.error(
+            node, "a slice is stored by a workgroup", "write wg.store(y[r, :], value), with wg = vk.workgroup()"
+        )
     store(ctx, node, base, indices(ctx, node, base, subscript_values(ctx, node)), value)
 
 

@@ -21,11 +21,10 @@ from ..errors import Note
 from ..lang.control import Tune
 from .annotations import dtype_of
 from .context import Context
+from .names import MISSING, find_global
 from .values import Binding, Conflict, KernelValue, Unbound
 
 __all__ = ["MISSING", "capturable", "captured", "find_global", "look_up"]
-
-MISSING: Any = object()
 
 
 def look_up(ctx: Context, node: ast.Name) -> KernelValue:
@@ -60,23 +59,6 @@ def _misspelt(ctx: Context, name: str) -> str:
     known = [*ctx.scope.local_names, *ctx.function.__globals__, *vars(builtins)]
     close = difflib.get_close_matches(name, known, 1)
     return f"did you mean {close[0]}?" if close else ""
-
-
-def find_global(function: FunctionType, name: str) -> Any:
-    """What a name that isn't local means: closure, globals, builtins; MISSING if nothing."""
-    code = function.__code__
-    if name in code.co_freevars:
-        cell = (function.__closure__ or ())[code.co_freevars.index(name)]
-        try:
-            return cell.cell_contents
-        except ValueError:
-            return MISSING
-    for parameter in getattr(function, "__type_params__", ()):
-        if parameter.__name__ == name:
-            return parameter
-    if name in function.__globals__:
-        return function.__globals__[name]
-    return getattr(builtins, name, MISSING)
 
 
 _ATOMS = (bool, int, float, str, type(None), enum.Enum, DType, FunctionType, BuiltinFunctionType, ModuleType, type)

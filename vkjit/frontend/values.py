@@ -23,11 +23,14 @@ __all__ = [
     "Conflict",
     "GridStride",
     "KernelValue",
+    "Lazy",
     "Method",
     "Range",
+    "Source",
     "Unbound",
     "Unrolled",
     "describe_value",
+    "holds_lazy",
     "is_array",
     "is_literal",
     "is_runtime",
@@ -60,6 +63,28 @@ class GridStride:
 
     stop: KernelValue
     dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An array that a lazy value reads; `writes` is the number of stores that came before the slice."""
+
+    array: Value
+    writes: int
+    loc: Loc
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lazy:
+    """Elements that are computed when they are asked for: `element(context, index)`, for an index inside `shape`.
+
+    `target` is where a plain slice lies, None for an expression.
+    """
+
+    shape: tuple[Value, ...]
+    element: Callable[..., KernelValue]
+    sources: tuple[Source, ...]
+    target: object
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +127,18 @@ def is_runtime(value: KernelValue) -> TypeGuard[Value]:
     return isinstance(value, Value) and not isinstance(value.type, Array)
 
 
+def holds_lazy(value: KernelValue) -> bool:
+    """Whether the value is lazy, or a tuple that holds a lazy one."""
+    return any(map(holds_lazy, value)) if isinstance(value, tuple) else isinstance(value, Lazy)
+
+
 def is_scalar(value: KernelValue) -> TypeGuard[Value]:
+    """A scalar known at run time only."""
     return isinstance(value, Value) and isinstance(value.type, Scalar)
 
 
 def is_array(value: KernelValue) -> TypeGuard[Value]:
+    """An array."""
     return isinstance(value, Value) and isinstance(value.type, Array)
 
 
@@ -142,6 +174,8 @@ def describe_value(value: KernelValue) -> str:
         return f"the dtype {value!r}"
     if isinstance(value, ModuleType):
         return f"the module {value.__name__}"
+    if isinstance(value, Lazy):
+        return f"a lazy slice with {len(value.shape)} dimension{'s' if len(value.shape) != 1 else ''}"
     if isinstance(value, Range):
         return "a range"
     if isinstance(value, Unrolled | GridStride):
@@ -161,7 +195,7 @@ def describe_type(type_: Type) -> str:
         return f"vk.vec({type_.dtype!r}, {type_.size})"
     if isinstance(type_, Array):
         place = "" if type_.space == "global" else f"{type_.space} "
-        return f"a {place}array of {type_.dtype!r} with {type_.rank} dimension{'s' if type_.rank != 1 else ''}"
+        return f"{'an ' if not place else 'a ' + place}array of {type_.dtype!r} with {type_.rank} dimension{'s' if type_.rank != 1 else ''}"
     return str(type_)
 
 

@@ -150,7 +150,11 @@ def error_of_report(artifact: KernelArtifact, words: npt.NDArray[np.uint32]) -> 
     if not 1 <= number <= len(artifact.sites):
         return KernelError(f"an unknown report, number {number}", kernel=artifact.name, invocation=(x, y, z))
     site = artifact.sites[number - 1]
-    values = np.ascontiguousarray(words[4:]).view(np.int64)
-    message = site.message.format(*(int(value) for value in values))
+    raw = np.ascontiguousarray(words[4:])
+    kinds = artifact.info.get("report_values", {}).get(number - 1, ())
+    floats = raw.view(np.float64)
+    values = [int(value) for value in raw.view(np.int64)]
+    shown = [float(floats[i]) if i < len(kinds) and kinds[i] == "float" else v for i, v in enumerate(values)]
+    message = site.message.format(*shown)
     kind = _ERRORS.get(site.kind, KernelError)
     return kind(message, kernel=artifact.name, loc=site.loc, invocation=(x, y, z))
