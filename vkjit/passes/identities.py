@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
+from typing import Any
 
 from .. import dtypes
 from ..dtypes import DType
@@ -92,6 +93,11 @@ def _zero(op: Op, builder: Builder) -> list[Value]:
     return [builder.const(False if _kind(op.result) == "bool" else 0, op.result.type)]
 
 
+def _marks(op: Op) -> dict[str, Any]:
+    """The attributes that an operation hands on to the one in its place (`exact`: not to be contracted)."""
+    return {name: value for name, value in op.attrs.items() if name != "type"}
+
+
 # -- arithmetic
 
 
@@ -104,7 +110,7 @@ def _add(op: Op, builder: Builder) -> list[Value] | None:
         for a, b in ((x, y), (y, x)):
             negated = _of(b, "neg")
             if negated is not None:
-                return [builder.emit("sub", a, negated.operands[0])]
+                return [builder.emit("sub", a, negated.operands[0], **_marks(op))]
         return None
     return [x] if same_constant(y, 0) else _reassociate(op, builder)
 
@@ -118,7 +124,7 @@ def _sub(op: Op, builder: Builder) -> list[Value] | None:
         if same_constant(x, -0.0):
             return [builder.emit("neg", y)]
         negated = _of(y, "neg")
-        return None if negated is None else [builder.emit("add", x, negated.operands[0])]
+        return None if negated is None else [builder.emit("add", x, negated.operands[0], **_marks(op))]
     if x is y:
         return _zero(op, builder)
     if is_constant(y):
@@ -158,7 +164,7 @@ def _div(op: Op, builder: Builder) -> list[Value] | None:
     if same_constant(y, 1):
         return [x]
     inverse = _exact_inverse(y)
-    return None if inverse is None else [builder.emit("mul", x, builder.const(inverse, y.type))]
+    return None if inverse is None else [builder.emit("mul", x, builder.const(inverse, y.type), **_marks(op))]
 
 
 def _exact_inverse(value: Value) -> float | None:
@@ -321,9 +327,10 @@ def _cast(op: Op, builder: Builder) -> list[Value] | None:
     exact = exact_conversion(source, middle)
     if exact and source.is_integer and middle.is_float and target.is_integer:  # saturates, a direct cast wraps
         exact = exact_conversion(source, target)
-    if exact or (integers and target.bits <= middle.bits):
-        return [builder.cast(inner.operands[0], op.result.type)]
-    return None
+    if not (exact or (integers and target.bits <= middle.bits)):
+        return None
+    origin = inner.operands[0]
+    return [origin if origin.type == op.result.type else builder.emit("cast", origin, **op.attrs)]
 
 
 @_rule("bitcast")

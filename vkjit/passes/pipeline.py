@@ -23,6 +23,7 @@ from .loop_guard import LoopGuard
 from .lower_access import LowerAccess
 from .lower_arithmetic import LowerArithmetic
 from .lower_exits import LowerExits
+from .lower_math import LowerMath
 from .simplify_branches import SimplifyBranches
 from .uniformity import CheckUniformity
 
@@ -48,7 +49,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2) -> list[tuple[str, Sequence
         ("normal", simplify),
         ("normal", [guard, LowerAccess()]),
         ("normal", twice),
-        ("primitive", [LowerArithmetic()]),
+        ("primitive", [LowerMath(), LowerArithmetic()]),
         ("primitive", twice or simplify),
     ]
 

@@ -27,6 +27,7 @@ from ..passes.loop_guard import LoopGuard
 from ..passes.lower_access import LowerAccess
 from ..passes.lower_arithmetic import LowerArithmetic
 from ..passes.lower_exits import LowerExits
+from ..passes.lower_math import LowerMath
 from ..passes.simplify_branches import SimplifyBranches
 from ..passes.uniformity import CheckUniformity
 from ..runtime.interface import DeviceCaps
@@ -43,6 +44,7 @@ PASSES: dict[str, Callable[[], Pass]] = {
     LowerAccess.name: LowerAccess,
     LowerArithmetic.name: LowerArithmetic,
     LowerExits.name: LowerExits,
+    LowerMath.name: LowerMath,
     SimplifyBranches.name: SimplifyBranches,
     CheckUniformity.name: CheckUniformity,
 }
