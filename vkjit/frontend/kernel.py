@@ -12,7 +12,19 @@ from ..errors import ArgumentError, CompileError
 from ..ir import types
 from ..ir.core import Function, Module, Region, Value
 from ..ir.types import Array, Scalar, Type
-from . import atomics, collectives, ids, lazy_collectives, loops, mathematics, memory, printing, ranges, statements  # noqa: F401  (they register lowerings)
+from . import (  # noqa: F401  (they register lowerings)
+    atomics,
+    collectives,
+    device,
+    ids,
+    lazy_collectives,
+    loops,
+    mathematics,
+    memory,
+    printing,
+    ranges,
+    statements,
+)
 from .context import Context, Session
 from .scope import analyse
 from .signature import ArrayArg, ConstArg, ScalarArg, Signature
