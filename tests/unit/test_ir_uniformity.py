@@ -96,8 +96,10 @@ def test_results_of_branches() -> None:
 
 def test_carried_values() -> None:
     body = """
-  %l = local_id {dim = 0} : index %g = group_id {dim = 0} : index %one = const 1 : index %ra, %rb, %rc = for %one, %g,
-  %one, %one, %one, %one : index, index, index (%i: index, %x: index, %y1: index, %z: index) {
+  %l = local_id {dim = 0} : index
+  %g = group_id {dim = 0} : index
+  %one = const 1 : index
+  %ra, %rb, %rc = for %one, %g, %one, %one, %one, %one : index, index, index LOOP {
     %x2 = add %x, %i : index
     continue %x2, %z, %l
   }
@@ -105,7 +107,7 @@ def test_carried_values() -> None:
     %w2 = add %w, %one : index
     continue %w2
   }
-"""
+""".replace("LOOP", "(%i: index, %x: index, %y1: index, %z: index)")
     assert scopes(body, "i", "x", "y1", "z", "ra", "rb", "rc") == [
         "workgroup", "workgroup", None, None, "workgroup", None, None,
     ]  # fmt: skip
