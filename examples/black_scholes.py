@@ -10,7 +10,7 @@ import vkjit as vk
 
 
 @vk.func
-def normal_cdf(x):
+def normal_cdf(x: vk.f32) -> vk.f32:
     return 0.5 * vk.erfc(-x * 0.7071067811865476)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 import vkjit as vk
@@ -52,13 +54,13 @@ def resize(image: vk.In[vk.f32, "H W"], out: vk.InOut[vk.f32, "P Q"]):
     out[y, x] = top * (1.0 - fy) + low * fy
 
 
-def gaussian(radius: int = RADIUS, sigma: float = 2.0) -> np.ndarray:
+def gaussian(radius: int = RADIUS, sigma: float = 2.0) -> Any:
     """Normalised weights."""
     weights = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma) ** 2)
     return (weights / weights.sum()).astype(np.float32)
 
 
-def blur(image: np.ndarray) -> np.ndarray:
+def blur(image: Any) -> Any:
     """Both directions; the second works on the transposed view, without a copy by hand."""
     weights = gaussian()
     return blur_rows(np.ascontiguousarray(blur_rows(image, weights).T), weights).T

@@ -13,7 +13,7 @@ T = TypeVar("T", bound=vk.Element)
 
 @vk.kernel(local=(16, 16))
 def matmul(a: vk.In[T, "M K"], b: vk.In[T, "K N"], c: vk.Out[T, "M N"], TS: vk.Const[int] = 16):
-    As, Bs = vk.shared(T, (TS, TS)), vk.shared(T, (TS, TS))
+    As, Bs = vk.shared(a.dtype, (TS, TS)), vk.shared(b.dtype, (TS, TS))
     tx, ty = vk.local_id(0), vk.local_id(1)
     j, i = vk.global_id(0), vk.global_id(1)
     acc = vk.f32(0)

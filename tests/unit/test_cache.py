@@ -105,7 +105,7 @@ def test_a_place_that_cannot_be_made_switches_the_cache_off(tmp_path: Path, monk
 
 
 def test_the_oldest_entries_go_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache.os, "urandom", lambda n: b"\0" * n)
+    monkeypatch.setattr(os, "urandom", lambda n: b"\0" * n)
     size = len(cache._encode(artifact()))
     monkeypatch.setattr(cache, "SIZE_CAP", 3 * size)
     for number in range(5):

@@ -28,13 +28,13 @@ GROUP = 64
 
 
 @kernel(over="y")
-def _saxpy(a: f32, x: lang.In[f32, "N"], y: lang.InOut[f32, "N"]):  # type: ignore[no-untyped-def]  # a kernel
+def _saxpy(a: f32, x: lang.In[f32, "N"], y: lang.InOut[f32, "N"]):
     i = lang.global_id(0)
     y[i] = a * x[i] + y[i]
 
 
 @kernel(groups=lambda x: lang_cdiv(x.shape[0]), local=GROUP)
-def _group_sums(x: lang.In[f32, "N"], out: lang.InOut[f32, "G"]):  # type: ignore[no-untyped-def]  # a kernel
+def _group_sums(x: lang.In[f32, "N"], out: lang.InOut[f32, "G"]):
     part = lang.shared(f32, GROUP)
     lane = lang.local_id(0)
     part[lane] = x.get(lang.global_id(0), pad=0)
@@ -50,7 +50,7 @@ def _group_sums(x: lang.In[f32, "N"], out: lang.InOut[f32, "G"]):  # type: ignor
 
 
 @kernel(over="x")
-def _count(x: lang.In[i32, "N"], bins: lang.InOut[i32, "B"]):  # type: ignore[no-untyped-def]  # a kernel
+def _count(x: lang.In[i32, "N"], bins: lang.InOut[i32, "B"]):
     lang.atomic.add(bins, x[lang.global_id(0)], 1)
 
 

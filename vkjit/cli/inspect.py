@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .. import compiler, dtypes, emit, plan
-from ..arguments import tune_choice
 from ..devices import device
 from ..dtypes import DType
 from ..errors import ArgumentError
-from ..frontend import REQUIRED, ArrayArg, ConstArg, ParamSpec, ScalarArg, Signature
+from ..frontend import REQUIRED, ArrayArg, ConstArg, ParamSpec, ScalarArg, Signature, tune_choice
 from ..ir.core import Module
 from ..ir.printer import print_module
 from ..jit import Kernel
-from ..spirv import disassemble, tools
+from ..spirv import tools
+from ..spirv.disassemble import disassemble
 
 __all__ = ["add_arguments", "run"]
 
@@ -136,5 +136,5 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     artifact = emit.emit(lowered, target.caps)
     heading(f"SPIR-V for {target.name}: {len(artifact.code)} bytes, argument block {artifact.block_size} bytes")
-    print(tools.disassemble(artifact.code) if tools.available() else disassemble.disassemble(artifact.code))
+    print(tools.spirv_dis(artifact.code) if tools.available() else disassemble(artifact.code))
     return 0

@@ -108,7 +108,7 @@ def load_photograph(path: Path | None) -> tuple[Image, str]:
 def gaussian(sigma: float = 2.5) -> Image:
     """Normalised weights of the blur."""
     weights = np.exp(-0.5 * (np.arange(-RADIUS, RADIUS + 1) / sigma) ** 2)
-    return (weights / weights.sum()).astype(np.float32)
+    return np.asarray(weights / weights.sum(), dtype=np.float32)
 
 
 def blur(image: Image) -> Image:
