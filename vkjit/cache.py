@@ -189,7 +189,8 @@ def _encode(artifact: KernelArtifact) -> bytes:
     }
     text = json.dumps(header).encode()
     body = struct.pack("<I", len(text)) + text + artifact.code
-    return MAGIC + hashlib.sha256(body).digest() + body
+    data: bytes = MAGIC + hashlib.sha256(body).digest() + body
+    return data
 
 
 def _decode(data: bytes) -> KernelArtifact | None:

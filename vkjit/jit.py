@@ -52,7 +52,7 @@ def kernel(
 
     Raises CompileError at the decoration for what can be seen in the signature, else at the first launch of a signature.
     """
-    options = {
+    options: dict[str, Any] = {
         "over": over, "groups": groups, "local": local, "strict": strict, "fast_math": fast_math, "debug": debug,
     }  # fmt: skip
     if fn is None:

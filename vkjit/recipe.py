@@ -94,9 +94,10 @@ class Keys:
         if not self._usable:
             return None
         names = tuple(kwargs)
-        slots = self._slots.get((len(args), names), False)
-        if slots is False:
-            slots = self._slots[len(args), names] = arguments.positions(self._spec, len(args), names)
+        form = (len(args), names)
+        if form not in self._slots:
+            self._slots[form] = arguments.positions(self._spec, len(args), names)
+        slots = self._slots[form]
         if not slots:
             return None
         key: list[Any] = [groups, names, len(args)]

@@ -85,10 +85,8 @@ def _merge_spans(arrays: list[NumpyArray], written: list[bool]) -> list[_Span]:
     return [g for g in groups if len(g.members) > 1 and any(written[i] for i in g.members)]
 
 
-def stage(
-    device: Device, arrays: list[NumpyArray], written: list[bool], read: list[bool], names: list[str]
-) -> list[Staged]:
-    """Copies arrays to the device. `read` says which ones the kernel may look at (the others need no upload)."""
+def stage(device: Device, arrays: list[NumpyArray], written: list[bool], names: list[str]) -> list[Staged]:
+    """Copies arrays to the device; outputs too, so that elements that the kernel doesn't write keep their values."""
     spans = _merge_spans(arrays, written) if len(arrays) > 1 and any(written) else []
     shared = {i: span for span in spans for i in span.members}
     for i, array in enumerate(arrays):
@@ -106,7 +104,7 @@ def stage(
             low, high = _byte_bounds(array)
             span = _Span(low, high, [i])
         if span is None:
-            staged.append(_stage_contiguous(device, array, dtype, upload=read[i]))
+            staged.append(_stage_contiguous(device, array, dtype))
             continue
         buffer = buffers.get(id(span))
         if buffer is None:
@@ -119,9 +117,9 @@ def stage(
     return staged
 
 
-def _stage_contiguous(device: Device, array: NumpyArray, dtype: DType, *, upload: bool) -> Staged:
+def _stage_contiguous(device: Device, array: NumpyArray, dtype: DType) -> Staged:
     buffer = device.allocate(array.nbytes)
-    if upload and array.nbytes:
+    if array.nbytes:
         device.write(buffer, 0, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
     view = DeviceArray(buffer, 0, dtype, array.shape, contiguous_strides(array.shape))
     return Staged(array, view, spanned=False)
@@ -152,7 +150,8 @@ def _raw_bytes(span: _Span, members: list[NumpyArray]) -> npt.NDArray[np.uint8]:
 def _span_view(data: npt.NDArray[np.uint8], low: int, array: NumpyArray) -> NumpyArray:
     """`array`'s elements inside the copy `data` of the span that begins at host address `low`."""
     offset = int(array.__array_interface__["data"][0]) - low
-    return np.ndarray(array.shape, array.dtype, buffer=data.data, offset=offset, strides=array.strides)
+    view: NumpyArray = np.ndarray(array.shape, array.dtype, buffer=data.data, offset=offset, strides=array.strides)
+    return view
 
 
 def copy_back(device: Device, staged: list[Staged], written: list[bool]) -> None:
