@@ -10,6 +10,7 @@ import ast
 from dataclasses import dataclass, field
 
 from ..dtypes import DType
+from ..errors import Loc
 from ..ir.core import Region, Value
 from ..ir.types import Array, Scalar, Type
 from .context import Context, Origin, Origins, Place
@@ -27,9 +28,18 @@ from .values import (
     same_constant,
 )
 
-__all__ = ["Carried", "Knowledge", "common_structure", "enter", "leave"]
+__all__ = ["Carried", "Exit", "Knowledge", "common_structure", "enter", "leave"]
 
 Entry = Binding | Unbound | Conflict
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """One way out of a loop: the names there, and the words for a name that has no value."""
+
+    names: dict[str, Entry]
+    why: str
+    loc: Loc
 
 
 @dataclass(slots=True)
@@ -99,7 +109,7 @@ class Knowledge:
             known[number] = type_
             self.changed = True
 
-    def settle(self, ctx: Context, carried: list[Carried], exits: list[dict[str, Entry]]) -> None:
+    def settle(self, ctx: Context, carried: list[Carried], exits: list[Exit]) -> None:
         """After a round: weak variables that never joined a strong type take the one that they met; exports are found."""
         for one in carried if not self.changed else ():
             for number, origin in enumerate(one.origins):
@@ -112,8 +122,8 @@ class Knowledge:
                 continue
             self._export(ctx, name, exits)
 
-    def _export(self, ctx: Context, name: str, exits: list[dict[str, Entry]]) -> None:
-        bindings = [e for e in (names[name] for names in exits) if isinstance(e, Binding)]
+    def _export(self, ctx: Context, name: str, exits: list[Exit]) -> None:
+        bindings = [e for e in (way.names[name] for way in exits) if isinstance(e, Binding)]
         if all(same_constant(b.value, bindings[0].value) for b in bindings) and not _has_runtime(bindings[0].value):
             return
         try:
@@ -124,15 +134,18 @@ class Knowledge:
         self.exported[name] = (structure, types, bindings[0])
         self.changed = True
 
-    def after(self, ctx: Context, name: str, exits: list[dict[str, Entry]], node: ast.For | ast.While) -> Entry:
+    def after(self, ctx: Context, name: str, exits: list[Exit], node: ast.For | ast.While) -> Entry:
         """What a name that isn't carried is after the loop."""
         if name in self.conflicts:
             return self.conflicts[name]
-        entries = [names.get(name) for names in exits]
-        bindings = [e for e in entries if isinstance(e, Binding)]
+        entries = [(way, way.names.get(name)) for way in exits]
+        bindings = [e for _, e in entries if isinstance(e, Binding)]
         if len(bindings) < len(entries) or not bindings:
-            found = next((e for e in entries if isinstance(e, Unbound | Conflict)), None)
-            return found or Unbound("it has no value on one of the ways out of the loop", ctx.loc(node))
+            found = next((e for _, e in entries if isinstance(e, Unbound | Conflict)), None)
+            lacking = next((way for way, e in entries if not isinstance(e, Binding)), None)
+            return found or (
+                Unbound(lacking.why, lacking.loc) if lacking else Unbound("nothing binds it", ctx.loc(node))
+            )
         first = bindings[0]
         if holds_lazy(first.value):
             return Unbound(LAZY_LEAVES, first.loc)
@@ -155,10 +168,10 @@ def _settled(type_: Type, met: list[DType]) -> Type | None:
     return type_ if any(t is not type_.dtype for t in alike) else None
 
 
-def _bound_at_all(exits: list[dict[str, Entry]]) -> set[str]:
+def _bound_at_all(exits: list[Exit]) -> set[str]:
     if not exits:
         return set()
-    return set.intersection(*({n for n, e in names.items() if isinstance(e, Binding)} for names in exits))
+    return set.intersection(*({n for n, e in way.names.items() if isinstance(e, Binding)} for way in exits))
 
 
 def _has_runtime(value: KernelValue) -> bool:
@@ -234,13 +247,13 @@ def leave(ctx: Context, carried: Carried, knowledge: Knowledge, way: str | None)
     values: list[Value] = []
     if not _fill(ctx, carried, carried.structure, entry.value, knowledge, values):
         before = carried.entry if isinstance(carried.entry, Binding) else carried.first or entry
-        conflict = Conflict(_described(ctx, carried, before), before.loc, describe_value(entry.value), entry.loc)
+        conflict = Conflict(_described(carried, before), before.loc, describe_value(entry.value), entry.loc)
         knowledge.conflict(carried.name, conflict)
         return [ctx.builder.emit("poison", type=t) for t in carried.types]
     return values
 
 
-def _described(ctx: Context, carried: Carried, before: Binding) -> str:
+def _described(carried: Carried, before: Binding) -> str:
     if len(carried.types) == 1 and isinstance(carried.structure, Slot) and carried.origins[0] is None:
         return describe_type(carried.types[0])
     return describe_value(before.value)

@@ -7,6 +7,7 @@ converts to a wider type, `index` to the array's integer type, and a float to a 
 
 from __future__ import annotations
 
+import ast
 import math
 
 from .. import dtypes
@@ -28,6 +29,7 @@ __all__ = [
     "fit",
     "materialize",
     "numeric",
+    "operand_places",
     "static_value",
     "strict_join",
     "truth",
@@ -71,8 +73,9 @@ def fit(ctx: Context, node: Place, literal: float, dtype: DType) -> bool | int |
         raise ctx.error(node, f"the literal {literal!r} doesn't fit {dtype!r}", f"convert: {dtype!r}({literal!r})")
     low, high = _range(dtype)
     if not low <= literal <= high:
-        wider = "vk.i64" if dtype.is_signed else "vk.u64"
-        hint = f"give it a type that holds it: {wider}({literal!r})" if dtype.bits < 64 else ""
+        hint = f"{dtype!r}({literal!r}) wraps"
+        if not -(2**31) <= literal < 2**31:
+            hint = f"give it a type that holds it: {'vk.i64' if literal < 2**63 else 'vk.u64'}({literal!r})"
         raise ctx.error(node, f"the literal {literal!r} doesn't fit {dtype!r} ({low} to {high})", hint)
     return int(literal)
 
@@ -177,10 +180,22 @@ def _joined(ctx: Context, node: Place, a: DType, b: DType) -> DType:
         raise ctx.error(node, reason, hint) from None
 
 
+def operand_places(node: Place) -> tuple[Place, Place]:
+    """The places of the two operands of an operator; the node itself for other nodes."""
+    if isinstance(node, ast.BinOp):
+        return node.left, node.right
+    if isinstance(node, ast.Compare) and len(node.comparators) == 1:
+        return node.left, node.comparators[0]
+    if isinstance(node, ast.AugAssign):
+        return node.target, node.value
+    return node, node
+
+
 def unify(ctx: Context, node: Place, a: KernelValue, b: KernelValue, dtype: DType | None = None) -> tuple[Value, Value]:
     """Both operands in their common type (or in `dtype`), scalars spread over the lanes of a vector."""
     target = dtype or common_dtype(ctx, node, a, b)
-    x, y = convert(ctx, node, a, target), convert(ctx, node, b, target)
+    left, right = operand_places(node)
+    x, y = convert(ctx, left, a, target), convert(ctx, right, b, target)
     if isinstance(x.type, Vector) and isinstance(y.type, Vector) and x.type.size != y.type.size:
         raise ctx.error(node, f"vectors of {x.type.size} and {y.type.size} lanes can't be combined")
     if isinstance(x.type, Vector) and not isinstance(y.type, Vector):

@@ -196,7 +196,7 @@ def _results(ctx: Context, function: Function) -> KernelValue:
         ) from None
     function.result_types = types
     for one in ctx.returns:
-        _fill(ctx, one, structure, types)
+        _fill(ctx, one, structure)
     return structure
 
 
@@ -210,7 +210,8 @@ def _agree(ctx: Context, a: KernelValue, b: KernelValue) -> bool:
     return True
 
 
-def _fill(ctx: Context, one: Return, structure: KernelValue, types: list[Type]) -> None:
+def _fill(ctx: Context, one: Return, structure: KernelValue) -> None:
+    """Puts the operands of one return before it."""
     region = one.region
     assert region.ops.pop() is one.op
     found: list[tuple[KernelValue, Type]] = []

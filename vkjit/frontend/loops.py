@@ -17,7 +17,7 @@ from ..errors import InternalError
 from ..ir import types
 from ..ir.core import Op, Region, Value
 from ..ir.types import Type
-from .carried import Carried, Knowledge, enter, leave
+from .carried import Carried, Exit, Knowledge, enter, leave
 from .context import Context, statement
 from .expressions import condition
 from .ranges import counted, iterable_of, range_bounds, static_trips
@@ -47,11 +47,11 @@ class LoopFrame:
     flag: bool = False
     unrolled: bool = False
     breaks: int = 0
-    ways: dict[str, list[Names]] = field(default_factory=lambda: {BROKEN: [], ENDED: []})
+    ways: dict[str, list[Exit]] = field(default_factory=lambda: {BROKEN: [], ENDED: []})
     after_break: Names = field(default_factory=dict)
     exit_kind: str = ""
 
-    def exits(self) -> list[Names]:
+    def exits(self) -> list[Exit]:
         """The names at all ways out."""
         return self.ways[BROKEN] + self.ways[ENDED]
 
@@ -89,7 +89,8 @@ def _emit_exit(ctx: Context, frame: LoopFrame, kind: str, *, broke: bool) -> Non
     way = BROKEN if broke else ENDED if kind == "break" or frame.once else None
     values = [v for c in frame.carried for v in leave(ctx, c, frame.knowledge, way)]
     if way is not None:
-        frame.ways[way].append(dict(ctx.env))
+        why = "it has no value where the loop is left here" if broke else "it has no value where the loop ends"
+        frame.ways[way].append(Exit(dict(ctx.env), why, ctx.builder.loc))
     if kind == "break":
         frame.breaks += 1
     if frame.flag:
@@ -133,7 +134,9 @@ def _run(
 
 def _may_not_run(ctx: Context, frame: LoopFrame) -> None:
     """The range may be empty: one way out has the names as they are before the loop."""
-    frame.ways[ENDED].append(dict(ctx.env))
+    assert isinstance(frame.node, ast.For)
+    place = ctx.loc(frame.node.iter)
+    frame.ways[ENDED].append(Exit(dict(ctx.env), "it has no value if the loop runs zero times", place))
     for carried in frame.carried:
         if not carried.bound:
             carried.lost.add(ENDED)

@@ -97,12 +97,25 @@ def indices(
     """One `index` per dimension; `checked` gives constants their Python meaning and tests them against known extents."""
     kind = array_type(array)
     if len(values) != kind.rank:
-        plural = "es" if kind.rank != 1 else ""
+        noun = "index" if kind.rank == 1 else "indices"
         hint = "rows are not values: index each dimension, as in x[i, j]" if len(values) < kind.rank else ""
-        raise ctx.error(node, f"expected {kind.rank} index{plural}, found {len(values)}", hint)
+        raise ctx.error(node, f"expected {kind.rank} {noun}, found {len(values)}", hint)
+    places = _index_places(node, len(values))
     if not checked:
-        return [as_index(ctx, node, v) for v in values]
-    return [_one_index(ctx, node, array, axis, v) for axis, v in enumerate(values)]
+        return [as_index(ctx, place, v) for place, v in zip(places, values, strict=True)]
+    pairs = zip(places, values, strict=True)
+    return [_one_index(ctx, place, array, axis, v) for axis, (place, v) in enumerate(pairs)]
+
+
+def _index_places(node: ast.AST, count: int) -> list[ast.AST]:
+    """The nodes of the indices, where each has one of its own."""
+    if isinstance(node, ast.Subscript):
+        found = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+    elif isinstance(node, ast.Call):
+        found = list(node.args[:count])
+    else:
+        found = []
+    return list(found) if len(found) == count else [node] * count
 
 
 def _one_index(ctx: Context, node: ast.AST, array: Value, axis: int, value: KernelValue) -> Value:
@@ -138,12 +151,14 @@ def load(ctx: Context, array: Value, at: list[Value]) -> Value:
     return ctx.builder.emit("load", array, *at)
 
 
-def store(ctx: Context, node: ast.AST, array: Value, at: list[Value], value: KernelValue) -> None:
-    """Stores a value, converted as stores allow; CompileError for an input array."""
+def store(
+    ctx: Context, node: ast.AST, array: Value, at: list[Value], value: KernelValue, place: ast.AST | None = None
+) -> None:
+    """Stores a value (from the node `place`), converted as stores allow; CompileError for an input array."""
     kind = array_type(array)
     if kind.access == "in" and kind.space == "global":
         raise ctx.error(node, "this array is an input: it can't be written", "annotate it as vk.Out or vk.InOut")
-    ctx.builder.op("store", array, *at, as_stored(ctx, node, value, kind.element))
+    ctx.builder.op("store", array, *at, as_stored(ctx, place or node, value, kind.element))
     note_write(ctx, array)
 
 
@@ -175,8 +190,8 @@ def _static_position(ctx: Context, node: ast.Subscript, size: int) -> int:
     return int(number) % size
 
 
-def store_subscript(ctx: Context, node: ast.Subscript, value: KernelValue) -> None:
-    """`base[...] = value`."""
+def store_subscript(ctx: Context, node: ast.Subscript, value: KernelValue, place: ast.AST | None = None) -> None:
+    """`base[...] = value`, a value from the node `place`."""
     base = ctx.evaluate(node.value)
     if not is_array(base):
         hint = "build a new one: v = vk.vec(T, n)(...)" if isinstance(base, Value) else "tuples don't change"
@@ -185,7 +200,7 @@ def store_subscript(ctx: Context, node: ast.Subscript, value: KernelValue) -> No
         raise ctx.error(
             node, "a slice is stored by a workgroup", "write wg.store(y[r, :], value), with wg = vk.workgroup()"
         )
-    store(ctx, node, base, indices(ctx, node, base, subscript_values(ctx, node)), value)
+    store(ctx, node, base, indices(ctx, node, base, subscript_values(ctx, node)), value, place)
 
 
 # -- get and put

@@ -13,7 +13,7 @@ from .. import dtypes
 from ..dtypes import DType
 from ..ir.core import Value
 from .context import Context, Place
-from .conversions import common_dtype, convert, dtype_of_value, numeric, static_value, truth, unify
+from .conversions import common_dtype, convert, dtype_of_value, numeric, operand_places, static_value, truth, unify
 from .lazy import map_lazy
 from .values import KernelValue, Lazy, describe_value, is_literal
 
@@ -52,12 +52,16 @@ def binary(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue)
         return map_lazy(ctx, node, lambda inner, x, y: binary(inner, node, name, x, y), [a, b])
     if not (isinstance(a, Value) or isinstance(b, Value)):
         return _fold(ctx, node, name, a, b)
-    sign = _SIGNS[name]
-    numeric(ctx, node, a, f"a number left of {sign}")
-    numeric(ctx, node, b, f"a number right of {sign}")
+    _operands(ctx, node, name, a, b)
     result = _binary(ctx, node, name, a, b)
     ctx.mark_weak(result, ctx.origins(a, b))
     return result
+
+
+def _operands(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue) -> None:
+    left, right = operand_places(node)
+    numeric(ctx, left, a, f"a number left of {_SIGNS[name]}")
+    numeric(ctx, right, b, f"a number right of {_SIGNS[name]}")
 
 
 def _binary(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue) -> Value:
@@ -83,8 +87,7 @@ def _fold(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue) 
         return a + b
     if isinstance(a, str) and isinstance(b, str) and name == "add":
         return a + b
-    numeric(ctx, node, a, f"a number left of {_SIGNS[name]}")
-    numeric(ctx, node, b, f"a number right of {_SIGNS[name]}")
+    _operands(ctx, node, name, a, b)
     try:
         result = _PYTHON[name](a, b)
     except (ArithmeticError, ValueError, TypeError) as error:
@@ -156,8 +159,7 @@ def compare(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue
         if name in ("eq", "ne"):
             return bool(_PYTHON[name](a, b))
         return _fold(ctx, node, name, a, b)
-    numeric(ctx, node, a, f"a number left of {_SIGNS[name]}")
-    numeric(ctx, node, b, f"a number right of {_SIGNS[name]}")
+    _operands(ctx, node, name, a, b)
     dtype = common_dtype(ctx, node, a, b)
     if dtype.kind == "bool" and name not in ("eq", "ne"):
         dtype = dtypes.i32

@@ -38,7 +38,7 @@ def _expression(ctx: Context, node: ast.Expr) -> bool:
 def _assign(ctx: Context, node: ast.Assign) -> bool:
     value = ctx.evaluate(node.value)
     for target in node.targets:
-        assign(ctx, target, value)
+        assign(ctx, target, value, node.value)
     return False
 
 
@@ -57,29 +57,32 @@ def _annotated(ctx: Context, node: ast.AnnAssign) -> bool:
     return False
 
 
-def assign(ctx: Context, target: ast.expr, value: KernelValue) -> None:
-    """Binds a name, stores into memory, or unpacks a tuple."""
+def assign(ctx: Context, target: ast.expr, value: KernelValue, place: ast.expr | None = None) -> None:
+    """Binds a name, stores into memory, or unpacks a tuple; `place` is the node of the value."""
     ctx.builder.loc = ctx.loc(target)
     if isinstance(target, ast.Name):
         ctx.bind(target.id, value)
     elif isinstance(target, ast.Subscript):
-        store_subscript(ctx, target, value)
+        store_subscript(ctx, target, value, place)
     elif isinstance(target, ast.Tuple | ast.List):
-        _unpack(ctx, target, value)
-    elif isinstance(target, ast.Starred):
-        raise ctx.error(target, "a starred target can't be used in a kernel", "name each item")
+        _unpack(ctx, target, value, place)
     else:
         raise ctx.error(target, f"{ast.unparse(target)} can't be assigned to", "bind a name or store into an array")
 
 
-def _unpack(ctx: Context, target: ast.Tuple | ast.List, value: KernelValue) -> None:
+def _unpack(ctx: Context, target: ast.Tuple | ast.List, value: KernelValue, place: ast.expr | None) -> None:
+    """Assigns each item; a starred target is an error."""
+    starred = next((t for t in target.elts if isinstance(t, ast.Starred)), None)
+    if starred is not None:
+        raise ctx.error(starred, "a starred target can't be used in a kernel", "name each item")
     items = _items(ctx, value)
     if items is None:
         raise ctx.error(target, f"expected a tuple of {len(target.elts)} to unpack, found {describe_value(value)}")
     if len(items) != len(target.elts):
         raise ctx.error(target, f"{len(items)} values for {len(target.elts)} names")
-    for one, item in zip(target.elts, items, strict=True):
-        assign(ctx, one, item)
+    places = place.elts if isinstance(place, ast.Tuple) and len(place.elts) == len(items) else [None] * len(items)
+    for one, item, part in zip(target.elts, items, places, strict=True):
+        assign(ctx, one, item, part)
 
 
 def _items(ctx: Context, value: KernelValue) -> tuple[KernelValue, ...] | None:
@@ -110,7 +113,7 @@ def _augmented(ctx: Context, node: ast.AugAssign) -> bool:
     before = load(ctx, base, at)
     after = operators.binary(ctx, node, name, before, ctx.evaluate(node.value))
     ctx.builder.loc = ctx.loc(node)
-    store(ctx, node, base, at, after)
+    store(ctx, node, base, at, after, node.value)
     return False
 
 

@@ -90,7 +90,7 @@ def returns_a_value(x: vk.InOut[vk.f32, "N"]):
 
 
 def slices(x: vk.InOut[vk.f32, "N"]):
-    y = x[1:2]
+    x[1:2] = 0
 
 
 def attribute_target(x: vk.InOut[vk.f32, "N"]):

@@ -1,0 +1,184 @@
+"""Lazy values: slices of arrays and elementwise expressions of them, evaluated by a collective or `wg.store`.
+
+Enters: `x[r, :]` and operations on it. Leaves: `Lazy`, which computes the element at an index when it is asked. A lazy value
+denotes the elements where it is written: evaluating it after a store that may have changed them is an error that names the store.
+It can't leave the branch or loop that it is made in.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..errors import Note
+from ..ir import types
+from ..ir.core import Region, Value
+from ..ir.types import Array
+from .context import Context, Place
+from .conversions import as_index, static_value
+from .values import KernelValue, Lazy, Source
+
+__all__ = ["SliceTarget", "check_sources", "each_position", "element_of", "map_lazy", "note_write", "slice_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceTarget:
+    """Where a slice lies: its array, and for each dimension the start and, unless a single index, the axis of the slice."""
+
+    array: Value
+    starts: tuple[Value, ...]
+    axes: tuple[int | None, ...]
+
+    def at(self, ctx: Context, position: tuple[Value, ...]) -> list[Value]:
+        """The indices of an element of the slice."""
+        return [
+            start if axis is None else ctx.builder.emit("add", start, position[axis])
+            for start, axis in zip(self.starts, self.axes, strict=True)
+        ]
+
+
+def slice_of(ctx: Context, node: ast.Subscript, array: Value) -> Lazy:
+    """The lazy value of a subscript that has slices."""
+    items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    assert isinstance(array.type, Array)
+    if len(items) != array.type.rank:
+        raise ctx.error(node, f"expected {array.type.rank} indices or slices, found {len(items)}", "write `:` for all")
+    starts: list[Value] = []
+    axes: list[int | None] = []
+    shape: list[Value] = []
+    for axis, item in enumerate(items):
+        if isinstance(item, ast.Slice):
+            start, length = _bounds(ctx, item, array, axis)
+            axes.append(len(shape))
+            starts.append(start)
+            shape.append(length)
+        else:
+            axes.append(None)
+            starts.append(_single(ctx, item, array, axis))
+    target = SliceTarget(array, tuple(starts), tuple(axes))
+    source = Source(array, len(ctx.session.writes), ctx.loc(node))
+
+    def element(inner: Context, position: tuple[Value, ...]) -> KernelValue:
+        return inner.builder.emit("load", array, *target.at(inner, position))
+
+    return Lazy(tuple(shape), element, (source,), target)
+
+
+def _extent(ctx: Context, array: Value, axis: int) -> Value:
+    assert isinstance(array.type, Array)
+    known = array.type.shape
+    return ctx.builder.emit("extent", array, axis=axis) if known is None else ctx.builder.index(known[axis])
+
+
+def _single(ctx: Context, node: ast.expr, array: Value, axis: int) -> Value:
+    value = ctx.evaluate(node)
+    number = static_value(value)
+    if number is not None and number < 0:
+        return ctx.builder.emit("add", _extent(ctx, array, axis), as_index(ctx, node, value))
+    return as_index(ctx, node, value)
+
+
+def _bounds(ctx: Context, node: ast.Slice, array: Value, axis: int) -> tuple[Value, Value]:
+    """Start and length; the end is clipped to the array, as in Python."""
+    b = ctx.builder
+    size = _extent(ctx, array, axis)
+    if node.step is not None and static_value(ctx.evaluate(node.step)) != 1:
+        raise ctx.error(node.step, "a slice goes in steps of 1", "loop over the elements")
+    if node.lower is None and node.upper is None:
+        return b.index(0), size
+    start = _single(ctx, node.lower, array, axis) if node.lower is not None else b.index(0)
+    stop = b.emit("min", _single(ctx, node.upper, array, axis), size) if node.upper is not None else size
+    return start, b.emit("max", b.emit("sub", stop, start), b.index(0))
+
+
+def map_lazy(ctx: Context, node: Place, function: Callable[..., KernelValue], values: list[KernelValue]) -> Lazy:
+    """The lazy value of an elementwise function (context, elements...) of values, some of them lazy."""
+    lazies = [v for v in values if isinstance(v, Lazy)]
+    shape = lazies[0].shape
+    for other in lazies[1:]:
+        if len(other.shape) != len(shape):
+            raise ctx.error(node, f"slices with {len(shape)} and {len(other.shape)} dimensions can't be combined")
+        _check_extents(ctx, node, shape, other.shape)
+    sources = tuple(dict.fromkeys(s for lazy in lazies for s in lazy.sources))
+    place = ctx.loc(node)
+
+    def element(inner: Context, position: tuple[Value, ...]) -> KernelValue:
+        saved, inner.builder.loc = inner.builder.loc, place
+        result = function(inner, *(v.element(inner, position) if isinstance(v, Lazy) else v for v in values))
+        inner.builder.loc = saved
+        return result
+
+    made = Lazy(shape, element, sources, None)
+    with ctx.builder.at(Region()):  # only to see whether the types go together
+        element(ctx, tuple(ctx.builder.emit("poison", type=types.INDEX) for _ in shape))
+    return made
+
+
+def _check_extents(ctx: Context, node: Place, a: tuple[Value, ...], b: tuple[Value, ...]) -> None:
+    for x, y in zip(a, b, strict=True):
+        known = static_value(x), static_value(y)
+        if None not in known and known[0] != known[1]:
+            raise ctx.error(node, f"slices of {known[0]} and {known[1]} elements can't be combined")
+
+
+# -- evaluation
+def check_sources(ctx: Context, node: Place, lazy: Lazy) -> None:
+    """CompileError where a store since the slice was written may have changed its elements."""
+    for source in lazy.sources:
+        for written, place in ctx.session.writes[source.writes :]:
+            if _may_alias(source.array, written):
+                raise ctx.error(
+                    node,
+                    "the slice is evaluated after a store that may have changed it",
+                    "evaluate it before the store, or take the slice again after it",
+                    (Note(source.loc, "the slice"), Note(place, "the store")),
+                )
+
+
+def _may_alias(a: Value, b: Value) -> bool:
+    if a is b:
+        return True
+    assert isinstance(a.type, Array)
+    assert isinstance(b.type, Array)
+    return a.type.space == b.type.space == "global" and not (a.type.restrict or b.type.restrict)
+
+
+def note_write(ctx: Context, array: Value) -> None:
+    """Remembers a store, for slices that are evaluated later."""
+    ctx.session.writes.append((array, ctx.builder.loc))
+
+
+def element_of(ctx: Context, node: Place, lazy: Lazy, position: tuple[Value, ...]) -> Value:
+    """The element at a position, as a run-time value."""
+    from .conversions import materialize
+
+    return materialize(ctx, node, lazy.element(ctx, position))
+
+
+def each_position(
+    ctx: Context,
+    shape: tuple[Value, ...],
+    start: Value,
+    step: Value,
+    carried: list[Value],
+    body: Callable[[tuple[Value, ...], Value, list[Value]], list[Value]],
+) -> list[Value]:
+    """A loop over the elements from number `start` on in steps: `body(index, number, carried)` gives the next carried."""
+    b = ctx.builder
+    total = shape[0]
+    for size in shape[1:]:
+        total = b.emit("mul", total, size)
+    region = Region([types.INDEX, *(v.type for v in carried)])
+    with b.at(region):
+        number, *state = region.args
+        b.op("continue", *body(_unflattened(ctx, number, shape), number, state))
+    return b.op("for", start, total, step, *carried, types=[v.type for v in carried], regions=[region]).results
+
+
+def _unflattened(ctx: Context, number: Value, shape: tuple[Value, ...]) -> tuple[Value, ...]:
+    found: list[Value] = []
+    for size in reversed(shape[1:]):
+        found.append(ctx.builder.emit("floormod", number, size))
+        number = ctx.builder.emit("floordiv", number, size)
+    return (number, *reversed(found))
