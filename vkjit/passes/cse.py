@@ -81,7 +81,8 @@ class _Numbering:
             self.put(self.known, *fact)
         source, region.ops = region.ops, []
         for op in source:
-            op.operands[:] = [self.current(value, op, region) for value in op.operands]
+            if self.replaced or self.known:
+                op.operands[:] = [self.current(value, op, region) for value in op.operands]
             if not self.is_replaced(op):
                 region.ops.append(op)
                 self.inside(op)
@@ -91,7 +92,7 @@ class _Numbering:
     def current(self, value: Value, op: Op, region: Region) -> Value:
         """What stands for an operand here: its replacement, or the constant that a condition is known to be."""
         value = self.replaced.get(value, value)
-        if value not in self.known:
+        if not self.known or value not in self.known:
             return value
         key = _constant_key(self.known[value])
         if key not in self.available:
@@ -134,11 +135,13 @@ class _Numbering:
             return self.memory_key(op.operands)
         if row.effect != Effect.NONE or row.convergent or len(op.results) != 1:
             return None
-        operands: Iterable[Value] = op.operands
-        if row.commutative:
-            operands = sorted(op.operands, key=id)
-        attrs = tuple((name, _comparable(value)) for name, value in sorted(op.attrs.items()) if name != "type")
-        return (op.name, op.result.type, tuple(operands), attrs)
+        operands = tuple(op.operands)
+        if row.commutative and id(operands[0]) > id(operands[1]):
+            operands = operands[::-1]
+        if not op.attrs:  # the result type follows from the operands
+            return (op.name, operands)
+        attrs = tuple((name, _comparable(value)) for name, value in sorted(op.attrs.items()))
+        return (op.name, operands, attrs)
 
     def memory_key(self, place: Sequence[Value]) -> Any:
         versions = self.versions.get(alias_class(place[0]), 0), self.versions.get(ALL, 0)
