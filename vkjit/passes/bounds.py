@@ -1,0 +1,196 @@
+"""Checks of array indices, and of integer divisors, that report and go on.
+
+Before: high form. After: with the kernel's attribute `bounds`, an access to a strided array that isn't known to be in
+range becomes ::
+
+    %v = load %x, %i, %j      ->      %v = if all of %i, %j in range { yield load %x, %i, %j }
+                                           else { report true, %i, %j, extents {site}; yield 0 }
+
+and with `debug`, an integer division is preceded by a report where its divisor is 0. Known to be in range are constants
+in static shapes, counters of loops up to the array's own extent, and indices inside an `if` that compared them with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from .. import dtypes
+from ..errors import ReportSite
+from ..ir import types
+from ..ir.builder import Builder
+from ..ir.core import Function, Module, Op, Region, Value
+from ..ir.rewrite import constant_of, is_constant, resolve
+from ..ir.types import Array
+from .arithmetic.division import is_non_negative
+
+__all__ = ["Bounds"]
+
+_ACCESSES = frozenset({"load", "store", "atomic", "atomic_cas", "atomic_load", "atomic_store"})
+_DIVISIONS = frozenset({"floordiv", "floormod", "truncdiv", "truncrem"})
+
+Fact = tuple[str, Value, Value]
+"""("lt", x, y) for x < y, ("ge", x, zero) for x >= 0, both signed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Does nothing for kernels without the attributes."""
+
+    name: ClassVar[str] = "bounds"
+
+    def run(self, module: Module) -> Module:
+        checks, debug = (bool(module.kernel.attrs.get(flag)) for flag in ("bounds", "debug"))
+        if checks or debug:
+            for function in module.all_functions():
+                _Checker(module, function, checks, debug).region(function.body, frozenset())
+        return module
+
+
+@dataclass(slots=True)
+class _Checker:
+    module: Module
+    function: Function
+    checks: bool
+    debug: bool
+    mapping: dict[Value, Value] = field(default_factory=dict)
+
+    def region(self, region: Region, facts: frozenset[Fact]) -> None:
+        source, region.ops = region.ops, []
+        builder = Builder(region)
+        for op in source:
+            op.operands[:] = [resolve(self.mapping, value) for value in op.operands]
+            builder.loc = op.loc
+            if self.checks and op.name in _ACCESSES:
+                self.access(op, builder, facts)
+                continue
+            if self.debug and op.name in _DIVISIONS:
+                self.division(op, builder)
+            region.ops.append(op)
+            self.inside(op, facts)
+
+    def inside(self, op: Op, facts: frozenset[Fact]) -> None:
+        """The regions of an operation, with what is known at their start."""
+        if op.name == "if":
+            self.region(op.regions[0], facts | _facts(op.operands[0]))
+            self.region(op.regions[1], facts)
+        elif op.name == "for":
+            self.region(op.regions[0], facts | _loop_facts(op))
+        else:
+            for inner in op.regions:
+                self.region(inner, facts)
+
+    def division(self, op: Op, builder: Builder) -> None:
+        divisor = op.operands[1]
+        dtype = getattr(divisor.type, "dtype", None)
+        if not isinstance(divisor.type, types.Scalar) or dtype is None or not dtype.is_integer:
+            return
+        if is_constant(divisor) and constant_of(divisor) != 0:
+            return
+        zero = builder.emit("eq", divisor, builder.const(0, divisor.type))
+        site = ReportSite("zero_division", op.loc, "integer division by zero: {0} divided by 0")
+        builder.op("report", zero, op.operands[0], site=self.module.add_site(site))
+
+    def access(self, op: Op, builder: Builder, facts: frozenset[Fact]) -> None:
+        array = op.operands[0]
+        kind = array.type
+        if not isinstance(kind, Array) or kind.linear:
+            builder.region.ops.append(op)
+            return
+        indices = op.operands[1 : 1 + kind.rank]
+        unsure = [axis for axis, index in enumerate(indices) if not _inside(index, array, axis, facts)]
+        if not unsure:
+            builder.region.ops.append(op)
+            return
+        extents = [_extent(builder, array, axis) for axis in range(kind.rank)]
+        conditions = [_in_range(builder, indices[axis], extents[axis]) for axis in unsure]
+        while len(conditions) > 1:
+            conditions = [builder.emit("and", *conditions[:2]), *conditions[2:]]
+        self.guarded(op, builder, conditions[0], [*indices, *extents])
+
+    def guarded(self, op: Op, builder: Builder, condition: Value, values: list[Value]) -> None:
+        """The access in an `if`; the other side reports, and gives 0 where a value is wanted."""
+        results = [r.type for r in op.results]
+        taken, other = Region(), Region()
+        taken.ops.append(op)
+        with builder.at(taken):
+            builder.op("yield", *op.results)
+        with builder.at(other):
+            site = self.module.add_site(ReportSite("bounds", op.loc, self.message(op, len(values) // 2)))
+            builder.op("report", builder.const(True, types.BOOL), *values, site=site)
+            builder.op("yield", *(builder.const(_zero(t), t) for t in results))
+        guard = builder.op("if", condition, types=results, regions=[taken, other])
+        for old, new in zip(op.results, guard.results, strict=True):
+            new.name = old.name
+            self.mapping[old] = new
+
+    def message(self, op: Op, rank: int) -> str:
+        name = op.operands[0].name or "the array"
+        index = ", ".join(f"{{{axis}}}" for axis in range(rank))
+        shape = ", ".join(f"{{{rank + axis}}}" for axis in range(rank)) + ("," if rank == 1 else "")
+        what = {"load": "read", "store": "write"}.get(op.name, "atomic")
+        return f"{what} of {name}[{index}] is out of bounds: the shape of {name} is ({shape})"
+
+
+def _zero(type: types.Type) -> bool | int | float:
+    dtype = getattr(type, "dtype", dtypes.i32)
+    return False if dtype.kind == "bool" else 0.0 if dtype.is_float else 0
+
+
+def _in_range(builder: Builder, index: Value, extent: Value) -> Value:
+    """0 <= index < extent, in one comparison of unsigned values."""
+    unsigned = [builder.cast(value, dtypes.u64) for value in (index, extent)]
+    return builder.emit("lt", *unsigned)
+
+
+def _extent(builder: Builder, array: Value, axis: int) -> Value:
+    kind = array.type
+    if isinstance(kind, Array) and kind.shape is not None:
+        return builder.index(kind.shape[axis])
+    return builder.emit("extent", array, axis=axis)
+
+
+def _inside(index: Value, array: Value, axis: int, facts: frozenset[Fact]) -> bool:
+    """True where the index is known to be in range."""
+    kind = array.type
+    shape = kind.shape if isinstance(kind, Array) else None
+    if is_constant(index):
+        return shape is not None and 0 <= constant_of(index) < shape[axis]
+    below = any(name == "lt" and x is index and _bounds_axis(y, array, axis, shape) for name, x, y in facts)
+    return below and (is_non_negative(index) or any(name == "ge" and x is index for name, x, _ in facts))
+
+
+def _bounds_axis(limit: Value, array: Value, axis: int, shape: tuple[int, ...] | None) -> bool:
+    """True where a value isn't above an extent."""
+    if is_constant(limit):
+        return shape is not None and bool(constant_of(limit) <= shape[axis])
+    op = limit.op
+    return op is not None and op.name == "extent" and op.operands[0] is array and op.attrs["axis"] == axis
+
+
+def _facts(condition: Value) -> frozenset[Fact]:
+    """What a true condition says about signed values."""
+    op = condition.op
+    if op is None or not op.operands or getattr(op.operands[0].type, "dtype", dtypes.u32).kind == "uint":
+        return frozenset()
+    if op.name == "and":
+        return _facts(op.operands[0]) | _facts(op.operands[1])
+    x, y = op.operands[0], op.operands[-1]
+    if op.name in ("lt", "gt"):
+        return frozenset({("lt", x, y) if op.name == "lt" else ("lt", y, x)})
+    if op.name in ("ge", "le"):
+        large, small = (x, y) if op.name == "ge" else (y, x)
+        return frozenset({("ge", large, small)}) if is_non_negative(small) else frozenset()
+    return frozenset()
+
+
+def _loop_facts(op: Op) -> frozenset[Fact]:
+    """The counter of an ascending loop is below its end, and not below its start."""
+    low, high, step = op.operands[:3]
+    if not is_constant(step) or constant_of(step) <= 0 or getattr(low.type, "dtype", dtypes.u32).kind == "uint":
+        return frozenset()
+    counter = op.regions[0].args[0]
+    known: set[Fact] = {("lt", counter, high)}
+    if is_non_negative(low):
+        known.add(("ge", counter, low))
+    return frozenset(known)

@@ -1,0 +1,105 @@
+"""Turns float atomics that the device lacks into loops of compare-and-swap on the element's bits.
+
+Before: linear arrays, `atomic` with any `op`. After: float `add` and `sub` only where the device has them for that kind
+of memory, no float `min` or `max`::
+
+    %old = atomic %x, %i, %v {op = "max"}   ->   %bits = linear %x : array<u32, ...>
+                                                 %first = atomic_load %bits, %i
+                                                 loop %first (%seen) {
+                                                   %found = atomic_cas %bits, %i, %seen, bits of max(%seen, %v)
+                                                   if %found == %seen { break %found } else { yield }
+                                                   continue %found }
+
+A back end makes such loops too where it has to. As part of the IR they are counted by `loop_guard`. Elements of 8 and
+16 bits are left to it: they share words with their neighbours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..ir.builder import Builder
+from ..ir.core import Module, Op, Region, Value
+from ..ir.rewrite import rewrite_region
+from ..ir.types import Array, Scalar
+from .formats import FORMATS
+from .formula import Formula
+
+__all__ = ["LowerAtomics"]
+
+
+@dataclass(frozen=True, slots=True)
+class LowerAtomics:
+    """`features`: those of `DeviceCaps`."""
+
+    name: ClassVar[str] = "lower_atomics"
+    features: frozenset[str]
+
+    def run(self, module: Module) -> Module:
+        only_added = _only_added(module.kernel.body)
+
+        def rule(op: Op, builder: Builder) -> list[Value] | None:
+            array = op.operands[0].type if op.name == "atomic" else None
+            if not isinstance(array, Array) or not self.lacks(op, array, only_added):
+                return None
+            return [_compare_and_swap(op, array, builder)]
+
+        rewrite_region(module.kernel.body, rule)
+        return module
+
+    def lacks(self, op: Op, array: Array, only_added: set[Value]) -> bool:
+        """Whether the device has no instruction for this atomic; natively added shared arrays know nothing else."""
+        dtype = array.dtype
+        if not isinstance(array.element, Scalar) or not dtype.is_float or dtype.bits < 32 or not array.linear:
+            return False
+        if op.attrs["op"] == "exchange":
+            return False
+        if op.attrs["op"] not in ("add", "sub"):
+            return True
+        if array.space == "shared":
+            natively = f"float{dtype.bits}_shared_atomic_add" in self.features
+            return not (natively and op.attrs["op"] == "add" and _root(op.operands[0]) in only_added)
+        return f"float{dtype.bits}_atomic_add" not in self.features
+
+
+def _root(array: Value) -> Value:
+    """The parameter or allocation that an array value views."""
+    while array.op is not None and array.op.name == "linear":
+        array = array.op.operands[0]
+    return array
+
+
+def _only_added(body: Region) -> set[Value]:
+    """Arrays whose only atomics are additions."""
+    added: set[Value] = set()
+    others: set[Value] = set()
+    for op in body.walk():
+        if op.name.startswith("atomic"):
+            plain = op.name == "atomic" and op.attrs["op"] == "add"
+            (added if plain else others).add(_root(op.operands[0]))
+    return added - others
+
+
+def _compare_and_swap(op: Op, array: Array, builder: Builder) -> Value:
+    """The loop; gives the old value."""
+    target, offset, value = op.operands
+    f = Formula(builder)
+    order, scope = op.attrs["order"], op.attrs["scope"]
+    bits_type = Scalar(FORMATS[array.dtype].bits)
+    view = Array(bits_type, 1, array.space, array.access, array.shape, restrict=array.restrict, linear=True)
+    bits = builder.emit("linear", target, type=view)
+    first = builder.emit("atomic_load", bits, offset, order="relaxed", scope=scope)
+    body = Region([bits_type], ["seen"])
+    with builder.at(body):
+        seen = f.term(body.args[0])
+        changed = f.call(op.attrs["op"], seen.as_bits_of(array.dtype), f.term(value)).bits()
+        found = builder.emit("atomic_cas", bits, offset, seen.value, changed.value, order=order, scope=scope)
+        done = builder.op("if", f.term(found).equals(seen).value, types=[], regions=[Region(), Region()])
+        with builder.at(done.regions[0]):
+            builder.op("break", found)
+        with builder.at(done.regions[1]):
+            builder.op("yield")
+        builder.op("continue", found)
+    loop = builder.op("loop", first, types=[bits_type], regions=[body])
+    return f.term(loop.result).as_bits_of(array.dtype).value

@@ -1,0 +1,152 @@
+"""sin, cos, tan of any argument: exact reduction modulo pi/2 with integers, then polynomials (f32 and f64).
+
+x = M 2**e with an integer M. Of the product with 2/pi only the bits below weight 4 matter: M is multiplied by a window
+of 2/pi that starts there. The product's two highest bits are the quadrant; the fraction that follows is exact to
+2**-62 (f32) or 2**-126 (f64), far below the least distance of any float from a multiple of pi/2.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ... import dtypes
+from ..formats import format_of, half_precision_part
+from ..formula import Formula, Term
+from .tables import TWO_OVER_PI, tables_of
+
+__all__ = ["cos", "sin", "tan"]
+
+_WORD = 0xFFFFFFFF
+
+
+def _window(f: Formula, position: Term, count: int, words: tuple[int, ...]) -> list[Term]:
+    """`count` words of 32 bits (as u64) that start at bit `position` (u32) of the words."""
+    index, shift = position >> 5, (position & 31).cast(dtypes.u64)
+    levels = (len(words) - count - 1).bit_length()
+    chosen = [f.term(word, dtypes.u64) for word in words]
+    for level in reversed(range(levels)):
+        step = 1 << level
+        needed = count + 1 + step - 1
+        taken = (index & step).differs(0)
+        chosen = [
+            f.select(taken, chosen[k + step], chosen[k]) if k + step < len(chosen) else chosen[k]
+            for k in range(min(needed, len(chosen)))
+        ]
+    return [(((chosen[k] << 32) | chosen[k + 1]) << shift) >> 32 for k in range(count)]
+
+
+def _product(factor: list[Term], window: list[Term], count: int) -> list[Term]:
+    """The `count` highest words of factor (words, lowest first) * window (highest first), modulo the window's top."""
+    products: dict[int, list[Term]] = {}
+    for weight, word in enumerate(factor):
+        for k, other in enumerate(window):
+            if weight <= k <= count + weight:
+                products.setdefault(k - weight, []).append(word * other)
+    carry: Term | None = None
+    result: list[Term] = []
+    for k in reversed(range(count)):
+        terms = [p & _WORD for p in products[k]] + [p >> 32 for p in products[k + 1]]
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        total = total if carry is None else total + carry
+        result.insert(0, total & _WORD)
+        carry = total >> 32
+    return result
+
+
+def _reduced(f: Formula, x: Term) -> tuple[Term, Term, Term]:
+    """(quadrant, high, low) with x = quadrant pi/2 + high + low modulo 2 pi, for finite x >= 0."""
+    fmt = format_of(x)
+    limbs = 1 if fmt.digits <= 32 else 2
+    count = 2 * limbs
+    exponent = (x.bits() >> fmt.mantissa).cast(dtypes.u32)
+    significand = ((x.bits() & ((1 << fmt.mantissa) - 1)) | (1 << fmt.mantissa)).cast(dtypes.u64)
+    start = fmt.bias + fmt.mantissa + 2 - 32 * limbs
+    position = f.select(exponent < start, 0, exponent - start)
+    words = TWO_OVER_PI[2 - limbs :][: (2 * fmt.bias - start) // 32 + count + limbs + 1]
+    factor = [significand] if limbs == 1 else [significand & _WORD, significand >> 32]
+    top = _product(factor, _window(f, position, count + limbs, words), count)
+    whole = (top[0] << 32) | top[1]
+    quadrant = (whole + (1 << 61)) >> 62
+    fraction = (whole - (quadrant << 62)).as_bits_of(dtypes.i64)
+    high = fraction.raw_cast(x.dtype)
+    low = (fraction - high.raw_cast(dtypes.i64)).raw_cast(x.dtype)
+    if limbs == 2:
+        low = low + ((top[2] << 32) | top[3]).raw_cast(x.dtype) * 2.0**-64
+    return (quadrant.cast(dtypes.u32), *_times_half_pi(f, high * 2.0**-62, low * 2.0**-62))
+
+
+def _times_half_pi(f: Formula, high: Term, low: Term) -> tuple[Term, Term]:
+    upper, lower = tables_of(high).half_pi_split
+    with f.exact():
+        total = high + low
+        rest = (high - total) + low
+        first = half_precision_part(total)
+        product = first * upper
+        small = first * lower + ((total - first) + rest) * (upper + lower)
+        result = product + small
+        return result, (product - result) + small
+
+
+def _sine(f: Formula, high: Term, low: Term, square: Term) -> Term:
+    return high + (high * square * f.polynomial(square, tables_of(high).sin) + low * (1.0 - 0.5 * square))
+
+
+def _cosine(f: Formula, high: Term, low: Term, square: Term) -> Term:
+    with f.exact():
+        half = 0.5 * square
+        near = 1.0 - half
+        rest = (1.0 - near) - half
+    return near + (rest + (square * square * f.polynomial(square, tables_of(high).cos) - high * low))
+
+
+def _both(f: Formula, x: Term) -> tuple[Term, Term, Term]:
+    """(quadrant, sine, cosine of what remains) of |x|."""
+    magnitude = x.abs()
+    quadrant, high, low = _reduced(f, magnitude)
+    small = magnitude < math.pi / 4
+    quadrant = f.select(small, 0, quadrant)
+    high, low = f.select(small, magnitude, high), f.select(small, 0.0, low)
+    square = high * high
+    return quadrant, _sine(f, high, low, square), _cosine(f, high, low, square)
+
+
+def _signed(f: Formula, x: Term, value: Term, minus: Term) -> Term:
+    """The value, negated where bit 0 of `minus` is set; NaN where x isn't finite."""
+    fmt = format_of(x)
+    flip = minus.cast(fmt.bits) << (fmt.bits.bits - 1)
+    finite = (x.bits() & fmt.magnitude_mask) < fmt.infinity_bits
+    return f.select(finite, (value.bits() ^ flip).as_bits_of(x.dtype), math.nan)
+
+
+def _sign(x: Term) -> Term:
+    """Bit 0: the sign of x."""
+    return (x.bits() >> (x.dtype.bits - 1)).cast(dtypes.u32)
+
+
+def _sine_of(f: Formula, x: Term, turn: int) -> Term:
+    """sin(|x| + turn pi/2), with the sign of x for turn 0."""
+    quadrant, sine, cosine = _both(f, x)
+    quadrant = quadrant + turn if turn else quadrant
+    value = f.select((quadrant & 1).differs(0), cosine, sine)
+    minus = quadrant >> 1
+    return _signed(f, x, value, minus if turn else minus ^ _sign(x))
+
+
+def sin(f: Formula, x: Term) -> Term:
+    """NaN for infinities."""
+    return _sine_of(f, x, 0)
+
+
+def cos(f: Formula, x: Term) -> Term:
+    """NaN for infinities."""
+    return _sine_of(f, x, 1)
+
+
+def tan(f: Formula, x: Term) -> Term:
+    """sine / cosine, or -cosine / sine in odd quadrants."""
+    quadrant, sine, cosine = _both(f, x)
+    odd = (quadrant & 1).differs(0)
+    value = f.select(odd, cosine, sine) / f.select(odd, sine, cosine)
+    return _signed(f, x, value, quadrant ^ _sign(x))

@@ -1,0 +1,73 @@
+"""exp, exp2, expm1: x = k ln 2 + r, a polynomial of r, and 2**k by the exponent's bits (f32 and f64)."""
+
+from __future__ import annotations
+
+import math
+
+from ..formats import FORMATS, format_of, power_of_two
+from ..formula import Formula, Term
+from .tables import tables_of
+
+__all__ = ["clamp", "exp", "exp2", "exp_scaled", "expm1", "scale"]
+
+
+def clamp(f: Formula, x: Term, low: float, high: float) -> Term:
+    """x held between two numbers; NaN passes."""
+    return f.select(x > high, high, f.select(x < low, low, x))
+
+
+def scale(x: Term, exponent: Term) -> Term:
+    """x * 2**exponent in two steps, so that results may be subnormal or infinite."""
+    half = exponent >> 1
+    return x * power_of_two(half, x.dtype) * power_of_two(exponent - half, x.dtype)
+
+
+def _limits(x: Term) -> tuple[float, float]:
+    """Beyond these, exp(x) is 0 or infinite, also halved."""
+    fmt = FORMATS[x.dtype]
+    return (fmt.least_subnormal_exponent - 2) * math.log(2), (fmt.bias + 3) * math.log(2)
+
+
+def _reduced(f: Formula, x: Term) -> tuple[Term, Term, Term]:
+    """(k, r, correction) with x = k ln 2 + r + correction and |r| <= ln(2)/2; k is integral."""
+    table = tables_of(x)
+    k = f.call("round", x * (1.0 / math.log(2)))
+    with f.exact():
+        high, low = x - k * table.ln2[0], k * table.ln2[1]
+        r = high - low
+        return k, r, (high - r) - low
+
+
+def exp_scaled(f: Formula, x: Term, doublings: int = 0) -> Term:
+    """exp(x) * 2**doublings."""
+    fmt = format_of(x)
+    k, r, correction = _reduced(f, clamp(f, x, *_limits(x)))
+    body = 1.0 + (r + (r * r * f.polynomial(r, tables_of(x).exp) + correction))
+    return scale(body, k.raw_cast(fmt.signed) + doublings)
+
+
+def exp(f: Formula, x: Term) -> Term:
+    """Infinite, 0 and subnormal where the exact value is."""
+    return exp_scaled(f, x)
+
+
+def exp2(f: Formula, x: Term) -> Term:
+    """x = k + r, and exp(r ln 2) by the polynomial of exp."""
+    fmt, table = format_of(x), tables_of(x)
+    x = clamp(f, x, fmt.least_subnormal_exponent - 2.0, fmt.bias + 3.0)
+    k = f.call("round", x)
+    rest = x - k
+    r = rest * table.ln2_whole[0]
+    body = 1.0 + (r + r * r * f.polynomial(r, table.exp))
+    return scale(body, k.raw_cast(fmt.signed))
+
+
+def expm1(f: Formula, x: Term) -> Term:
+    """2**k (exp(r) - 1) + (2**k - 1), halved inside so that 2**k may be the largest power and one more."""
+    fmt = format_of(x)
+    k, r, correction = _reduced(f, clamp(f, x, -(fmt.digits + 2) * math.log(2), (fmt.bias + 1.2) * math.log(2)))
+    body = r + (r * r * f.polynomial(r, tables_of(x).exp) + correction)
+    half = power_of_two(k.raw_cast(fmt.signed) - 1, x.dtype)
+    with f.exact():
+        result = 2.0 * (half * body + (half - 0.5))
+    return f.select(x.abs() < 2.0 ** -(fmt.digits + 1), x, result)

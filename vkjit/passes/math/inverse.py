@@ -1,0 +1,97 @@
+"""asin, acos, atan, atan2 (f32 and f64)."""
+
+from __future__ import annotations
+
+import math
+
+from ..arithmetic.floats import copy_sign
+from ..formats import format_of, half_precision_part
+from ..formula import Formula, Term
+from .tables import tables_of
+
+__all__ = ["acos", "asin", "atan", "atan2"]
+
+
+def _half_angle(f: Formula, magnitude: Term) -> tuple[Term, Term, Term, Term]:
+    """For |x| > 1/2, asin(|x|) = pi/2 - 2 asin(s) with s*s = (1 - |x|)/2; for others s = |x|.
+
+    Gives (|x| > 1/2, s*R with asin(s) = s + s*R, upper part of s, what its upper part lacks), exactly split whatever
+    the rounding of the device's square root.
+    """
+    large = magnitude > 0.5
+    square = f.select(large, (1.0 - magnitude) * 0.5, magnitude * magnitude)
+    positive = f.select(square > 0.0, square, 1.0)
+    root = f.select(large, f.select(square > 0.0, f.call("sqrt", positive), 0.0), magnitude)
+    upper = half_precision_part(root)
+    with f.exact():
+        lacking = (square - upper * upper) / (f.select(root.equals(0.0), 1.0, root) + upper)
+    return large, root * (square * f.polynomial(square, tables_of(root).asin)), upper, lacking
+
+
+def asin(f: Formula, x: Term) -> Term:
+    """NaN outside [-1, 1]."""
+    table, magnitude = tables_of(x), x.abs()
+    large, curved, upper, lacking = _half_angle(f, magnitude)
+    with f.exact():
+        first = 2.0 * curved - (table.half_pi[1] - 2.0 * lacking)
+        far = table.quarter_pi[0] - (first - (table.quarter_pi[0] - 2.0 * upper))
+        result = f.select(large, far, magnitude + curved)
+    return f.select(magnitude <= 1.0, copy_sign(result, x), math.nan)
+
+
+def acos(f: Formula, x: Term) -> Term:
+    """NaN outside [-1, 1]."""
+    table, magnitude = tables_of(x), x.abs()
+    large, curved, upper, lacking = _half_angle(f, magnitude)
+    with f.exact():
+        small = upper + (curved + lacking)
+        behind = 2.0 * (table.half_pi[0] - (upper + ((curved + lacking) - table.half_pi[1])))
+        bent = copy_sign(curved, x)
+        middle = table.half_pi[0] - (x - (table.half_pi[1] - bent))
+        result = f.select(large, f.select(x < 0.0, behind, 2.0 * small), middle)
+    return f.select(magnitude <= 1.0, result, math.nan)
+
+
+def _angle(f: Formula, small: Term, large: Term) -> Term:
+    """atan(small / large) for 0 <= small <= large and large > 0, with one division."""
+    high, low = tables_of(small).quarter_pi
+    near = small > large * math.tan(math.pi / 8)
+    t = f.select(near, small - large, small) / f.select(near, small + large, large)
+    z = t * t
+    bent = t * (z * f.polynomial(z, tables_of(t).atan))
+    with f.exact():
+        return f.select(near, high + (t + (bent + low)), t + bent)
+
+
+def atan(f: Formula, x: Term) -> Term:
+    """Beyond 1, pi/2 less the angle of the reciprocal."""
+    high, low = tables_of(x).half_pi
+    magnitude, one = x.abs(), f.term(1.0, x.dtype)
+    steep = magnitude > 1.0
+    angle = _angle(f, f.select(steep, one, magnitude), f.select(steep, magnitude, one))
+    with f.exact():
+        return copy_sign(f.select(steep, high - (angle - low), angle), x)
+
+
+def _scaled(f: Formula, small: Term, large: Term) -> tuple[Term, Term]:
+    """Both times a power of two, so that their sum neither overflows nor is subnormal; two infinities give two ones."""
+    fmt = format_of(large)
+    up, down = 2.0 ** (fmt.digits + 8), 2.0**-8
+    one = f.term(1.0, large.dtype)
+    factor = f.select(large < 2.0 ** (fmt.min_exponent + 8), up, one)
+    factor = f.select(large > 2.0 ** (fmt.bias - 4), down, factor)
+    infinite = small.equals(math.inf) & large.equals(math.inf)
+    return f.select(infinite, 1.0, small * factor), f.select(infinite | large.equals(0.0), 1.0, large * factor)
+
+
+def atan2(f: Formula, y: Term, x: Term) -> Term:
+    """The angle of the point (x, y); zeros have signs, infinities are directions."""
+    table = tables_of(x)
+    rise, run = y.abs(), x.abs()
+    steep = rise > run
+    angle = _angle(f, *_scaled(f, f.select(steep, run, rise), f.select(steep, rise, run)))
+    with f.exact():
+        angle = f.select(steep, table.half_pi[0] - (angle - table.half_pi[1]), angle)
+        behind = x.bits() >= format_of(x).sign_mask
+        angle = f.select(behind, table.pi[0] - (angle - table.pi[1]), angle)
+    return copy_sign(angle, y)

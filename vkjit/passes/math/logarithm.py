@@ -1,0 +1,123 @@
+"""log, log2, log10, log1p: x = 2**k (1 + g), and a polynomial in s = g / (2 + g) (f32 and f64).
+
+log(1 + g) = g - (g*g/2 - s*(g*g/2 + R(s*s))). For other bases, g - g*g/2 is split into an upper half whose products are
+exact and a rest.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..formats import format_of, half_precision_part, power_of_two
+from ..formula import Formula, Term
+from .tables import tables_of
+
+__all__ = ["log", "log1p", "log2", "log10", "log_of_sum", "reduced", "two_sum"]
+
+
+def two_sum(f: Formula, x: Term | float, y: Term) -> tuple[Term, Term]:
+    """The rounded sum and its rounding error, exactly, for any order of magnitudes."""
+    x = f.term(x, y.dtype)
+    with f.exact():
+        total = x + y
+        part = total - x
+        return total, (x - (total - part)) + (y - part)
+
+
+def reduced(f: Formula, x: Term) -> tuple[Term, Term]:
+    """(k, m) with x = 2**k m, k a signed integer and m from sqrt(1/2) to sqrt(2); x is positive, may be subnormal."""
+    fmt = format_of(x)
+    bits = x.bits()
+    subnormal = bits < (1 << fmt.mantissa)
+    bits = f.select(subnormal, bits.cast(x.dtype).bits(), bits)
+    root_half = int(math.sqrt(0.5) * 2**fmt.digits) & ((1 << fmt.mantissa) - 1) | ((fmt.bias - 1) << fmt.mantissa)
+    moved = bits - root_half
+    m = ((moved & ((1 << fmt.mantissa) - 1)) + root_half).as_bits_of(x.dtype)
+    k = (moved.as_bits_of(fmt.signed) >> fmt.mantissa) + f.select(
+        subnormal, fmt.least_subnormal_exponent, f.term(0, fmt.signed)
+    )
+    return k, m
+
+
+def _tail(f: Formula, g: Term) -> tuple[Term, Term]:
+    """(g*g/2, s*(g*g/2 + R))."""
+    s = g / (2.0 + g)
+    z = s * s
+    half_square = 0.5 * g * g
+    return half_square, s * (half_square + z * f.polynomial(z, tables_of(g).log))
+
+
+def _natural(f: Formula, k: Term, g: Term) -> Term:
+    """k ln 2 + log(1 + g)."""
+    high, low = tables_of(g).ln2
+    half_square, tail = _tail(f, g)
+    with f.exact():
+        return k * high - ((half_square - (tail + k * low)) - g)
+
+
+def _domain(f: Formula, x: Term, result: Term) -> Term:
+    """-inf at zero, NaN below and for NaN, infinity for itself."""
+    special = f.select(x.equals(0.0), -math.inf, f.select(x > 0.0, x, math.nan))
+    return f.select((x > 0.0) & (x < math.inf), result, special)
+
+
+def log(f: Formula, x: Term) -> Term:
+    """The natural logarithm."""
+    k, m = reduced(f, x)
+    return _domain(f, x, _natural(f, k.raw_cast(x.dtype), m - 1.0))
+
+
+def log_of_sum(f: Formula, high: Term, low: Term, doublings: Term | int = 0) -> Term:
+    """log(high + low) + doublings ln 2, for `high` at least 2**-digits and `low` below its last digit."""
+    fmt = format_of(high)
+    k, m = reduced(f, high)
+    shift = power_of_two(-f.call("min", k, f.term(fmt.digits * 2, fmt.signed)), high.dtype)
+    with f.exact():
+        g = (m - 1.0) + low * shift
+    return _natural(f, (k + doublings).raw_cast(high.dtype), g)
+
+
+def log1p(f: Formula, x: Term) -> Term:
+    """log of the sum 1 + x and its rounding error."""
+    total, error = two_sum(f, 1.0, x)
+    result = log_of_sum(f, total, error)
+    special = f.select(x.equals(-1.0), -math.inf, f.select(x > -1.0, x, math.nan))
+    usual = (x > -1.0) & (x < math.inf) & (x.abs() >= 2.0 ** -(format_of(x).digits + 1))
+    return f.select(usual, result, special)
+
+
+def _split(f: Formula, g: Term) -> tuple[Term, Term]:
+    """log(1 + g) as an upper half and a rest."""
+    half_square, tail = _tail(f, g)
+    with f.exact():
+        high = half_precision_part(g - half_square)
+        return high, ((g - high) - half_square) + tail
+
+
+def log2(f: Formula, x: Term) -> Term:
+    """Exact for powers of two."""
+    upper, lower = tables_of(x).log2_e
+    k, m = reduced(f, x)
+    high, low = _split(f, m - 1.0)
+    first = k.raw_cast(x.dtype)
+    with f.exact():
+        product, rest = high * upper, (low + high) * lower + low * upper
+        total = first + product
+        result = (rest + ((first - total) + product)) + total
+    return _domain(f, x, result)
+
+
+def log10(f: Formula, x: Term) -> Term:
+    """Nearly always correctly rounded: exact powers of ten give integers."""
+    upper, lower = tables_of(x).log10_e
+    two = tables_of(x).log10_2
+    k, m = reduced(f, x)
+    high, low = _split(f, m - 1.0)
+    exponent = k.raw_cast(x.dtype)
+    with f.exact():
+        first = exponent * two[0]
+        product = high * upper
+        rest = exponent * two[1] + ((low + high) * lower + low * upper)
+        total = first + product
+        result = (rest + ((first - total) + product)) + total
+    return _domain(f, x, result)

@@ -1,0 +1,118 @@
+"""pow: 2**(y log2 |x|), with the logarithm as a pair of floats (f32 and f64).
+
+A pair's upper part has half the format's digits, so that products of upper parts are exact; the lower part is a whole
+float. The logarithm is good to half a format more than the result needs when y log2 |x| is at its largest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..formats import format_of, half_precision_part, is_nan
+from ..formula import Formula, Term
+from .exponential import scale
+from .logarithm import reduced
+from .tables import tables_of
+
+__all__ = ["power"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    upper: Term
+    lower: Term
+
+    @staticmethod
+    def of(high: Term, low: Term) -> _Pair:
+        """high + low, for a low part well below the high one."""
+        total = high + low
+        upper = half_precision_part(total)
+        return _Pair(upper, (high - upper) + low)
+
+    @staticmethod
+    def of_sum(large: Term, small: Term, low: Term) -> _Pair:
+        """large + small + low; the first is 0 or not below the second in magnitude."""
+        total = large + small
+        return _Pair.of(total, (small - (total - large)) + low)
+
+    def __mul__(self, other: _Pair) -> _Pair:
+        low = self.upper * other.lower + self.lower * (other.upper + other.lower)
+        return _Pair.of(self.upper * other.upper, low)
+
+
+def _log2(f: Formula, x: Term) -> _Pair:
+    """log2 of a positive number: k + s (c0 + z (c1 + z P(z))) with z = s*s, s = (m - 1)/(m + 1)."""
+    table = tables_of(x)
+    k, m = reduced(f, x)
+    above, below = m - 1.0, m + 1.0
+    inverse = 1.0 / below
+    with f.exact():
+        first = half_precision_part(above * inverse)
+        below_upper = half_precision_part(below)
+        below_lower = m - (below_upper - 1.0)
+        rest = ((above - first * below_upper) - first * below_lower) * inverse
+        s = _Pair(first, rest)
+        z = s * s
+        tail = table.log2_second[1] + (z.upper + z.lower) * f.polynomial(z.upper + z.lower, table.log2)
+        inner = z * _Pair.of(f.term(table.log2_second[0], x.dtype), tail)
+        outer = _Pair.of_sum(f.term(table.log2_first[0], x.dtype), inner.upper, table.log2_first[1] + inner.lower)
+        fraction = s * outer
+        return _Pair.of_sum(k.raw_cast(x.dtype), fraction.upper, fraction.lower)
+
+
+def _exp2_of(f: Formula, high: Term, low: Term) -> Term:
+    """2**(high + low)."""
+    fmt, table = format_of(high), tables_of(high)
+    whole = high + low
+    least, greatest = fmt.least_subnormal_exponent - 2.0, fmt.bias + 2.0
+    inside = (whole > least) & (whole < greatest)
+    k = f.call("round", f.select(inside, whole, 0.0))
+    with f.exact():
+        r = ((high - k) + low) * table.ln2_whole[0]
+    body = 1.0 + (r + r * r * f.polynomial(r, table.exp))
+    outside = f.select(whole > 0.0, math.inf, f.select(whole < 0.0, 0.0, whole))
+    return f.select(inside, scale(body, k.raw_cast(fmt.signed)), outside)
+
+
+def _magnitude(f: Formula, x: Term, y: Term) -> Term:
+    """x**y for positive, finite x."""
+    logarithm = _log2(f, x)
+    most = 2.0 ** (format_of(x).digits + 20)  # from here on the result is 0, 1 or infinite
+    y = f.select(y > most, most, f.select(y < -most, -most, y))
+    with f.exact():
+        y_upper = half_precision_part(y)
+        y_lower = y - y_upper
+        low = y_upper * logarithm.lower + y_lower * (logarithm.upper + logarithm.lower)
+        return _exp2_of(f, y_upper * logarithm.upper, low)
+
+
+_SMALL: dict[object, Callable[[Term], Term]] = {
+    1.0: lambda x: x,
+    2.0: lambda x: x * x,
+    3.0: lambda x: x * x * x,
+    -1.0: lambda x: 1.0 / x,
+}
+"""Constant exponents that need no logarithm."""
+
+
+def power(f: Formula, x: Term, y: Term) -> Term:
+    """As NumPy's: NaN for negative x with fractional y, 1 for y = 0 and for x = 1, signs and infinities included."""
+    if y.constant in _SMALL:
+        return _SMALL[y.constant](x)
+    magnitude = x.abs()
+    half = y * 0.5
+    integral = f.call("trunc", y).equals(y)
+    odd = integral & f.call("trunc", half).differs(half)
+    general = _magnitude(f, magnitude, y)
+    upward = (magnitude > 1.0) ^ (y < 0.0)
+    extreme = f.select(magnitude.equals(1.0), 1.0, f.select(upward, f.term(math.inf, x.dtype), 0.0))
+    edge = magnitude.equals(0.0) | magnitude.equals(math.inf) | y.abs().equals(math.inf)
+    result = f.select(edge, extreme, general)
+    negative = x.bits() >= format_of(x).sign_mask
+    signed = f.select(negative & odd, -result, result)
+    fractional = (x < 0.0) & ~integral & magnitude.differs(math.inf)
+    signed = f.select(fractional, math.nan, signed)
+    signed = f.select(is_nan(x) | is_nan(y), math.nan, signed)
+    return f.select(x.equals(1.0) | y.equals(0.0), 1.0, signed)
