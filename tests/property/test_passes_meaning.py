@@ -33,6 +33,8 @@ CHAINS = [
     ("lower_exits,inline", "normal"),
     ("lower_exits,inline,lower_access", "normal"),
     ("lower_exits,inline,lower_access,licm,cse,dce", "normal"),
+    ("lower_exits,inline,lower_access,narrow_index,fold,dce", "normal"),
+    ("narrow_index,dce", "high"),
     ("pipeline0", "primitive"),
     ("pipeline1", "primitive"),
     ("pipeline2", "primitive"),

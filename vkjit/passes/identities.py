@@ -35,7 +35,7 @@ from ..ir.core import Op, Value
 from ..ir.rewrite import constant_of, is_constant
 from ..ir.types import Scalar, Vector
 
-__all__ = ["IDENTITIES", "exact_conversion", "same_constant"]
+__all__ = ["IDENTITIES", "exact_conversion", "same_constant", "wrapped"]
 
 Rule = Callable[[Op, Builder], "list[Value] | None"]
 
@@ -128,7 +128,7 @@ def _sub(op: Op, builder: Builder) -> list[Value] | None:
     if x is y:
         return _zero(op, builder)
     if is_constant(y):
-        return [builder.emit("add", x, builder.const(_wrapped(-constant_of(y), dtype_of(y)), y.type))]
+        return [builder.emit("add", x, builder.const(wrapped(-constant_of(y), dtype_of(y)), y.type))]
     return [builder.emit("neg", y)] if same_constant(x, 0) else None
 
 
@@ -149,11 +149,12 @@ def _reassociate(op: Op, builder: Builder) -> list[Value] | None:
     if inner is None or not (is_constant(y) and is_constant(inner.operands[1])):
         return None
     a, b = constant_of(inner.operands[1]), constant_of(y)
-    total = _wrapped(a + b if op.name == "add" else a * b, dtype_of(y))
+    total = wrapped(a + b if op.name == "add" else a * b, dtype_of(y))
     return [builder.emit(op.name, inner.operands[0], builder.const(total, y.type))]
 
 
-def _wrapped(number: int, dtype: DType) -> int:
+def wrapped(number: int, dtype: DType) -> int:
+    """A number as the integer type holds it."""
     number &= (1 << dtype.bits) - 1
     return number - (1 << dtype.bits) if dtype.is_signed and number >> (dtype.bits - 1) else number
 

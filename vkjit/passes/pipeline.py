@@ -14,6 +14,7 @@ from ..ir.core import Module
 from ..ir.verify import verify
 from ..runtime.interface import DeviceCaps
 from . import Pass
+from .bounds import Bounds
 from .cse import CSE
 from .dce import DCE
 from .fold import Fold
@@ -22,8 +23,11 @@ from .licm import LICM
 from .loop_guard import LoopGuard
 from .lower_access import LowerAccess
 from .lower_arithmetic import LowerArithmetic
+from .lower_atomics import LowerAtomics
+from .lower_bf16 import LowerBf16
 from .lower_exits import LowerExits
 from .lower_math import LowerMath
+from .narrow_index import NarrowIndex
 from .simplify_branches import SimplifyBranches
 from .uniformity import CheckUniformity
 
@@ -45,11 +49,11 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2) -> list[tuple[str, Sequence
     guard = LoopGuard(caps.loop_cap, caps.subgroup_size, "subgroup_arithmetic" in caps.features)
     return [
         ("high", high),
-        ("normal", [LowerExits(), Inline()]),
+        ("normal", [Bounds(), LowerExits(), Inline()]),
         ("normal", simplify),
-        ("normal", [guard, LowerAccess()]),
-        ("normal", twice),
-        ("primitive", [LowerMath(), LowerArithmetic()]),
+        ("normal", [LowerAccess()]),
+        ("normal", [NarrowIndex(), *twice] if opt_level >= 2 else []),
+        ("primitive", [LowerAtomics(caps.features), LowerBf16(), LowerMath(), LowerArithmetic(), guard]),
         ("primitive", twice or simplify),
     ]
 

@@ -28,6 +28,7 @@ from ..passes.lower_access import LowerAccess
 from ..passes.lower_arithmetic import LowerArithmetic
 from ..passes.lower_exits import LowerExits
 from ..passes.lower_math import LowerMath
+from ..passes.narrow_index import NarrowIndex
 from ..passes.simplify_branches import SimplifyBranches
 from ..passes.uniformity import CheckUniformity
 from ..runtime.interface import DeviceCaps
@@ -45,6 +46,7 @@ PASSES: dict[str, Callable[[], Pass]] = {
     LowerArithmetic.name: LowerArithmetic,
     LowerExits.name: LowerExits,
     LowerMath.name: LowerMath,
+    NarrowIndex.name: NarrowIndex,
     SimplifyBranches.name: SimplifyBranches,
     CheckUniformity.name: CheckUniformity,
 }
