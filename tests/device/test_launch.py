@@ -26,7 +26,7 @@ def add2d(x: vk.In[vk.f32, "R C"], y: vk.In[vk.f32, "R C"], out: vk.Out[vk.f32, 
 
 @vk.kernel(over="x")
 def increment(x: vk.InOut[T, "*S"], by: T):
-    i: Any = vk.index()
+    i = vk.index()
     x[i] = x[i] + by
 
 

@@ -23,7 +23,7 @@ def sum_ones(x: vk.In[vk.f32, "N"], out: vk.Out[vk.f32, "8"]):
 def branches(n: vk.i32, out: vk.Out[vk.i32, "8"]):
     """Neighbours take different loops: the driver counts the sum of both."""
     i = vk.local_id(0)
-    count: Any = vk.i32(0)
+    count = vk.i32(0)
     if i % 2 == 0:
         for _ in range(n):
             count += 1
@@ -37,7 +37,7 @@ def branches(n: vk.i32, out: vk.Out[vk.i32, "8"]):
 def staggered(n: vk.i32, out: vk.Out[vk.i32, "8"]):
     """Two loops whose lengths add up to n in every invocation, differently in each."""
     i = vk.local_id(0)
-    count: Any = vk.i32(0)
+    count = vk.i32(0)
     first = n * vk.i32(i) // 8
     for _ in range(first):
         count += 1
@@ -48,7 +48,7 @@ def staggered(n: vk.i32, out: vk.Out[vk.i32, "8"]):
 
 @vk.kernel(groups=1, local=8)
 def nested(n: vk.i32, m: vk.i32, out: vk.Out[vk.i32, "8"]):
-    count: Any = vk.i32(0)
+    count = vk.i32(0)
     for _ in range(n):
         for k in range(m):
             if k > m - 2 + vk.i32(vk.local_id(0)):
