@@ -67,7 +67,8 @@ def pad_rows(
     source_d, source_h = (d - shift_d) // step_d, (h - shift_h) // step_h
     inside = source_d * step_d == d - shift_d and source_h * step_h == h - shift_h
     inside = inside and source_d >= 0 and source_d < x.shape[2] and source_h >= 0 and source_h < x.shape[3]
-    for w in range(first, vk.min(first + SEGMENT, width)):
+    for i in range(vk.min(width - first, SEGMENT)):
+        w = first + i
         value = A(0)
         source_w = (w - shift_w) // step_w
         if inside and source_w >= 0 and source_w < x.shape[4] and source_w * step_w == w - shift_w:
@@ -266,7 +267,8 @@ def weight_parts(
     plane = I(height) * I(width)
     area = I(O) * I(P) * I(Q)
     sums = zeros(FILTERS * COLUMNS, A)
-    for row in range(part * per_part, vk.min((part + 1) * per_part, rows)):
+    for i in range(vk.min(rows - part * per_part, per_part)):
+        row = part * per_part + i
         p, o, n = row % P, row // P % O, row // (P * O)
         at = I(o * stride_d + t * dilation_d) * plane + I(p * stride_h + r * dilation_h) * I(width) + I(s * dilation_w)
         source, target = (), ()
