@@ -20,6 +20,7 @@ __all__ = ["LoopCosts"]
 _THRESHOLDS = (1024, 64, 0)
 _UNIFORM = frozenset({"always", "workgroup", "subgroup"})
 _LARGEST_BOUND = 200  # nodes
+_SMALL_ATOMIC = 64  # what back ends may take to change 8 or 16 bits of a word that others change too
 
 
 @dataclass(slots=True)
@@ -58,7 +59,7 @@ class LoopCosts:
     def _of_op(self, op: Op) -> int:
         if op.name == "if":
             return sum(map(self.of_region, op.regions))
-        return self.costs.get(op, 0)
+        return self.costs.get(op, 0) + _hidden(op)
 
     def counts(self, op: Op) -> bool:
         """True for counted loops and what contains them."""
@@ -98,6 +99,12 @@ class LoopCosts:
         return counter and self.uniform(loop.operands[0], depth - 1) and self.uniform(loop.operands[2], depth - 1)
 
 
+def _hidden(op: Op) -> int:
+    """Rounds of loops that only back ends see: atomics on a part of a word."""
+    array = op.operands[0].type if op.name in ("atomic", "atomic_cas", "atomic_store") else None
+    return _SMALL_ATOMIC if isinstance(array, Array) and array.dtype.itemsize < 4 else 0
+
+
 def _constant_rounds(intervals: Intervals, op: Op) -> int | None:
     bound = intervals.trips(op)
     return bound.numbers[0] if bound is not None and bound.is_constant() else None
@@ -126,6 +133,7 @@ def _innermost_first(region: Region) -> Iterable[Op]:
 def _bound_of(region: Region, intervals: Intervals) -> TripBound | None:
     total = constant(0)
     for op in region.ops:
+        total = node("add", total, constant(_hidden(op)))
         for part in (_bound_of(inner, intervals) for inner in op.regions):
             if part is None:
                 return None

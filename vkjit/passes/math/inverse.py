@@ -33,8 +33,7 @@ def asin(f: Formula, x: Term) -> Term:
     table, magnitude = tables_of(x), x.abs()
     large, curved, upper, lacking = _half_angle(f, magnitude)
     with f.exact():
-        first = 2.0 * curved - (table.half_pi[1] - 2.0 * lacking)
-        far = table.quarter_pi[0] - (first - (table.quarter_pi[0] - 2.0 * upper))
+        far = (table.half_pi[0] - 2.0 * upper) - (2.0 * (curved + lacking) - table.half_pi[1])
         result = f.select(large, far, magnitude + curved)
     return f.select(magnitude <= 1.0, copy_sign(result, x), math.nan)
 
@@ -90,8 +89,8 @@ def atan2(f: Formula, y: Term, x: Term) -> Term:
     rise, run = y.abs(), x.abs()
     steep = rise > run
     angle = _angle(f, *_scaled(f, f.select(steep, run, rise), f.select(steep, rise, run)))
+    behind = x.bits() >= format_of(x).sign_mask
+    zero = f.term(0.0, x.dtype)
+    high, low = (f.select(steep, table.half_pi[k], f.select(behind, table.pi[k], zero)) for k in (0, 1))
     with f.exact():
-        angle = f.select(steep, table.half_pi[0] - (angle - table.half_pi[1]), angle)
-        behind = x.bits() >= format_of(x).sign_mask
-        angle = f.select(behind, table.pi[0] - (angle - table.pi[1]), angle)
-    return copy_sign(angle, y)
+        return copy_sign(high + (f.select(steep ^ behind, -angle, angle) + low), y)

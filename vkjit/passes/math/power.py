@@ -101,6 +101,8 @@ def power(f: Formula, x: Term, y: Term) -> Term:
     """As NumPy's: NaN for negative x with fractional y, 1 for y = 0 and for x = 1, signs and infinities included."""
     if y.constant in _SMALL:
         return _SMALL[y.constant](x)
+    if y.constant == 0.5:
+        return f.select(x.equals(-math.inf), math.inf, f.call("sqrt", x).abs())
     magnitude = x.abs()
     half = y * 0.5
     integral = f.call("trunc", y).equals(y)
