@@ -213,7 +213,7 @@ class Tensor:
         return self._fetch()
 
     def _fetch(self) -> npt.NDArray[Any]:
-        values = staging.fetch(self._array)
+        values = staging.fetch(self._array).reshape(self.shape)
         if self.dtype.name != "bf16":
             return values
         widened: npt.NDArray[Any] = (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
