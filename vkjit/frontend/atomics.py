@@ -9,10 +9,11 @@ from typing import Any
 
 from ..dtypes import DType
 from ..ir.core import Value
+from ..ir.types import Scalar, Vector
 from ..lang import atomic
 from .calls import lowers
 from .context import Call, Context
-from .conversions import as_exactly
+from .conversions import as_stored
 from .lazy import note_write
 from .memory import ORDERS, array_type, indices, one_of
 from .values import KernelValue, describe_value, is_array
@@ -24,6 +25,8 @@ def _place(ctx: Context, call: Call, array: KernelValue, index: KernelValue) -> 
     if not is_array(array):
         raise ctx.error(call.node, f"expected an array first, found {describe_value(array)}", "vk.atomic.add(x, i, v)")
     kind = array_type(array)
+    if isinstance(kind.element, Vector):
+        raise ctx.error(call.node, "vectors have no atomic operations", "use an array of scalars")
     if kind.space == "local":
         raise ctx.error(call.node, "a local array is seen by one invocation only", "use `+=` and the like")
     at = indices(ctx, call.node, array, list(index) if isinstance(index, tuple) else [index])
@@ -58,7 +61,7 @@ def _modify(name: str) -> Any:
         _writable(ctx, call, memory)
         if dtype.kind == "bool" or (dtype.is_float and name in ("and", "or", "xor")):
             raise ctx.error(call.node, f"atomic {name} isn't defined for {dtype!r}")
-        operand = as_exactly(ctx, call.node, value, dtype, "an element")
+        operand = as_stored(ctx, call.node, value, Scalar(dtype))
         return ctx.builder.emit("atomic", memory, *at, operand, op=name, **_how(ctx, call, order, scope))
 
     return lower
@@ -82,8 +85,8 @@ def _cas(
 ) -> KernelValue:
     memory, at, dtype = _place(ctx, call, array, index)
     _writable(ctx, call, memory)
-    old = as_exactly(ctx, call.node, expected, dtype, "an element")
-    new = as_exactly(ctx, call.node, value, dtype, "an element")
+    old = as_stored(ctx, call.node, expected, Scalar(dtype))
+    new = as_stored(ctx, call.node, value, Scalar(dtype))
     return ctx.builder.emit("atomic_cas", memory, *at, old, new, **_how(ctx, call, order, scope))
 
 
@@ -108,6 +111,6 @@ def _store(
 ) -> KernelValue:
     memory, at, dtype = _place(ctx, call, array, index)
     _writable(ctx, call, memory)
-    operand = as_exactly(ctx, call.node, value, dtype, "an element")
+    operand = as_stored(ctx, call.node, value, Scalar(dtype))
     ctx.builder.op("atomic_store", memory, *at, operand, **_how(ctx, call, order, scope))
     return None

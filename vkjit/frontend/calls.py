@@ -17,6 +17,7 @@ from .. import dtypes
 from ..dtypes import DType
 from ..errors import InternalError
 from ..ir.core import Value
+from ..lang import random
 from .context import Call, Context, expression
 from .conversions import convert, dtype_of_value, numeric
 from .lazy import map_lazy
@@ -28,6 +29,8 @@ __all__ = ["bind_arguments", "callable_values", "cast_value", "intrinsic", "lowe
 
 IntrinsicLowering = Callable[..., KernelValue]
 _INTRINSICS: dict[Any, IntrinsicLowering] = {}
+_SAME_NAME = {("vkjit.tensor.random", name): getattr(random, name) for name in ("rand", "randn", "randint")}
+"""Functions of tensors under whose name `vk` shows them, and what the name means in a kernel."""
 _ELEMENTWISE: set[IntrinsicLowering] = set()
 _CALLABLES: list[tuple[Callable[[KernelValue], bool], IntrinsicLowering]] = []
 
@@ -152,6 +155,8 @@ def _find(callee: KernelValue) -> IntrinsicLowering | None:
             return lambda ctx, call: lower(ctx, call, callee)
     if isinstance(callee, Value | tuple | str) or callee is None or is_literal(callee):
         return None
+    if isinstance(callee, FunctionType):
+        callee = _SAME_NAME.get((callee.__module__, callee.__name__), callee)
     return _INTRINSICS.get(callee)
 
 

@@ -22,8 +22,10 @@ from . import (  # noqa: F401  (they register lowerings)
     mathematics,
     memory,
     printing,
+    random,
     ranges,
     statements,
+    vectors,
 )
 from .context import Context, Session
 from .scope import analyse

@@ -14,6 +14,7 @@ from ..dtypes import DType
 from ..ir import types
 from ..ir.core import Region, Value
 from ..ir.types import Array, Scalar, Vector
+from ..lang.vectors import VectorType
 from .annotations import dtype_of
 from .attributes import attributes
 from .calls import lowers
@@ -271,8 +272,8 @@ def _static_shape(ctx: Context, call: Call, shape: KernelValue) -> tuple[int, ..
 
 
 def _element(ctx: Context, call: Call, dtype: KernelValue) -> Scalar | Vector:
-    if isinstance(dtype, Vector):
-        return dtype
+    if isinstance(dtype, VectorType):
+        return Vector(dtype.dtype, dtype.size)
     found: DType | None = dtype_of(dtype)
     if found is None:
         raise ctx.error(call.node, f"expected a dtype, found {describe_value(dtype)}", "write e.g. vk.f32")

@@ -60,7 +60,9 @@ from .math import (
     where,
 )
 from .memory import barrier, fence, local, shared
+from .random import philox
 from .types import Const, In, InOut, Out, bitcast
+from .vectors import VectorType, dot, vec
 
 __all__ = [
     "Const",
@@ -70,6 +72,7 @@ __all__ = [
     "Scope",
     "Subgroup",
     "Tune",
+    "VectorType",
     "Workgroup",
     "abs",
     "acos",
@@ -91,6 +94,7 @@ __all__ = [
     "cos",
     "cosh",
     "ctz",
+    "dot",
     "erf",
     "erfc",
     "exp",
@@ -118,6 +122,7 @@ __all__ = [
     "max",
     "min",
     "num_groups",
+    "philox",
     "popcount",
     "pow",
     "relu",
@@ -137,6 +142,7 @@ __all__ = [
     "truncrem",
     "tune",
     "unroll",
+    "vec",
     "where",
     "workgroup",
 ]

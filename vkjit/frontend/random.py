@@ -1,0 +1,120 @@
+"""Random numbers: Philox-4x32-10 written out in operations on u32 and u64.
+
+Enters: `vk.philox(seed, counter)`, `vk.rand(...)`. Leaves: 10 rounds of multiplications. Source: Salmon et al., SC 2011.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .. import dtypes
+from ..dtypes import DType
+from ..ir.core import Value
+from ..ir.types import Scalar
+from ..lang import random
+from .calls import cast_value, lowers
+from .context import Call, Context
+from .conversions import as_exactly, numeric
+from .values import KernelValue, Lazy, describe_value, is_literal, is_scalar
+
+__all__: list[str] = []
+
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+ROUNDS = 10
+
+
+def _words(ctx: Context, call: Call, value: KernelValue, what: str) -> tuple[Value, Value]:
+    """Low and high half of an integer of up to 64 bits."""
+    if isinstance(value, Lazy):
+        raise ctx.error(call.node, f"{what} must be an integer, found {describe_value(value)}")
+    numeric(ctx, call.node, value, f"an integer as {what}")
+    b, u32 = ctx.builder, Scalar(dtypes.u32)
+    if is_literal(value):
+        if isinstance(value, bool | float):
+            raise ctx.error(call.node, f"{what} must be an integer, found {value!r}")
+        return b.const(value & 0xFFFFFFFF, u32), b.const(value >> 32 & 0xFFFFFFFF, u32)
+    if not is_scalar(value) or not value.type.dtype.is_integer:  # type: ignore[attr-defined]
+        raise ctx.error(call.node, f"{what} must be an integer, found {describe_value(value)}")
+    wide = b.cast(value, dtypes.u64)
+    return b.cast(wide, dtypes.u32), b.cast(_shifted(ctx, wide), dtypes.u32)
+
+
+def _shifted(ctx: Context, wide: Value) -> Value:
+    return ctx.builder.emit("shr", wide, ctx.builder.const(32, dtypes.u64))
+
+
+def _product(ctx: Context, value: Value, multiplier: int) -> tuple[Value, Value]:
+    """High and low word of a product of two u32."""
+    b = ctx.builder
+    wide = b.emit("mul", b.cast(value, dtypes.u64), b.const(multiplier, dtypes.u64))
+    return b.cast(_shifted(ctx, wide), dtypes.u32), b.cast(wide, dtypes.u32)
+
+
+def philox(ctx: Context, call: Call, seed: KernelValue, counter: KernelValue, stream: KernelValue) -> list[Value]:
+    """Four random words."""
+    b = ctx.builder
+    key = list(_words(ctx, call, seed, "the seed"))
+    low, high = _words(ctx, call, counter, "the counter")
+    c = [low, high, _words(ctx, call, stream, "the stream")[0], b.const(0, dtypes.u32)]
+    for step in range(ROUNDS):
+        if step:
+            key = [b.emit("add", k, b.const(w, dtypes.u32)) for k, w in zip(key, _WEYL, strict=True)]
+        (high0, low0), (high1, low1) = _product(ctx, c[0], _MULTIPLIERS[0]), _product(ctx, c[2], _MULTIPLIERS[1])
+        first = b.emit("xor", b.emit("xor", high1, c[1]), key[0])
+        third = b.emit("xor", b.emit("xor", high0, c[3]), key[1])
+        c = [first, low1, third, low0]
+    return c
+
+
+def _unit(ctx: Context, word: Value) -> Value:
+    """A uniform f32 in [0, 1) from the upper 24 bits."""
+    b = ctx.builder
+    bits = b.emit("shr", word, b.const(8, dtypes.u32))
+    return b.emit("mul", b.cast(bits, dtypes.f32), b.const(2.0**-24, dtypes.f32))
+
+
+@lowers(random.philox)
+def _philox(ctx: Context, call: Call, seed: KernelValue, counter: KernelValue, stream: KernelValue) -> KernelValue:
+    return tuple(philox(ctx, call, seed, counter, stream))
+
+
+@lowers(random.rand)
+def _rand(ctx: Context, call: Call, seed: KernelValue, counter: KernelValue, stream: KernelValue) -> KernelValue:
+    return _unit(ctx, philox(ctx, call, seed, counter, stream)[0])
+
+
+@lowers(random.randn)
+def _randn(ctx: Context, call: Call, seed: KernelValue, counter: KernelValue, stream: KernelValue) -> KernelValue:
+    """sqrt(-2 ln u) cos(2 pi v), with u in (0, 1]."""
+    b = ctx.builder
+    first, second, *_ = philox(ctx, call, seed, counter, stream)
+    u = b.emit("sub", b.const(1.0, dtypes.f32), _unit(ctx, first))
+    radius = b.emit("sqrt", b.emit("mul", b.const(-2.0, dtypes.f32), b.emit("log", u)))
+    angle = b.emit("mul", b.const(_rounded(2 * math.pi), dtypes.f32), _unit(ctx, second))
+    return b.emit("mul", radius, b.emit("cos", angle))
+
+
+def _rounded(value: float) -> float:
+    """The nearest f32."""
+    return float(dtypes.f32.numpy.type(value))
+
+
+@lowers(random.randint)
+def _randint(
+    ctx: Context,
+    call: Call,
+    seed: KernelValue,
+    counter: KernelValue,
+    low: KernelValue,
+    high: KernelValue,
+    stream: KernelValue,
+) -> KernelValue:
+    b = ctx.builder
+    dtype: DType = dtypes.i32
+    start = as_exactly(ctx, call.node, low, dtype, "low")
+    stop = as_exactly(ctx, call.node, high, dtype, "high")
+    span = b.cast(b.cast(b.emit("sub", stop, start), dtypes.u32), dtypes.u64)
+    word = b.cast(philox(ctx, call, seed, counter, stream)[0], dtypes.u64)
+    offset = _shifted(ctx, b.emit("mul", word, span))
+    return b.emit("add", start, cast_value(ctx, call.node, offset, dtype))

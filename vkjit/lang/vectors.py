@@ -1,0 +1,44 @@
+"""Short vectors: `vk.vec(vk.f32, 4)` is a type; called in a kernel, it makes a vector.
+
+`V(x, y, z, w)` takes the components, `V(s)` spreads a scalar, `V(v)` converts the elements of a vector. Operators and elementwise
+functions work lane by lane; `v.x`, `v.y`, `v.z`, `v.w` (or `v[0]`...) are the lanes, `v.xy`, `v.wzyx` new vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..dtypes import DType
+from ..errors import ArgumentError, VkjitError
+from ._stub import kernel_only
+
+__all__ = ["VectorType", "dot", "vec"]
+
+
+@dataclass(frozen=True, slots=True)
+class VectorType:
+    """The type of vectors of `size` elements (2, 3 or 4) of `dtype`."""
+
+    dtype: DType
+    size: int
+
+    def __call__(self, *_components: Any) -> Any:
+        raise VkjitError(f"{self!r}(...) has a meaning inside kernels only")
+
+    def __repr__(self) -> str:
+        return f"vk.vec({self.dtype!r}, {self.size})"
+
+
+def vec(dtype: Any, size: int) -> Any:
+    """The type of vectors of `size` elements (2, 3 or 4) of `dtype`. Raises ArgumentError for other sizes and types."""
+    if not isinstance(dtype, DType):
+        raise ArgumentError(f"vk.vec takes a dtype first, found {dtype!r}: write e.g. vk.vec(vk.f32, 4)")
+    if size not in (2, 3, 4):
+        raise ArgumentError(f"vk.vec: a vector has 2, 3 or 4 elements, found {size!r}")
+    return VectorType(dtype, size)
+
+
+@kernel_only
+def dot(x: Any, y: Any) -> Any:
+    """The sum of the products of two vectors' lanes, from the first lane on."""
