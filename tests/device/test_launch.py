@@ -66,7 +66,7 @@ DTYPES = [np.float32, np.int32, np.uint32, np.float16, np.int8, np.uint8, np.int
 def test_left_out_output_is_allocated_in_the_type_of_the_input(device: Any, dtype: type) -> None:
     if vk.dtypes.from_numpy(dtype).name not in device.caps.dtypes:
         pytest.skip(f"{device.name} has no arithmetic for {dtype.__name__}")
-    x = np.arange(37).astype(dtype)
+    x: Any = np.arange(37).astype(dtype)
     y = scale(3, x)
     assert isinstance(y, np.ndarray)
     assert y.dtype == dtype
