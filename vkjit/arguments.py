@@ -162,7 +162,8 @@ def natural_type(value: Any, name: str) -> DType:
     """The type of a scalar that nothing else decides: its NumPy type, else bool, i32 (i64 where needed) or f32."""
     if isinstance(value, (bool, np.bool_)):
         return dtypes.boolean
-    if isinstance(value, np.generic) and not isinstance(value, np.float64):
+    is_array = isinstance(value, np.ndarray) and value.ndim == 0  # a number that has a type, also where that is f64
+    if is_array or (isinstance(value, np.generic) and not isinstance(value, np.float64)):
         return dtypes.from_numpy(value.dtype)
     if isinstance(value, int):
         return dtypes.i32 if -(2**31) <= value < 2**31 else dtypes.i64
