@@ -1,0 +1,137 @@
+"""Normalisation over the batch, with running statistics for inference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import dtypes
+from ..errors import ShapeError
+from ..tensor import creation
+from ..tensor.tensor import Tensor
+from . import functional as F
+from . import init
+from .module import Module
+from .parameter import Parameter
+
+__all__ = ["BatchNorm1d", "BatchNorm2d"]
+
+
+class _BatchNorm(Module):
+    """(x - mean) / sqrt(variance + eps) * weight + bias per channel, over all other axes.
+
+    In training with the batch's own statistics, which move the running ones: running = (1 - momentum) running + momentum batch
+    (momentum None: the mean over all batches). In inference with the running ones. weight (ones at first), bias (zeros at
+    first), running_mean and running_var: (num_features,); num_batches_tracked counts batches.
+    """
+
+    ranks: tuple[int, ...]
+    weight: Parameter | None
+    bias: Parameter | None
+    running_mean: Tensor | None
+    running_var: Tensor | None
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = dtypes.f32,
+    ) -> None:
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        for name in ("weight", "bias"):
+            made = Parameter(creation.empty(num_features, dtype=dtype, device=device)) if affine else None
+            self.register_parameter(name, made)
+        for name in ("running_mean", "running_var"):
+            tracked = creation.empty(num_features, dtype=dtype, device=device) if track_running_stats else None
+            self.register_buffer(name, tracked)
+        counter = creation.zeros((), dtype=dtypes.i64, device=device) if track_running_stats else None
+        self._buffers["num_batches_tracked"] = counter
+        self._new_batches = 0
+        self._known: tuple[Any, int, int] = (None, 0, 0)
+        self.reset_parameters()
+
+    @property
+    def num_batches_tracked(self) -> Tensor | None:
+        """Batches seen in training, as a 0-d tensor of i64; None without running statistics."""
+        self._settle()
+        return self._buffers["num_batches_tracked"]
+
+    @num_batches_tracked.setter
+    def num_batches_tracked(self, value: Tensor | None) -> None:
+        self._buffers["num_batches_tracked"] = value
+        self.__dict__["_new_batches"] = 0
+
+    def reset_running_stats(self) -> None:
+        """Mean 0, variance 1, no batch seen."""
+        counter = self.num_batches_tracked
+        if self.running_mean is not None and self.running_var is not None and counter is not None:
+            init.zeros_(self.running_mean)
+            init.ones_(self.running_var)
+            init.zeros_(counter)
+
+    def reset_parameters(self) -> None:
+        """Ones, zeros, and no statistics."""
+        self.reset_running_stats()
+        if self.weight is not None and self.bias is not None:
+            init.ones_(self.weight)
+            init.zeros_(self.bias)
+
+    def _settle(self) -> None:
+        """Batches are counted on the host, which costs no launch per step, and added to the buffer when it is asked for."""
+        counter = self._buffers["num_batches_tracked"]
+        if self._new_batches and counter is not None:
+            counter.add_(self._new_batches)  # type: ignore[attr-defined]  # methods are installed at run time
+            self.__dict__["_new_batches"] = 0
+
+    def _batches(self, counter: Tensor) -> int:
+        """Batches seen; reads the buffer, which waits for the device, only where it has been written since the last time."""
+        version, writes, seen = self._known
+        if version is not counter._version or writes != counter.version:
+            seen = int(counter.item())
+            self.__dict__["_known"] = (counter._version, counter.version, seen)
+        return seen + self._new_batches
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, num_features, ...) -> the same."""
+        if x.ndim not in self.ranks or x.shape[1] != self.num_features:
+            ranks = " or ".join(map(str, self.ranks))
+            raise ShapeError(
+                f"{type(self).__name__}({self.num_features}) takes {ranks} axes with {self.num_features} channels along axis 1, "
+                f"found shape {x.shape}"
+            )
+        counter = self._buffers["num_batches_tracked"]
+        momentum = 0.0 if self.momentum is None else self.momentum
+        if self.training and counter is not None:
+            self.__dict__["_new_batches"] += 1
+            if self.momentum is None:
+                momentum = 1.0 / self._batches(counter)
+        batch = self.training or self.running_mean is None
+        moved = not self.training or self.track_running_stats
+        return F.batch_norm(
+            x, self.running_mean if moved else None, self.running_var if moved else None, self.weight, self.bias,
+            batch, momentum, self.eps,
+        )  # fmt: skip
+
+    def extra_repr(self) -> str:
+        """Channels and options."""
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch norm of vectors or sequences: (N, C) or (N, C, L)."""
+
+    ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch norm of images: (N, C, H, W)."""
+
+    ranks = (4,)

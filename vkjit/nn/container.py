@@ -1,0 +1,163 @@
+"""Modules that hold modules, or parameters, in order or by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ..errors import ArgumentError
+from .module import Module
+from .parameter import Parameter
+
+__all__ = ["ModuleDict", "ModuleList", "ParameterList", "Sequential"]
+
+
+def _position(index: int, length: int, owner: str) -> int:
+    if not -length <= index < length:
+        raise IndexError(f"{owner}: index {index} is out of range for {length} modules")
+    return index % length
+
+
+class Sequential(Module):
+    """Modules called one after the other; made of modules, or of one mapping of names to modules."""
+
+    def __init__(self, *modules: Any) -> None:
+        super().__init__()
+        named = modules[0].items() if len(modules) == 1 and isinstance(modules[0], Mapping) else enumerate(modules)
+        for name, module in named:
+            self.add_module(str(name), module)
+
+    def forward(self, x: Any) -> Any:
+        """What the first module takes -> what the last one gives."""
+        for module in self._modules.values():
+            assert module is not None
+            x = module(x)
+        return x
+
+    def append(self, module: Module) -> Sequential:
+        """Adds a module at the end."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._modules.values())
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return Sequential(dict(list(self._modules.items())[index]))
+        return list(self._modules.values())[_position(index, len(self), "Sequential")]
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        setattr(self, list(self._modules)[_position(index, len(self), "Sequential")], module)
+
+
+class ModuleList(Module):
+    """A list of modules; `forward` of the module that has it says how they are used."""
+
+    def __init__(self, modules: Iterable[Module] = ()) -> None:
+        super().__init__()
+        self.extend(modules)
+
+    def append(self, module: Module) -> ModuleList:
+        """Adds a module at the end."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> ModuleList:
+        """Adds modules at the end."""
+        for module in modules:
+            self.append(module)
+        return self
+
+    def insert(self, index: int, module: Module) -> None:
+        """Adds a module before the one at an index."""
+        order = list(self._modules.values())
+        order.insert(index, module)
+        for position, item in enumerate(order):
+            setattr(self, str(position), item)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._modules.values())
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return ModuleList(m for m in list(self._modules.values())[index] if m is not None)
+        return self._modules[str(_position(index, len(self), "ModuleList"))]
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        setattr(self, str(_position(index, len(self), "ModuleList")), module)
+
+
+class ModuleDict(Module):
+    """Modules by name; `forward` of the module that has it says how they are used."""
+
+    def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
+        super().__init__()
+        for name, module in (modules or {}).items():
+            self.add_module(name, module)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._modules
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._modules:
+            raise KeyError(f"ModuleDict has no module {name!r}, only {sorted(self._modules)}")
+        return self._modules[name]
+
+    def __setitem__(self, name: str, module: Module) -> None:
+        if name in self._modules:
+            setattr(self, name, module)
+        else:
+            self.add_module(name, module)
+
+    def __delitem__(self, name: str) -> None:
+        delattr(self, name)
+
+    def keys(self) -> Any:
+        """The names."""
+        return self._modules.keys()
+
+    def values(self) -> Any:
+        """The modules."""
+        return self._modules.values()
+
+    def items(self) -> Any:
+        """Names and modules."""
+        return self._modules.items()
+
+
+class ParameterList(Module):
+    """A list of parameters."""
+
+    def __init__(self, parameters: Iterable[Parameter] = ()) -> None:
+        super().__init__()
+        for parameter in parameters:
+            self.append(parameter)
+
+    def append(self, parameter: Parameter) -> ParameterList:
+        """Adds a parameter at the end."""
+        if not isinstance(parameter, Parameter):
+            raise ArgumentError(f"a ParameterList holds vk.nn.Parameter, found {type(parameter).__name__}")
+        self.register_parameter(str(len(self)), parameter)
+        return self
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._parameters.values())
+
+    def __getitem__(self, index: int) -> Any:
+        return self._parameters[str(_position(index, len(self), "ParameterList"))]

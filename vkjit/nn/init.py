@@ -1,0 +1,160 @@
+"""Initialisation of parameters, in place: PyTorch's names, formulas and default bounds.
+
+Enters: a tensor (nothing is recorded), parameters of a distribution. Leaves: the same tensor. Numbers are drawn on the host from the
+stream that `vk.manual_seed` restarts, so that one seed gives the same parameters on every device.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import dtypes
+from ..autograd.mode import no_grad
+from ..errors import ArgumentError, DTypeError, ShapeError
+from ..tensor import creation, random
+from ..tensor.tensor import Tensor
+
+__all__ = [
+    "calculate_gain", "constant_", "eye_", "fan_in_and_out", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_",
+    "orthogonal_", "trunc_normal_", "uniform_", "xavier_normal_", "xavier_uniform_", "zeros_",
+]  # fmt: skip
+
+_GAINS = {
+    "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3, "relu": math.sqrt(2.0),
+    "selu": 0.75,
+}  # fmt: skip
+
+
+def _generator() -> np.random.Generator:
+    """A generator of this call's own, seeded from the process's stream."""
+    return np.random.Generator(np.random.Philox(random.next_seed()))
+
+
+def _drawn_type(tensor: Tensor, name: str) -> Any:
+    if not tensor.dtype.is_float:
+        raise DTypeError(f"{name} fills float tensors, this one holds {tensor.dtype!r}")
+    return np.float64 if tensor.dtype is dtypes.f64 else np.float32
+
+
+def _write(tensor: Tensor, values: npt.NDArray[Any]) -> Tensor:
+    with no_grad():
+        tensor.copy_(creation.upload(values, tensor.dtype, tensor.device))  # type: ignore[attr-defined]
+    return tensor
+
+
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
+    """Uniform numbers in [a, b)."""
+    drawn = _drawn_type(tensor, "uniform_")
+    return _write(tensor, _generator().random(tensor.shape, dtype=drawn) * drawn(b - a) + drawn(a))
+
+
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+    """Normal numbers."""
+    if std < 0:
+        raise ArgumentError(f"normal_ takes a standard deviation of at least 0, found {std}")
+    drawn = _drawn_type(tensor, "normal_")
+    return _write(tensor, _generator().standard_normal(tensor.shape, dtype=drawn) * drawn(std) + drawn(mean))
+
+
+def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
+    """Normal numbers, those outside [a, b] drawn again; a and b are values, not multiples of std."""
+    if not a < b:
+        raise ArgumentError(f"trunc_normal_ needs a < b, found {a} and {b}")
+    chance = 0.5 * (math.erf((b - mean) / (std * math.sqrt(2))) - math.erf((a - mean) / (std * math.sqrt(2))))
+    if chance < 1e-3:
+        raise ArgumentError(
+            f"[{a}, {b}] holds {chance:.1e} of a normal distribution of mean {mean} and deviation {std}: widen the bounds"
+        )
+    generator, drawn = _generator(), _drawn_type(tensor, "trunc_normal_")
+    values = generator.standard_normal(tensor.shape) * std + mean
+    while (outside := (values < a) | (values > b)).any():
+        values = np.where(outside, generator.standard_normal(tensor.shape) * std + mean, values)
+    return _write(tensor, values.astype(drawn))
+
+
+def constant_(tensor: Tensor, val: float) -> Tensor:
+    """One value everywhere."""
+    with no_grad():
+        tensor.fill_(val)  # type: ignore[attr-defined]  # methods are installed at run time
+    return tensor
+
+
+def zeros_(tensor: Tensor) -> Tensor:
+    """Zeros."""
+    return constant_(tensor, 0)
+
+
+def ones_(tensor: Tensor) -> Tensor:
+    """Ones."""
+    return constant_(tensor, 1)
+
+
+def eye_(tensor: Tensor) -> Tensor:
+    """Ones on the diagonal of a matrix, zeros elsewhere."""
+    if tensor.ndim != 2:
+        raise ShapeError(f"eye_ fills a matrix, found shape {tensor.shape}")
+    return _write(tensor, np.eye(*tensor.shape))
+
+
+def fan_in_and_out(tensor: Tensor) -> tuple[int, int]:
+    """Inputs that reach one output of a weight of shape (out, in, *kernel), and outputs that one input reaches."""
+    if tensor.ndim < 2:
+        raise ShapeError(f"a weight needs at least 2 axes (out, in, ...) to have fans, found shape {tensor.shape}")
+    field = math.prod(tensor.shape[2:])
+    return tensor.shape[1] * field, tensor.shape[0] * field
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """The factor that keeps variances through an activation; `param`: the negative slope of leaky_relu."""
+    if nonlinearity == "leaky_relu":
+        return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
+    if nonlinearity not in _GAINS:
+        raise ArgumentError(f"no gain for {nonlinearity!r}; there are: leaky_relu, {', '.join(_GAINS)}")
+    return _GAINS[nonlinearity]
+
+
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """Uniform within +-gain * sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010)."""
+    bound = gain * math.sqrt(6.0 / sum(fan_in_and_out(tensor)))
+    return uniform_(tensor, -bound, bound)
+
+
+def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """Normal of deviation gain * sqrt(2 / (fan_in + fan_out)) (Glorot and Bengio, 2010)."""
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fan_in_and_out(tensor))))
+
+
+def _kaiming_deviation(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
+    if mode not in ("fan_in", "fan_out"):
+        raise ArgumentError(f'mode is "fan_in" or "fan_out", found {mode!r}')
+    fan = fan_in_and_out(tensor)[mode == "fan_out"]
+    return calculate_gain(nonlinearity, a) / math.sqrt(fan) if fan else 0.0
+
+
+def kaiming_uniform_(
+    tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
+) -> Tensor:
+    """Uniform within +-gain * sqrt(3 / fan) (He et al., 2015); `a` is the negative slope of leaky_relu."""
+    bound = math.sqrt(3.0) * _kaiming_deviation(tensor, a, mode, nonlinearity)
+    return uniform_(tensor, -bound, bound)
+
+
+def kaiming_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+    """Normal of deviation gain / sqrt(fan) (He et al., 2015); `a` is the negative slope of leaky_relu."""
+    return normal_(tensor, 0.0, _kaiming_deviation(tensor, a, mode, nonlinearity))
+
+
+def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """Rows, or columns where there are more rows, orthogonal and of length `gain`; axes after the first count as one."""
+    if tensor.ndim < 2:
+        raise ShapeError(f"orthogonal_ needs at least 2 axes, found shape {tensor.shape}")
+    drawn = _drawn_type(tensor, "orthogonal_")
+    rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
+    values = _generator().standard_normal((max(rows, columns), min(rows, columns)))
+    q, r = np.linalg.qr(values)
+    q = q * np.sign(np.diag(r))  # makes the distribution uniform
+    return _write(tensor, (gain * (q.T if rows < columns else q)).reshape(tensor.shape).astype(drawn))

@@ -1,0 +1,65 @@
+"""Layers that are one matrix product, or nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .. import dtypes
+from ..tensor import creation
+from ..tensor.tensor import Tensor
+from . import functional as F
+from . import init
+from .module import Module
+from .parameter import Parameter
+
+__all__ = ["Identity", "Linear"]
+
+
+class Identity(Module):
+    """Hands its input on; takes and ignores any arguments."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape -> the same."""
+        return x
+
+
+class Linear(Module):
+    """y = x weight^T + bias.
+
+    weight: (out_features, in_features), bias: (out_features,), both uniform within +-1/sqrt(in_features) at first.
+    """
+
+    weight: Parameter
+    bias: Parameter | None
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = dtypes.f32
+    ) -> None:
+        super().__init__()
+        self.in_features = in_features
+        self.out_features = out_features
+        self.weight = Parameter(creation.empty(out_features, in_features, dtype=dtype, device=device))
+        self.bias = None
+        self.register_parameter(
+            "bias", Parameter(creation.empty(out_features, dtype=dtype, device=device)) if bias else None
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws weight and bias anew."""
+        bound = 1 / math.sqrt(self.in_features) if self.in_features else 0.0
+        init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., in_features) -> (..., out_features)."""
+        return F.linear(x, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        """The sizes."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"

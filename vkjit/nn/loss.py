@@ -1,0 +1,124 @@
+"""Losses as layers. `reduction` is "mean", "sum" or "none" (one value per example or element)."""
+
+from __future__ import annotations
+
+from ..errors import ArgumentError
+from ..tensor.tensor import Tensor
+from . import functional as F
+from .module import Module
+
+__all__ = ["BCELoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "L1Loss", "MSELoss", "NLLLoss", "SmoothL1Loss"]
+
+
+class _Loss(Module):
+    """A loss with a reduction and, where it has one, a weight that is moved with the module."""
+
+    def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
+        super().__init__()
+        if reduction not in ("mean", "sum", "none"):
+            raise ArgumentError(f'reduction is "mean", "sum" or "none", found {reduction!r}')
+        self.reduction = reduction
+        self.register_buffer("weight", weight, persistent=weight is not None)
+
+    weight: Tensor | None
+
+
+class CrossEntropyLoss(_Loss):
+    """-log of the softmax of the logits at the target class.
+
+    weight: (C,), one per class; targets equal to ignore_index don't count; label_smoothing mixes in the uniform distribution.
+    """
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(weight, reduction)
+        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """(N, C, ...) and class numbers (N, ...) -> scalar, or (N, ...) for "none"."""
+        return F.cross_entropy(
+            logits, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+        )  # fmt: skip
+
+
+class NLLLoss(_Loss):
+    """Minus the log-probability of the target class; takes what log_softmax gives."""
+
+    def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean") -> None:
+        super().__init__(weight, reduction)
+        self.ignore_index = ignore_index
+
+    def forward(self, log_probabilities: Tensor, target: Tensor) -> Tensor:
+        """(N, C, ...) and class numbers (N, ...) -> scalar, or (N, ...) for "none"."""
+        return F.nll_loss(
+            log_probabilities, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction
+        )
+
+
+class MSELoss(_Loss):
+    """(x - target)^2."""
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__(None, reduction)
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """Two tensors of one shape -> scalar, or that shape for "none"."""
+        return F.mse_loss(x, target, reduction=self.reduction)
+
+
+class L1Loss(_Loss):
+    """|x - target|."""
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__(None, reduction)
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """Two tensors of one shape -> scalar, or that shape for "none"."""
+        return F.l1_loss(x, target, reduction=self.reduction)
+
+
+class SmoothL1Loss(_Loss):
+    """0.5 d^2 / beta where d = |x - target| is below beta, else d - 0.5 beta."""
+
+    def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
+        super().__init__(None, reduction)
+        self.beta = beta
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """Two tensors of one shape -> scalar, or that shape for "none"."""
+        return F.smooth_l1_loss(x, target, reduction=self.reduction, beta=self.beta)
+
+
+class BCELoss(_Loss):
+    """-(target log x + (1 - target) log(1 - x)) of probabilities x; logarithms are cut off at -100."""
+
+    def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
+        super().__init__(weight, reduction)
+
+    def forward(self, probabilities: Tensor, target: Tensor) -> Tensor:
+        """Two tensors of one shape -> scalar, or that shape for "none"."""
+        return F.binary_cross_entropy(probabilities, target, self.weight, reduction=self.reduction)
+
+
+class BCEWithLogitsLoss(_Loss):
+    """BCELoss of sigmoid(x), computed without overflow; pos_weight multiplies the term of positive targets."""
+
+    pos_weight: Tensor | None
+
+    def __init__(
+        self, weight: Tensor | None = None, reduction: str = "mean", pos_weight: Tensor | None = None
+    ) -> None:
+        super().__init__(weight, reduction)
+        self.register_buffer("pos_weight", pos_weight)
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Two tensors of one shape -> scalar, or that shape for "none"."""
+        return F.binary_cross_entropy_with_logits(
+            logits, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight
+        )

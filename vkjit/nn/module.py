@@ -1,0 +1,378 @@
+"""`Module`: the base of layers and models.
+
+Enters: parameters, buffers and other modules, assigned as attributes. Leaves: their names, their states, calls of `forward`.
+Every parameter, buffer and child lies in the instance's dictionary, where attribute access is quick, and in one of three
+registries that `__setattr__` and `__delattr__` keep in step with it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from ..devices import device as open_device
+from ..dtypes import DType
+from ..errors import ArgumentError, DTypeError
+from ..runtime.interface import Device
+from ..tensor import creation
+from ..tensor.tensor import Tensor
+from . import hooks, state
+from .parameter import Parameter, replace_memory
+
+__all__ = ["Module"]
+
+M = TypeVar("M", bound="Module")
+
+
+class Module:
+    """A part of a model with parameters, buffers and child modules. Subclasses write `forward` and are called.
+
+    Assign a `Parameter`, a `Module`, or a buffer (`register_buffer`) as an attribute and it is listed, moved, saved and
+    loaded with the module. Calling `super().__init__()` is customary, not needed.
+    """
+
+    training: bool
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Tensor | None]
+    _modules: dict[str, Module | None]
+    _hooks: hooks.Hooks | None
+
+    def __new__(cls, *_: Any, **__: Any) -> Module:
+        self = super().__new__(cls)
+        self.__dict__.update(
+            training=True, _parameters={}, _buffers={}, _transient=set(), _modules={}, _hooks=None
+        )  # fmt: skip
+        return self
+
+    def __init__(self) -> None:
+        pass
+
+    def _no_forward(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} has no forward(): write one that computes its result")
+
+    forward: Callable[..., Any] = _no_forward
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs `forward` with the hooks around it."""
+        if self._hooks is None:
+            return self.forward(*args, **kwargs)
+        return self._hooks.call(self, args, kwargs)
+
+    # -- attributes
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        registries = (self._parameters, self._buffers, self._modules)
+        home: Any = None
+        if isinstance(value, Parameter):
+            home = self._parameters
+        elif isinstance(value, Module):
+            home = self._modules
+        elif name in self._buffers and (value is None or isinstance(value, Tensor)):
+            home = self._buffers
+        elif value is None:
+            home = next((r for r in registries if name in r), None)
+        elif name in self._parameters and isinstance(value, Tensor):
+            raise ArgumentError(
+                f"{type(self).__name__}.{name} is a parameter, and a plain tensor was assigned: wrap it in vk.nn.Parameter(...)"
+            )
+        for registry in registries:
+            if registry is not home:
+                registry.pop(name, None)
+        if home is not self._buffers:
+            self._transient.discard(name)
+        if home is not None:
+            home[name] = value
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        for registry in (self._parameters, self._buffers, self._modules):
+            registry.pop(name, None)  # type: ignore[attr-defined]
+        self._transient.discard(name)
+        object.__delattr__(self, name)
+
+    _transient: set[str]
+    """Names of buffers that are no part of the state."""
+
+    def _check_name(self, name: str, registry: Mapping[str, Any]) -> None:
+        if not isinstance(name, str) or not name or "." in name:
+            raise ArgumentError(f"a name is a string without dots and not empty, found {name!r}")
+        if name not in registry and hasattr(self, name):
+            raise ArgumentError(f"{type(self).__name__} has an attribute {name!r} already: choose another name")
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Adds a parameter, or None where the layer does without."""
+        self._check_name(name, self._parameters)
+        if param is not None and not isinstance(param, Parameter):
+            raise ArgumentError(f"register_parameter({name!r}) takes a vk.nn.Parameter, found {type(param).__name__}")
+        self._parameters[name] = param
+        object.__setattr__(self, name, param)
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Adds a tensor that moves and is saved with the module but isn't learned; saved only where persistent."""
+        self._check_name(name, self._buffers)
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise ArgumentError(f"register_buffer({name!r}) takes a tensor, found {type(tensor).__name__}")
+        self._buffers[name] = tensor
+        (self._transient.discard if persistent else self._transient.add)(name)
+        object.__setattr__(self, name, tensor)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Adds a child under a name."""
+        self._check_name(name, self._modules)
+        if module is not None and not isinstance(module, Module):
+            raise ArgumentError(f"a child of a module is a vk.nn.Module, found {type(module).__name__}")
+        self._modules[name] = module
+        object.__setattr__(self, name, module)
+
+    register_module = add_module
+
+    # -- what it consists of
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The direct children, each once."""
+        seen: set[int] = set()
+        for name, child in self._modules.items():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                yield name, child
+
+    def children(self) -> Iterator[Module]:
+        """The direct children."""
+        return (child for _, child in self.named_children())
+
+    def named_modules(
+        self, memo: set[int] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """This module (named "") and all modules below, with dotted names."""
+        seen = set() if memo is None else memo
+        if id(self) in seen:
+            return
+        if remove_duplicate:
+            seen.add(id(self))
+        yield prefix, self
+        for name, child in self._modules.items():
+            if child is not None:
+                yield from child.named_modules(seen, f"{prefix}.{name}" if prefix else name, remove_duplicate)
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all modules below."""
+        return (module for _, module in self.named_modules())
+
+    def _named_members(
+        self, registry: str, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
+        seen: set[int] = set()
+        owners = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
+        for place, module in owners:
+            for name, member in getattr(module, registry).items():
+                if member is None or (remove_duplicate and id(member) in seen):
+                    continue
+                seen.add(id(member))
+                yield (f"{place}.{name}" if place else name), member
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """Parameters with dotted names; one that has several names appears under the first."""
+        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """Parameters, each once."""
+        return (p for _, p in self.named_parameters(recurse=recurse))
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Buffers with dotted names."""
+        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """Buffers, each once."""
+        return (b for _, b in self.named_buffers(recurse=recurse))
+
+    def _descend(self, target: str, owner: str) -> Module:
+        found: Module = self
+        for position, part in enumerate(parts := target.split(".") if target else []):
+            child = found._modules.get(part)
+            if child is None:
+                place = ".".join(parts[:position]) or type(self).__name__
+                raise ArgumentError(f"{owner}: {place} has no child {part!r}, only {sorted(found._modules) or 'none'}")
+            found = child
+        return found
+
+    def get_submodule(self, target: str) -> Module:
+        """The module below with a dotted name; "" is this one."""
+        return self._descend(target, f"get_submodule({target!r})")
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter with a dotted name."""
+        place, _, name = target.rpartition(".")
+        owner = self._descend(place, f"get_parameter({target!r})")
+        found = owner._parameters.get(name)
+        if found is None:
+            raise ArgumentError(f"get_parameter({target!r}): there is no such parameter, only {sorted(owner._parameters)}")
+        return found
+
+    # -- modes, gradients, moves
+
+    def train(self: M, mode: bool = True) -> M:
+        """Switches this module and all below to training (dropout, batch statistics); `train(False)` is `eval()`."""
+        for module in self.modules():
+            module.__dict__["training"] = mode
+        return self
+
+    def eval(self: M) -> M:
+        """Switches to inference."""
+        return self.train(False)
+
+    def requires_grad_(self: M, requires_grad: bool = True) -> M:
+        """Freezes (False) or unfreezes all parameters."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forgets the gradients of all parameters, or sets them to zero."""
+        for parameter in self.parameters():
+            if set_to_none:
+                parameter.meta.grad = None
+            elif parameter.meta.grad is not None:
+                parameter.meta.grad = creation.zeros_like(parameter)
+
+    def apply(self: M, fn: Callable[[Module], Any]) -> M:
+        """Calls fn on all modules below, then on this one."""
+        for child in self.children():
+            child.apply(fn)
+        fn(self)
+        return self
+
+    def to(self: M, *targets: Any, dtype: Any = None, device: Any = None) -> M:
+        """Moves parameters and buffers to a device, and floats among them to a float type: `model.to("cpu")`.
+
+        Parameters stay the same objects, so an optimiser made before keeps working; its state stays where it was.
+        """
+        for target in targets:
+            if isinstance(target, Tensor):
+                dtype, device = target.dtype, target.device
+            elif isinstance(target, (Device, int, str)) and not _is_dtype(target):
+                device = target
+            elif target is not None:
+                dtype = target
+        element = None if dtype is None else creation.as_dtype(dtype)
+        if element is not None and not element.is_float:
+            raise DTypeError(f"a module's parameters can be of a float type, found {element!r}")
+        place = None if device is None else open_device(device)
+        for module in self.modules():
+            for registry in (module._parameters, module._buffers):
+                for tensor in registry.values():  # type: ignore[attr-defined]
+                    if tensor is not None:
+                        _convert(tensor, element, place)
+        return self
+
+    def float(self: M) -> M:
+        """All float parameters and buffers as f32."""
+        return self.to(dtype="f32")
+
+    def half(self: M) -> M:
+        """All float parameters and buffers as f16."""
+        return self.to(dtype="f16")
+
+    def bfloat16(self: M) -> M:
+        """All float parameters and buffers as bf16."""
+        return self.to(dtype="bf16")
+
+    def double(self: M) -> M:
+        """All float parameters and buffers as f64."""
+        return self.to(dtype="f64")
+
+    # -- state
+
+    def state_dict(self, *, prefix: str = "") -> dict[str, Tensor]:
+        """Parameters and persistent buffers by dotted name (PyTorch's names): the memory itself, off the tape."""
+        return state.collect(self, prefix)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> state.Incompatible:
+        """Copies values into parameters and buffers, converted to their types. Values: tensors, NumPy or PyTorch arrays.
+
+        strict: names that are missing or unexpected are an error too; shapes that differ always are. The ArgumentError
+        lists all of them, and nothing is changed then. Returns the missing and the unexpected names.
+        """
+        return state.load(self, state_dict, strict)
+
+    def _settle(self) -> None:
+        """Called before the state is read: a layer that keeps something aside writes it into its buffers."""
+
+    # -- hooks
+
+    def _own_hooks(self) -> hooks.Hooks:
+        if self._hooks is None:
+            self.__dict__["_hooks"] = hooks.Hooks()
+        assert self._hooks is not None
+        return self._hooks
+
+    def register_forward_pre_hook(self, hook: Callable[[Module, tuple[Any, ...]], Any]) -> hooks.Handle:
+        """Calls hook(module, args) before forward; what it returns, unless None, replaces the arguments."""
+        return hooks.Handle(self._own_hooks().before, hook)
+
+    def register_forward_hook(self, hook: Callable[[Module, tuple[Any, ...], Any], Any]) -> hooks.Handle:
+        """Calls hook(module, args, output) after forward; what it returns, unless None, replaces the output."""
+        return hooks.Handle(self._own_hooks().after, hook)
+
+    def register_full_backward_hook(self, hook: Callable[[Module, Any, Any], Any]) -> hooks.Handle:
+        """Calls hook(module, grad_input, grad_output) in backward, both tuples with None where there is no gradient.
+
+        The hook looks on; it can't replace gradients. It is called when the gradients of the inputs have arrived, for
+        inputs that require one.
+        """
+        return hooks.Handle(self._own_hooks().backward, hook)
+
+    # -- text
+
+    def extra_repr(self) -> str:
+        """What a layer shows between its parentheses."""
+        return ""
+
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr().split("\n") if self.extra_repr() else []
+        lines = [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in self._modules.items()]
+        if len(extra) == 1 and not lines:
+            return f"{self._get_name()}({extra[0]})"
+        body = "".join(f"\n  {line}" for line in [*extra, *lines])
+        return f"{self._get_name()}({body}\n)" if body else f"{self._get_name()}()"
+
+    def __deepcopy__(self: M, memo: dict[int, Any]) -> M:
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        for name, value in self.__dict__.items():
+            copied.__dict__[name] = _copied(value, memo)
+        return copied
+
+
+def _copied(value: Any, memo: dict[int, Any]) -> Any:
+    """A deep copy in which tensors get memory of their own."""
+    if isinstance(value, Tensor) and not isinstance(value, Parameter):
+        if id(value) not in memo:
+            memo[id(value)] = value.detach().clone()  # type: ignore[attr-defined]  # methods are installed at run time
+        return memo[id(value)]
+    if type(value) is dict:
+        return {key: _copied(item, memo) for key, item in value.items()}
+    return copy.deepcopy(value, memo)
+
+
+def _is_dtype(target: Any) -> bool:
+    from .. import dtypes
+
+    return isinstance(target, str) and target in dtypes.by_name
+
+
+def _convert(tensor: Tensor, element: DType | None, place: Device | None) -> None:
+    dtype = element if element is not None and tensor.dtype.is_float else tensor.dtype
+    target = place if place is not None else tensor.device
+    if dtype is tensor.dtype and target is tensor.device:
+        return
+    moved = tensor.detach().to(dtype=dtype, device=target)  # type: ignore[attr-defined]  # installed at run time
+    replace_memory(tensor, moved)

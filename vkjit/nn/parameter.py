@@ -1,0 +1,62 @@
+"""`Parameter`: a tensor that a module learns.
+
+Enters: a tensor. Leaves: a leaf of the autograd tape over the same memory. A module that gets one as an attribute lists it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..autograd.tape import GradMeta
+from ..errors import ArgumentError
+from ..tensor.tensor import Tensor
+
+__all__ = ["Parameter", "replace_memory"]
+
+
+class Parameter(Tensor):
+    """A tensor that modules list among `parameters()`; it requires a gradient unless told otherwise.
+
+    data: the values; their memory is shared, the place on the tape isn't.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, data: Tensor, requires_grad: bool = True) -> None:
+        if not isinstance(data, Tensor):
+            raise ArgumentError(f"a Parameter is made of a tensor, found {type(data).__name__}: use vk.tensor(...)")
+        super().__init__(data._array)
+        self.requires_grad_(requires_grad)
+
+    @property
+    def data(self) -> Tensor:
+        """The same memory off the tape. Assigning a tensor gives the parameter that tensor's memory."""
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        replace_memory(self, value)
+
+    def __repr__(self) -> str:
+        return f"Parameter containing:\n{super().__repr__()}"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
+        copied = Parameter(self.detach().clone(), self.requires_grad)
+        memo[id(self)] = copied
+        return copied
+
+
+def replace_memory(target: Tensor, value: Tensor) -> None:
+    """Gives a leaf the memory, type, shape and device of another tensor; references to the leaf stay valid.
+
+    Its gradient goes along where it fits, converted to the new type and device.
+    """
+    if not target.is_leaf:
+        raise ArgumentError("only leaves can be given other memory: this tensor is the result of a recorded operation")
+    gradient, wanted = target.grad, target.requires_grad
+    fresh = Tensor(value._array)
+    target._array, target._version, target._history = fresh._array, fresh._version, fresh._history
+    target._is_view = False
+    target.meta = GradMeta(value.shape, value.dtype, value.device, requires_grad=wanted)
+    if gradient is not None and gradient.shape == value.shape:
+        target.meta.grad = gradient.detach().to(dtype=value.dtype, device=value.device)

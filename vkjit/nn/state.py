@@ -1,0 +1,95 @@
+"""The state of a module: collected by name, and loaded with everything that doesn't fit listed.
+
+Enters: a module, a mapping of names to arrays. Leaves: a dictionary of tensors, or a module with new values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..autograd.mode import no_grad
+from ..errors import ArgumentError
+from ..tensor import creation
+from ..tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from .module import Module
+
+__all__ = ["Incompatible", "as_host_values", "collect", "load"]
+
+
+class Incompatible(NamedTuple):
+    """What a state and a module didn't have in common."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
+def _members(module: Module) -> Iterator[tuple[str, Tensor]]:
+    """Parameters and persistent buffers by dotted name, in PyTorch's order; shared ones under each of their names."""
+    for place, owner in module.named_modules(remove_duplicate=False):
+        owner._settle()
+        own: dict[str, Any] = dict(owner._parameters)
+        own.update((name, b) for name, b in owner._buffers.items() if name not in owner._transient)
+        for name, tensor in own.items():
+            if tensor is not None:
+                yield (f"{place}.{name}" if place else name), tensor
+
+
+def collect(module: Module, prefix: str) -> dict[str, Tensor]:
+    """The state of a module and all below."""
+    return {prefix + name: tensor.detach() for name, tensor in _members(module)}
+
+
+def as_host_values(value: Any, name: str) -> Any:
+    """A tensor as it is; a NumPy or PyTorch array, or nested lists, as NumPy values."""
+    if isinstance(value, Tensor):
+        return value
+    if hasattr(value, "detach") and hasattr(value, "cpu"):  # PyTorch's tensors, without importing it
+        value = value.detach().cpu()
+        if "bfloat16" in str(value.dtype):
+            value = value.float()  # NumPy has no such type; the values are the same
+    try:
+        values = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"{name}: a {type(value).__name__} can't be read as an array: {error}") from error
+    if values.dtype == object:
+        raise ArgumentError(f"{name}: expected an array of numbers, found a {type(value).__name__}")
+    return values
+
+
+def load(module: Module, state: Mapping[str, Any], strict: bool) -> Incompatible:
+    """Copies a state into a module; ArgumentError, before anything is changed, where they don't fit."""
+    if not isinstance(state, Mapping):
+        raise ArgumentError(f"load_state_dict() takes a mapping of names to arrays, found {type(state).__name__}")
+    members = dict(_members(module))
+    missing = [name for name in members if name not in state]
+    unexpected = [name for name in state if name not in members]
+    values = {name: as_host_values(state[name], name) for name in members if name in state}
+    mismatched = [
+        f"{name}: the module has {members[name].shape}, the state has {tuple(value.shape)}"
+        for name, value in values.items()
+        if members[name].shape != tuple(value.shape)
+    ]
+    problems = _listed("missing from the state", missing if strict else [])
+    problems += _listed("unexpected in the state", unexpected if strict else [])
+    problems += _listed("of another shape", mismatched)
+    if problems:
+        advice = "" if mismatched else "\npass strict=False to load what is there"
+        raise ArgumentError(f"the state doesn't fit {type(module).__name__}:\n" + "\n".join(problems) + advice)
+    with no_grad():
+        for name, value in values.items():
+            _copy(value, members[name])
+    return Incompatible(missing, unexpected)
+
+
+def _listed(title: str, names: list[str]) -> list[str]:
+    return [f"  {len(names)} {title}:", *(f"    {name}" for name in names)] if names else []
+
+
+def _copy(value: Any, target: Tensor) -> None:
+    source = value if isinstance(value, Tensor) else creation.upload(value, target.dtype, target.device)
+    target.copy_(source)  # type: ignore[attr-defined]  # methods are installed at run time

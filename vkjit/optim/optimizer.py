@@ -1,0 +1,174 @@
+"""The base of the optimisers: parameter groups, state per parameter, and their saving and loading.
+
+Enters: parameters or groups of them, with options. Leaves: a `step` that changes parameters in place, one launch per tensor. What
+a step counts is kept on the host, so nothing waits for the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ..autograd.mode import enable_grad, no_grad
+from ..errors import ArgumentError
+from ..tensor import creation, elementwise
+from ..tensor.tensor import Tensor
+
+__all__ = ["Optimizer"]
+
+Group = dict[str, Any]
+
+
+class Optimizer:
+    """An optimiser. Subclasses write `_update(parameter, gradient, state, group)` for one tensor.
+
+    params: tensors, or dictionaries {"params": tensors, option: value...} with options of their own.
+    `param_groups` is the list of groups; options in it (`lr`...) may be changed between steps.
+    """
+
+    def __init__(self, params: Iterable[Any], defaults: Mapping[str, Any]) -> None:
+        if isinstance(params, Tensor):
+            raise ArgumentError("an optimiser takes an iterable of tensors, found one tensor: pass [tensor]")
+        self.defaults = dict(defaults)
+        self.param_groups: list[Group] = []
+        self.state: dict[Tensor, dict[str, Any]] = {}
+        given = list(params)
+        if not given:
+            raise ArgumentError("an optimiser needs at least one parameter, found none")
+        for group in given if isinstance(given[0], dict) else [{"params": given}]:
+            self.add_param_group(group)
+
+    def add_param_group(self, group: Group) -> None:
+        """Adds parameters with options of their own; options left out are the optimiser's."""
+        params = group.get("params")
+        tensors = [params] if isinstance(params, Tensor) else list(params or ())
+        known = {id(p) for g in self.param_groups for p in g["params"]}
+        for position, tensor in enumerate(tensors):
+            if not isinstance(tensor, Tensor):
+                raise ArgumentError(f"parameter {position} is a {type(tensor).__name__}, expected a tensor")
+            if not tensor.is_leaf:
+                raise ArgumentError(f"parameter {position} (shape {tensor.shape}) is the result of an operation, expected a leaf")
+            if id(tensor) in known:
+                raise ArgumentError(f"parameter {position} (shape {tensor.shape}) appears more than once")
+            known.add(id(tensor))
+        unknown = sorted(set(group) - set(self.defaults) - {"params"})
+        if unknown:
+            raise ArgumentError(f"{type(self).__name__} has no option {unknown[0]!r}; there are: {', '.join(self.defaults)}")
+        made = {**self.defaults, **group, "params": tensors}
+        self._check(made)
+        self.param_groups.append(made)
+
+    def _check(self, group: Group) -> None:
+        """Raises ArgumentError for options out of range; subclasses add theirs."""
+        for name, value in group.items():
+            if name in ("lr", "eps", "weight_decay", "momentum") and not value >= 0:
+                raise ArgumentError(f"{type(self).__name__}: {name} is at least 0, found {value!r}")
+        for beta in group.get("betas", ()):
+            if not 0 <= beta < 1:
+                raise ArgumentError(f"{type(self).__name__}: betas lie in [0, 1), found {group['betas']}")
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forgets all gradients, or sets them to zero."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if set_to_none:
+                    parameter.meta.grad = None
+                elif parameter.meta.grad is not None:
+                    parameter.meta.grad = creation.zeros_like(parameter)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Updates every parameter that has a gradient. `closure` computes the loss and its gradients first and is returned."""
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        with no_grad():
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    gradient = parameter.meta.grad
+                    if gradient is None:
+                        continue
+                    if group.get("maximize"):
+                        gradient = elementwise.neg(gradient)
+                    state = self.state.get(parameter)
+                    if state is None:
+                        state = self.state[parameter] = {}
+                    self._update(parameter, gradient, state, group)
+                    parameter.bump_version()
+        return loss
+
+    def _update(self, parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: Group) -> None:
+        """Changes one parameter and its state in place."""
+        raise NotImplementedError(f"{type(self).__name__} has no _update()")
+
+    # -- state
+
+    def state_dict(self) -> dict[str, Any]:
+        """{"state": by number of the parameter, "param_groups": options and numbers}: PyTorch's form; tensors are not copied."""
+        numbers = self._numbers()
+        return {
+            "state": {numbers[id(p)]: dict(state) for p, state in self.state.items()},
+            "param_groups": [
+                {**group, "params": [numbers[id(p)] for p in group["params"]]} for group in self.param_groups
+            ],
+        }
+
+    def _numbers(self) -> dict[int, int]:
+        return {id(p): i for i, p in enumerate(p for group in self.param_groups for p in group["params"])}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Takes over what `state_dict` gave; tensors are copied, to each parameter's device. Steps then go on as if unbroken.
+
+        Raises ArgumentError, before anything is changed, where groups, parameters or shapes don't agree.
+        """
+        if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
+            raise ArgumentError('an optimiser\'s state is a mapping with "state" and "param_groups"')
+        saved = state_dict["param_groups"]
+        _check_groups(saved, self.param_groups)
+        parameters = {
+            number: parameter
+            for theirs, ours in zip(saved, self.param_groups, strict=True)
+            for number, parameter in zip(theirs["params"], ours["params"], strict=True)
+        }
+        state: dict[Tensor, dict[str, Any]] = {}
+        for number, values in state_dict["state"].items():
+            key = int(number)
+            if key not in parameters:
+                raise ArgumentError(f"the state has values for parameter {key}, which none of its groups has")
+            state[parameters[key]] = {
+                name: _loaded(value, name, key, parameters[key]) for name, value in values.items()
+            }
+        self.state = state
+        for theirs, ours in zip(saved, self.param_groups, strict=True):
+            ours.update({k: tuple(v) if k == "betas" else v for k, v in theirs.items() if k != "params"})
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for number, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {number}")
+            lines += [f"    {name}: {value}" for name, value in sorted(group.items()) if name != "params"]
+        return "\n".join([*lines, ")"])
+
+
+def _check_groups(saved: Any, own: Sequence[Group]) -> None:
+    if len(saved) != len(own):
+        raise ArgumentError(f"the state has {len(saved)} parameter groups, the optimiser has {len(own)}")
+    for number, (theirs, ours) in enumerate(zip(saved, own, strict=True)):
+        if len(theirs["params"]) != len(ours["params"]):
+            raise ArgumentError(
+                f"group {number} of the state has {len(theirs['params'])} parameters, the optimiser's has {len(ours['params'])}"
+            )
+
+
+def _loaded(value: Any, name: str, number: int, parameter: Tensor) -> Any:
+    """A value of a saved state for a parameter; counts of steps become ints, whoever saved them as tensors."""
+    if name == "step":
+        return int(value)
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    found = tuple(value.shape)
+    if found not in ((), parameter.shape):
+        raise ArgumentError(f"{name} of parameter {number} has shape {found}, expected the parameter's {parameter.shape}")
+    if isinstance(value, Tensor):
+        return value.detach().to(device=parameter.device, copy=True)  # type: ignore[attr-defined]  # installed at run time
+    return creation.tensor(value, dtype=parameter.dtype, device=parameter.device)
