@@ -66,6 +66,7 @@ def _attributes(spec: KernelSpec, signature: Signature, names: list[str], positi
         "local_size": signature.local_size,
         "arg_index": tuple(positions),
         "param_names": tuple(names),
+        "dims": tuple(_dim_names(spec.params[position]) for position in positions),
     }
     if spec.over is not None:
         found["over"] = spec.over
@@ -73,6 +74,14 @@ def _attributes(spec: KernelSpec, signature: Signature, names: list[str], positi
         if getattr(signature, flag):
             found[flag] = True
     return found
+
+
+def _dim_names(parameter: ParamSpec) -> str:
+    """The names of an array's dimensions, `_` where one has none: axes of one name have one extent."""
+    dims = parameter.dims
+    if dims is None or dims.rank is None:
+        return ""
+    return " ".join(dim.text if dim.simple else "_" for dim in dims.dims)
 
 
 def _typevars(spec: KernelSpec, signature: Signature) -> dict[str, DType]:

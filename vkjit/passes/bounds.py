@@ -7,7 +7,8 @@ range becomes ::
                                            else { report true, %i, %j, extents {site}; yield 0 }
 
 and with `debug`, an integer division is preceded by a report where its divisor is 0. Known to be in range are constants
-in static shapes, counters of loops up to the array's own extent, and indices inside an `if` that compared them with it.
+in static shapes and what constants bound there, counters of loops up to the array's own extent, and indices inside an `if` that compared them with it.
+Axes of one name (attribute `dims`) have one extent: launches check that.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ..ir.core import Function, Module, Op, Region, Value
 from ..ir.rewrite import constant_of, is_constant, resolve
 from ..ir.types import Array
 from .arithmetic.division import is_non_negative
+from .trip_bound import Intervals
 
 __all__ = ["Bounds"]
 
@@ -54,6 +56,14 @@ class _Checker:
     checks: bool
     debug: bool
     mapping: dict[Value, Value] = field(default_factory=dict)
+    names: dict[tuple[Value, int], str] = field(default_factory=dict)
+    intervals: Intervals = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Names of the kernel's axes."""
+        self.intervals = Intervals(self.function)
+        for param, text in zip(self.function.params, self.function.attrs.get("dims", ()), strict=False):
+            self.names.update({(param, axis): name for axis, name in enumerate(text.split()) if name != "_"})
 
     def region(self, region: Region, facts: frozenset[Fact]) -> None:
         source, region.ops = region.ops, []
@@ -67,9 +77,9 @@ class _Checker:
             if self.debug and op.name in _DIVISIONS:
                 self.division(op, builder)
             region.ops.append(op)
-            self.inside(op, facts)
+            self.regions_of(op, facts)
 
-    def inside(self, op: Op, facts: frozenset[Fact]) -> None:
+    def regions_of(self, op: Op, facts: frozenset[Fact]) -> None:
         """The regions of an operation, with what is known at their start."""
         if op.name == "if":
             self.region(op.regions[0], facts | _facts(op.operands[0]))
@@ -98,7 +108,7 @@ class _Checker:
             builder.region.ops.append(op)
             return
         indices = op.operands[1 : 1 + kind.rank]
-        unsure = [axis for axis, index in enumerate(indices) if not _inside(index, array, axis, facts)]
+        unsure = [axis for axis, index in enumerate(indices) if not self.in_range(index, array, axis, facts)]
         if not unsure:
             builder.region.ops.append(op)
             return
@@ -107,6 +117,33 @@ class _Checker:
         while len(conditions) > 1:
             conditions = [builder.emit("and", *conditions[:2]), *conditions[2:]]
         self.guarded(op, builder, conditions[0], [*indices, *extents])
+
+    def in_range(self, index: Value, array: Value, axis: int, facts: frozenset[Fact]) -> bool:
+        """True where the index is known to be in range."""
+        kind = array.type
+        shape = kind.shape if isinstance(kind, Array) else None
+        if shape is not None and self.within(index, shape[axis]):
+            return True
+        below = any(f == "lt" and x is index and self.is_limit(y, array, axis, shape) for f, x, y in facts)
+        return below and (is_non_negative(index) or any(f == "ge" and x is index for f, x, _ in facts))
+
+    def within(self, index: Value, extent: int) -> bool:
+        """True where constants bound the index so that it lies in range."""
+        found = self.intervals.interval(index)
+        if found is None or not (found.lower.is_constant() and found.upper.is_constant()):
+            return False
+        return 0 <= found.lower.numbers[0] and found.upper.numbers[0] < extent
+
+    def is_limit(self, limit: Value, array: Value, axis: int, shape: tuple[int, ...] | None) -> bool:
+        """True where a value isn't above an extent."""
+        if is_constant(limit):
+            return shape is not None and bool(constant_of(limit) <= shape[axis])
+        op = limit.op
+        if op is None or op.name != "extent":
+            return False
+        other = (op.operands[0], op.attrs["axis"])
+        name = self.names.get((array, axis))
+        return other == (array, axis) or (name is not None and self.names.get(other) == name)
 
     def guarded(self, op: Op, builder: Builder, condition: Value, values: list[Value]) -> None:
         """The access in an `if`; the other side reports, and gives 0 where a value is wanted."""
@@ -126,10 +163,10 @@ class _Checker:
 
     def message(self, op: Op, rank: int) -> str:
         name = op.operands[0].name or "the array"
-        index = ", ".join(f"{{{axis}}}" for axis in range(rank))
-        shape = ", ".join(f"{{{rank + axis}}}" for axis in range(rank)) + ("," if rank == 1 else "")
-        what = {"load": "read", "store": "write"}.get(op.name, "atomic")
-        return f"{what} of {name}[{index}] is out of bounds: the shape of {name} is ({shape})"
+        if rank == 1:
+            return f"index {{0}} is outside {name}, shape ({{1}},)"
+        index, shape = (", ".join(f"{{{first + axis}}}" for axis in range(rank)) for first in (0, rank))
+        return f"index ({index}) is outside {name}, shape ({shape})"
 
 
 def _zero(type: types.Type) -> bool | int | float:
@@ -148,24 +185,6 @@ def _extent(builder: Builder, array: Value, axis: int) -> Value:
     if isinstance(kind, Array) and kind.shape is not None:
         return builder.index(kind.shape[axis])
     return builder.emit("extent", array, axis=axis)
-
-
-def _inside(index: Value, array: Value, axis: int, facts: frozenset[Fact]) -> bool:
-    """True where the index is known to be in range."""
-    kind = array.type
-    shape = kind.shape if isinstance(kind, Array) else None
-    if is_constant(index):
-        return shape is not None and 0 <= constant_of(index) < shape[axis]
-    below = any(name == "lt" and x is index and _bounds_axis(y, array, axis, shape) for name, x, y in facts)
-    return below and (is_non_negative(index) or any(name == "ge" and x is index for name, x, _ in facts))
-
-
-def _bounds_axis(limit: Value, array: Value, axis: int, shape: tuple[int, ...] | None) -> bool:
-    """True where a value isn't above an extent."""
-    if is_constant(limit):
-        return shape is not None and bool(constant_of(limit) <= shape[axis])
-    op = limit.op
-    return op is not None and op.name == "extent" and op.operands[0] is array and op.attrs["axis"] == axis
 
 
 def _facts(condition: Value) -> frozenset[Fact]:
