@@ -1,0 +1,127 @@
+"""Rows of a table by index, the gradient of the table, and one-hot vectors.
+
+Enters: a table (V, D), dense integer indices (M,), and the gradient (M, D) of the rows taken. Leaves: the arrays that the caller
+gives. The gradient needs no sorting and no atomics: `link` finds for each index its next occurrence, then the first occurrence of each
+follows the chain and adds the rows up in order, so that results are the same every time. The work to link grows with the
+square of the number of indices; therefore they are taken in segments, whose sums are added in order.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import vkjit as vk
+from vkjit.runtime.interface import DeviceArray
+
+from .partial import accumulator, scratch
+from .registry import CPU_LOOP
+
+__all__ = ["embedding", "gradient", "one_hot"]
+
+T = TypeVar("T", bound=vk.Element)
+K = TypeVar("K", bound=vk.Element)
+R = TypeVar("R", bound=vk.Element)
+A = TypeVar("A", bound=vk.Element)
+
+SEGMENT = CPU_LOOP
+"""Indices that are linked at once."""
+
+
+@vk.kernel(over="y")
+def rows_taken(table: vk.In[T, "V D"], where: vk.In[K, "M"], y: vk.Out[T, "M D"]):
+    d, m = vk.global_id(0), vk.global_id(1)
+    v = vk.i64(where[m])
+    assert 0 <= v and v < table.shape[0], f"index {v} is no row of the table: there are {table.shape[0]}"
+    y[m, d] = table.get(v, d, pad=0)
+
+
+@vk.kernel(over="following", debug=False)
+def link(where: vk.In[K, "S"], following: vk.Out[vk.i32, "S"], later: vk.Out[vk.u8, "S"]):
+    """following = the place of the next equal index, or -1; later = 1 where an equal one comes before (else untouched)."""
+    m = vk.i32(vk.global_id(0))
+    wanted, found = where[m], vk.i32(-1)
+    for i in range(where.shape[0] - m - 1):
+        if where[m + 1 + i] == wanted:
+            found = m + 1 + vk.i32(i)
+            break
+    following[m] = found
+    if found >= 0:
+        later[found] = 1
+
+
+@vk.kernel(groups=lambda g: (vk.cdiv(g.shape[1], 32), g.shape[0], 1), local=32, debug=False)
+def chain_sums(
+    g: vk.In[T, "S D"],
+    where: vk.In[K, "S"],
+    following: vk.In[vk.i32, "S"],
+    later: vk.In[vk.u8, "S"],
+    y: vk.InOut[A, "V D"],
+    skipped: vk.i64,
+):
+    """y[v] += the sum of g over the places of v, for each v but `skipped`."""
+    d, m = vk.global_id(0), vk.group_id(1)
+    v = vk.i64(where[m])
+    if d >= g.shape[1] or later[m] != 0 or v == skipped or v < 0 or v >= y.shape[0]:
+        return
+    total, at = A(0), vk.i32(m)
+    for _ in range(g.shape[0]):
+        total += A(g[at, d])
+        at = following[at]
+        if at < 0:
+            break
+    y[v, d] = y[v, d] + total
+
+
+@vk.kernel(over="y", debug=False)
+def ones_at(where: vk.In[K, "M"], y: vk.Out[R, "M C"]):
+    c, m = vk.global_id(0), vk.global_id(1)
+    y[m, c] = R(vk.i64(where[m]) == c)
+
+
+@vk.kernel(over="y", debug=False)
+def converted(x: vk.In[A, "V D"], y: vk.Out[T, "V D"]):
+    d, v = vk.global_id(0), vk.global_id(1)
+    y[v, d] = T(x[v, d])
+
+
+def embedding(table: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:
+    """y[m] = table[where[m]]; an index out of range is reported and gives zeros."""
+    if 0 not in y.shape:
+        rows_taken(table, where, y)
+
+
+def gradient(g: DeviceArray, where: DeviceArray, y: DeviceArray, *, skipped: int = -1) -> None:
+    """y[v] = the sum of g[m] over all m with where[m] = v, 0 for v = `skipped`."""
+    if 0 in y.shape:
+        return
+    device, dtype = y.device, accumulator(y.dtype)
+    total = y if y.dtype is dtype else scratch(y.shape, dtype, device)
+    device.fill(total.buffer, total.offset, _words(total), 0)
+    for start in range(0, where.shape[0], SEGMENT):
+        stop = min(where.shape[0], start + SEGMENT)
+        part, places = _rows(g, start, stop), _rows(where, start, stop)
+        following, later = scratch(places.shape, vk.i32, device), scratch(places.shape, vk.u8, device)
+        device.fill(later.buffer, 0, _words(later), 0)
+        link(places, following, later)
+        chain_sums(part, places, following, later, total, skipped)
+    if total is not y:
+        converted(total, y)
+
+
+def _words(array: DeviceArray) -> int:
+    """Bytes of a dense array, in whole words."""
+    count = array.dtype.itemsize
+    for extent in array.shape:
+        count *= extent
+    return (count + 3) & ~3
+
+
+def _rows(array: DeviceArray, start: int, stop: int) -> DeviceArray:
+    offset = array.offset + start * array.strides[0] * array.dtype.itemsize
+    return DeviceArray(array.buffer, offset, array.dtype, (stop - start, *array.shape[1:]), array.strides)
+
+
+def one_hot(where: DeviceArray, y: DeviceArray) -> None:
+    """y[m, c] = 1 where where[m] = c, else 0."""
+    if 0 not in y.shape:
+        ones_at(where, y)

@@ -1,0 +1,290 @@
+"""Losses: of pairs of values, and of rows of scores against class indices.
+
+Enters: for `map2` and `map3` (see `elementwise`) device functions of a prediction and a target; for class indices dense scores
+seen as (outer, C, inner), targets (outer, inner), and the statistics of `softmax.row_statistics`. Leaves: one loss per element or row.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import vkjit as vk
+from vkjit.runtime.interface import DeviceArray
+
+from .partial import scratch
+from .softmax import chunk_length, combined, row_statistics
+
+__all__ = ["cross_entropy", "cross_entropy_gradient", "nll", "nll_gradient"]
+
+T = TypeVar("T", bound=vk.Element)
+K = TypeVar("K", bound=vk.Element)
+W = TypeVar("W", bound=vk.Element)
+R = TypeVar("R", bound=vk.Element)
+G = TypeVar("G", bound=vk.Element)
+A = TypeVar("A", bound=vk.Element)
+
+LOCAL = 64
+BLOCK = 32
+LEAST_LOG = -100
+"""What logarithms are limited to in binary cross entropy, so that a certain but wrong prediction has a finite loss."""
+
+
+# -- of pairs of values
+
+
+@vk.func
+def squared_difference(x, y):
+    return (x - y) * (x - y)
+
+
+@vk.func
+def absolute_difference(x, y):
+    return vk.abs(x - y)
+
+
+@vk.func
+def smooth_l1(x, y, beta):
+    d = vk.abs(x - y)
+    return vk.where(d < beta, 0.5 * d * d / beta, d - 0.5 * beta)
+
+
+@vk.func
+def huber(x, y, delta):
+    d = vk.abs(x - y)
+    return vk.where(d <= delta, 0.5 * d * d, delta * (d - 0.5 * delta))
+
+
+@vk.func
+def binary_cross_entropy(x, t):
+    return -(t * vk.max(vk.log(x), LEAST_LOG) + (1 - t) * vk.max(vk.log(1 - x), LEAST_LOG))
+
+
+@vk.func
+def binary_cross_entropy_logits(x, t):
+    return vk.max(x, 0) - x * t + vk.log1p(vk.exp(-vk.abs(x)))
+
+
+@vk.func
+def divergence(x, t):
+    return vk.where(t > 0, t * (vk.log(vk.where(t > 0, t, 1)) - x), 0)
+
+
+@vk.func
+def log_divergence(x, t):
+    return vk.exp(t) * (t - x)
+
+
+# -- of rows against class indices
+
+
+@vk.kernel(groups=lambda y: vk.cdiv(y.shape[0] * y.shape[1], LOCAL), local=LOCAL, debug=False)
+def smoothing_sums(
+    x: vk.In[T, "outer C inner"],
+    m: vk.In[A, "rows chunks"],
+    s: vk.In[A, "rows chunks"],
+    weight: vk.In[W, "D"],
+    y: vk.Out[A, "rows chunks"],
+    length: vk.i32,
+    WEIGHT: vk.Const[bool],
+):
+    """y = the sum over each chunk of weight * -log softmax(x)."""
+    e = vk.global_id(0)
+    if e >= y.shape[0] * y.shape[1]:
+        return
+    row, chunk = e // y.shape[1], e % y.shape[1]
+    i, k = row // x.shape[2], row % x.shape[2]
+    top, total = combined(m, s, row, m.shape[1])
+    log_sum = vk.log(total)
+    first, result = chunk * length, A(0)
+    trips = vk.min(x.shape[1] - first, length)
+    for b in range(vk.cdiv(trips, BLOCK)):
+        part = A(0)
+        for j in range(b * BLOCK, vk.min((b + 1) * BLOCK, trips)):
+            value = log_sum - (A(x[i, first + j, k]) - top)
+            if WEIGHT:
+                value *= A(weight[first + j])
+            part += value
+        result += part
+    y[row, chunk] = result
+
+
+@vk.kernel(over="loss")
+def cross_entropy_rows(
+    x: vk.In[T, "outer C inner"],
+    target: vk.In[K, "outer inner"],
+    weight: vk.In[W, "D"],
+    m: vk.In[A, "rows chunks"],
+    s: vk.In[A, "rows chunks"],
+    smooth: vk.In[A, "rows chunks"],
+    loss: vk.Out[R, "outer inner"],
+    scale: vk.Out[A, "outer inner"],
+    ignored: vk.i64,
+    smoothing: A,
+    WEIGHT: vk.Const[bool],
+    SMOOTH: vk.Const[bool],
+):
+    """loss = each row's cross entropy, 0 where its target is `ignored`; scale = the weight of its class, or 0."""
+    k, i = vk.global_id(0), vk.global_id(1)
+    t = vk.i64(target[i, k])
+    value, factor = A(0), A(0)
+    if t != ignored:
+        assert 0 <= t and t < x.shape[1], f"target {t} is no class: there are {x.shape[1]}"
+        if 0 <= t and t < x.shape[1]:
+            row = i * x.shape[2] + k
+            top, total = combined(m, s, row, m.shape[1])
+            factor = A(1)
+            if WEIGHT:
+                factor = A(weight[t])
+            value = factor * (vk.log(total) - (A(x[i, t, k]) - top))
+            if SMOOTH:
+                even = A(0)
+                for c in range(smooth.shape[1]):
+                    even += smooth[row, c]
+                value = (1 - smoothing) * value + smoothing / A(x.shape[1]) * even
+    loss[i, k] = R(value)
+    scale[i, k] = factor
+
+
+@vk.kernel(groups=lambda m: vk.cdiv(m.shape[0] * m.shape[1], LOCAL), local=LOCAL, debug=False)
+def cross_entropy_slopes(
+    g: vk.In[G, "outer inner"],
+    x: vk.In[T, "outer C inner"],
+    target: vk.In[K, "outer inner"],
+    weight: vk.In[W, "D"],
+    weights: vk.In[A, "E"],
+    m: vk.In[A, "rows chunks"],
+    s: vk.In[A, "rows chunks"],
+    y: vk.Out[R, "outer C inner"],
+    length: vk.i32,
+    ignored: vk.i64,
+    smoothing: A,
+    WEIGHT: vk.Const[bool],
+):
+    """y = the gradient of x from g, that of each row's loss. `weights`: the sum of all weights, one element."""
+    e = vk.global_id(0)
+    if e >= m.shape[0] * m.shape[1]:
+        return
+    row, chunk = e // m.shape[1], e % m.shape[1]
+    i, k = row // x.shape[2], row % x.shape[2]
+    t = vk.i64(target[i, k])
+    first = chunk * length
+    here = A(0)
+    if t != ignored and 0 <= t and t < x.shape[1]:
+        here = A(g[i, k])
+    one, even, whole = here * (1 - smoothing), here * smoothing / A(x.shape[1]), A(x.shape[1])
+    if WEIGHT:
+        whole = weights[0]
+        if t != ignored and 0 <= t and t < x.shape[1]:
+            one *= A(weight[t])
+    top, total = combined(m, s, row, m.shape[1])
+    factor = (one + even * whole) / total
+    for j in range(vk.min(x.shape[1] - first, length)):
+        value = vk.exp(A(x[i, first + j, k]) - top) * factor
+        share = even
+        if WEIGHT:
+            share *= A(weight[first + j])
+        if first + j == t:
+            share += one
+        y[i, first + j, k] = R(vk.where(here == 0, 0, value - share))
+
+
+@vk.kernel(over="loss")
+def nll_rows(
+    x: vk.In[T, "outer C inner"],
+    target: vk.In[K, "outer inner"],
+    weight: vk.In[W, "D"],
+    loss: vk.Out[R, "outer inner"],
+    scale: vk.Out[A, "outer inner"],
+    ignored: vk.i64,
+    WEIGHT: vk.Const[bool],
+):
+    """loss = -weight[t] x[t] with each row's target t, 0 where it is `ignored`; scale = weight[t], or 0."""
+    k, i = vk.global_id(0), vk.global_id(1)
+    t = vk.i64(target[i, k])
+    value, factor = A(0), A(0)
+    if t != ignored:
+        assert 0 <= t and t < x.shape[1], f"target {t} is no class: there are {x.shape[1]}"
+        if 0 <= t and t < x.shape[1]:
+            factor = A(1)
+            if WEIGHT:
+                factor = A(weight[t])
+            value = -(factor * A(x[i, t, k]))
+    loss[i, k] = R(value)
+    scale[i, k] = factor
+
+
+@vk.kernel(over="y", debug=False)
+def nll_slopes(
+    g: vk.In[G, "outer inner"],
+    target: vk.In[K, "outer inner"],
+    scale: vk.In[A, "outer inner"],
+    y: vk.Out[R, "outer C inner"],
+):
+    """y = -scale g at each row's target, 0 elsewhere."""
+    k, c, i = vk.global_id(0), vk.global_id(1), vk.global_id(2)
+    y[i, c, k] = R(vk.where(vk.i64(target[i, k]) == c, -(scale[i, k] * A(g[i, k])), 0))
+
+
+def cross_entropy(
+    x: DeviceArray,
+    target: DeviceArray,
+    weight: DeviceArray | None,
+    loss: DeviceArray,
+    scale: DeviceArray,
+    *,
+    ignored: int,
+    smoothing: float,
+) -> tuple[DeviceArray, DeviceArray]:
+    """Writes loss and scale, one element per row; returns the statistics that the gradient takes. x isn't empty."""
+    m, s, length = row_statistics(x)
+    smooth = m
+    if smoothing:
+        smooth = scratch(m.shape, m.dtype, x.device)
+        smoothing_sums(x, m, s, _line(m if weight is None else weight), smooth, length, weight is not None)
+    factors = m if weight is None else weight
+    cross_entropy_rows(
+        x, target, _line(factors), m, s, smooth, loss, scale, ignored, float(smoothing), weight is not None, smoothing != 0
+    )
+    return m, s
+
+
+def _line(array: DeviceArray) -> DeviceArray:
+    """An array that isn't read, as one axis."""
+    return array if len(array.shape) == 1 else DeviceArray(array.buffer, array.offset, array.dtype, (1,), (1,))
+
+
+def cross_entropy_gradient(
+    g: DeviceArray,
+    x: DeviceArray,
+    target: DeviceArray,
+    weight: DeviceArray | None,
+    weights: DeviceArray | None,
+    statistics: tuple[DeviceArray, DeviceArray],
+    y: DeviceArray,
+    *,
+    ignored: int,
+    smoothing: float,
+) -> None:
+    """y = the gradient of x. `weights`: the sum of `weight`, of one element."""
+    m, s = statistics
+    length = chunk_length(x.shape)  # type: ignore[arg-type]  # three axes
+    factors = _line(m if weight is None else weight)
+    cross_entropy_slopes(
+        g, x, target, factors, _line(m if weights is None else weights), m, s, y, length, ignored, float(smoothing),
+        weight is not None,
+    )  # fmt: skip
+
+
+def nll(
+    x: DeviceArray, target: DeviceArray, weight: DeviceArray | None, loss: DeviceArray, scale: DeviceArray, *, ignored: int
+) -> None:
+    """Writes loss and scale, one element per row."""
+    nll_rows(x, target, _line(scale) if weight is None else weight, loss, scale, ignored, weight is not None)
+
+
+def nll_gradient(g: DeviceArray, target: DeviceArray, scale: DeviceArray, y: DeviceArray) -> None:
+    """y = the gradient of x from that of each row's loss."""
+    if 0 not in y.shape:
+        nll_slopes(g, target, scale, y)
+
+
