@@ -71,14 +71,16 @@ def _functions(file: str, text: str) -> dict[tuple[int, str], ast.FunctionDef]:
 def source_of(function: FunctionType) -> FunctionSource:
     """The source of a function; CompileError where there is none or where it isn't a plain `def`."""
     code = function.__code__
-    if code in _SOURCES:
-        return _SOURCES[code]
+    known = _SOURCES.get(id(code))
+    if known is not None:
+        return known[1]
     found = _find(function, code)
-    _SOURCES[code] = found
+    _SOURCES[id(code)] = (code, found)
     return found
 
 
-_SOURCES: dict[CodeType, FunctionSource] = {}
+_SOURCES: dict[int, tuple[CodeType, FunctionSource]] = {}
+"""By identity: equal code objects may come from different files. The code is held, so that its identity stays its own."""
 
 
 def _find(function: FunctionType, code: CodeType) -> FunctionSource:
