@@ -82,7 +82,7 @@ def test_tensors_with_numbers(device: Any, case: Case) -> None:
 
 
 TYPES = [
-    (vk.boolean, torch.bool), (vk.u8, torch.uint8), (vk.i8, torch.int8), (vk.i32, torch.int32), (vk.i64, torch.int64),
+    (vk.boolean, torch.bool), (vk.u8, torch.uint8), (vk.i8, torch.int8), (vk.i16, torch.int16), (vk.i32, torch.int32), (vk.i64, torch.int64),
     (vk.f16, torch.float16), (vk.bf16, torch.bfloat16), (vk.f32, torch.float32), (vk.f64, torch.float64),
 ]  # fmt: skip
 OF_TORCH = {theirs: ours for ours, theirs in TYPES}

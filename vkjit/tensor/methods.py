@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import dtypes, lang
 from ..lang import _stub
-from . import arithmetic, copies, elementwise, indexing, inplace, linalg, random, reductions, views
+from . import arithmetic, copies, creation, elementwise, indexing, inplace, linalg, random, reductions, views
 from .tensor import Tensor
 
 __all__ = ["install"]
@@ -122,8 +122,6 @@ def _random_(name: str) -> Callable[..., Tensor]:
 
 def install() -> None:
     """Puts the methods on the class; called once, by `api`."""
-    from . import creation
-
     for module, names in _METHODS:
         for name in names.split():
             setattr(Tensor, name, getattr(module, name))
@@ -145,7 +143,7 @@ def install() -> None:
 
 def register_shared_names() -> None:
     """Names of the kernel language that are tensor functions on the host."""
-    for module in (elementwise, arithmetic, reductions, random):
+    for module in (elementwise, arithmetic, reductions, random, views, copies, linalg, indexing, creation):
         for name in module.__all__:
             stub = getattr(lang, name, None)
             if stub is not None:
