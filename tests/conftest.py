@@ -40,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["VKJIT_CACHE_DIR"] = config.stash[CACHE_KEY]
         # processes that tests start import this checkout, whether it is installed or not
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(config.rootpath), os.environ.get("PYTHONPATH")]))
+    os.environ.setdefault("VKJIT_VERIFY", "1")
     if find_validator():
         os.environ.setdefault("VKJIT_SPIRV_VAL", "1")
 

@@ -1,5 +1,6 @@
 """Builds IR: one method that makes an operation and infers its result type from the op table.
- Enters: operation names, operand values, attributes. Leaves: operations appended to the current region. Types are
+
+Enters: operation names, operand values, attributes. Leaves: operations appended to the current region. Types are
 checked by `verify`; what can't be inferred raises InternalError here.
 """
 

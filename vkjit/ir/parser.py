@@ -1,5 +1,6 @@
 """Reads the text form of the IR back (see `printer`), for tests and tools; the grammar is `ir.lark`.
- Enters: text. Leaves: a Module, such that printing it gives the text again. Operands may be defined later in the
+
+Enters: text. Leaves: a Module, such that printing it gives the text again. Operands may be defined later in the
 function: whether a definition is visible where it is used is for `verify` to say. Faults of the text raise
 CompileError with line and column.
 """

@@ -1,5 +1,6 @@
 """The text of the IR: what `parser` reads back to the same module.
- Enters: a module, function or operation (also an invalid one: unknown values show as `%?name`). Leaves: text. Names
+
+Enters: a module, function or operation (also an invalid one: unknown values show as `%?name`). Leaves: text. Names
 of values are unique within a function and follow the hints of `Value.name`; values without a hint are numbered in the
 order of the text::
 

@@ -1,5 +1,6 @@
 """What all passes share: walking, counting uses, replacing, cloning, asking about control flow.
- Nothing here keeps lists of users: a pass that replaces values collects a mapping from old to new and applies it in
+
+Nothing here keeps lists of users: a pass that replaces values collects a mapping from old to new and applies it in
 the one walk that it makes anyway (`rewrite_region`) or at its end (`replace_uses`). All functions take time in
 proportion to the IR that they touch.
 """

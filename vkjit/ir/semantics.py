@@ -1,5 +1,6 @@
 """What each elementwise operation means, as a NumPy function: the definition that folder and interpreter share.
- Enters: NumPy arrays (or scalars) that have the operation's type already. Leaves: an array of the result type.
+
+Enters: NumPy arrays (or scalars) that have the operation's type already. Leaves: an array of the result type.
 Nothing here warns or raises on special values: integers wrap, division of integers by zero gives 0, floats follow
 IEEE.
 """

@@ -1,5 +1,6 @@
 """Checks one operation against its row of the op table: operands, results, attributes.
- Enters: an operation. Leaves: a list of complaints, empty where it fits. What lies around the operation (scopes,
+
+Enters: an operation. Leaves: a list of complaints, empty where it fits. What lies around the operation (scopes,
 regions, terminators) is checked by `verify`.
 """
 

@@ -1,5 +1,6 @@
 """Removes what nothing uses.
- Enters and leaves: any form. Gone are operations without effect whose results are unused, arrays that are only
+
+Enters and leaves: any form. Gone are operations without effect whose results are unused, arrays that are only
 written (shared and local ones), results of `if` that nothing reads, values carried round a loop only for their own
 sake, and loops whose end is certain and that do nothing else::
 
@@ -10,7 +11,8 @@ sake, and loops whose end is certain and that do nothing else::
       %w = mul %q, %q : f32
       continue %r, %w                                      continue %r
     }                                                    }
- Liveness is found from its roots: effects, returns, and what they need. An operand of an exit is needed only if the
+
+Liveness is found from its roots: effects, returns, and what they need. An operand of an exit is needed only if the
 value that it becomes (a result, or a carried argument) is. A `for` ends always and goes when nothing in it is needed;
 a `loop` stays.
 """

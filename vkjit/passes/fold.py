@@ -7,7 +7,8 @@ Enters and leaves: any form. Constants are computed by `semantics`, the same fun
     %c = mul %a, %b : i32    ->     %e = const 7 : i32
     %d = const 1 : i32
     %e = add %c, %d : i32
- Operands of commutative operations are ordered first: constants stand on the right. What becomes unused is left to
+
+Operands of commutative operations are ordered first: constants stand on the right. What becomes unused is left to
 `dce`.
 """
 

@@ -1,5 +1,6 @@
 """Algebraic identities that hold for all operands, NaN, infinities and signed zeros included; used by `fold`.
- Enters: an operation that isn't constant, constants on the right of commutative ones. Leaves: the values that stand
+
+Enters: an operation that isn't constant, constants on the right of commutative ones. Leaves: the values that stand
 for its results, or None. Integers:
 
     x + 0, x - 0, x * 1, x // 1, x | 0, x & ~0, x ^ 0, x << 0     x
@@ -16,7 +17,8 @@ Floats: only what keeps every bit (NaN may change its payload).
     x / 2**k (f32, f64)                     x * 2**-k, where that is a normal number
     -(-x), abs(-x), abs(abs(x))             x, abs(x), abs(x)
     x + -y, x - -y                          x - y, x + y
- Booleans and choices: `not not x`, `x == true`, `not (a < b)` of integers, `select` of a constant, of twice the same
+
+Booleans and choices: `not not x`, `x == true`, `not (a < b)` of integers, `select` of a constant, of twice the same
 value, of true and false. Conversions: chains whose middle step loses nothing, or whose end keeps no more than the
 middle did.
 """

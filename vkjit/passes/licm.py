@@ -6,7 +6,8 @@ Enters and leaves: any form::
       %b = mul %i, %n : index                 for %lo, %hi, %one (%k: index) {
       %o = add %b, %k : index          ->       %o = add %b, %k : index
       ...                                       ...
- Only speculatable operations without effect that aren't convergent: never loads, since the loop may run zero times.
+
+Only speculatable operations without effect that aren't convergent: never loads, since the loop may run zero times.
 What is expensive stays inside an `if`, which may not be taken. An operation moves as far out as its operands allow,
 in one step.
 """

@@ -1,5 +1,6 @@
 """Turns accesses to strided arrays into accesses to linear ones, with the offsets computed in the open.
- Enters: a kernel without calls. Leaves: a kernel whose loads, stores and atomics index linear arrays by one offset in
+
+Enters: a kernel without calls. Leaves: a kernel whose loads, stores and atomics index linear arrays by one offset in
 elements from the first element::
 
     %v = load %x, %i, %j : f32        ->     %base = linear %x : array<f32, 1, in, linear>       (at the kernel's start)

@@ -1,5 +1,6 @@
 """Makes the normal form: one `return`, at the end of the function.
- Enters: functions with `return` anywhere. Leaves: functions whose only `return` is the last operation of their body;
+
+Enters: functions with `return` anywhere. Leaves: functions whose only `return` is the last operation of their body;
 `break` and `continue` stay as they are. A counted `for` stays counted: a return inside becomes a flag and a `break`.
 
 An early return before other code moves that code into the branch that goes on, without a flag::
@@ -29,7 +30,8 @@ A return out of a loop carries a flag (and the returned values) out of it::
                                         yield
                                       }
                                       return
- Values that a path doesn't have (results of a loop that was left by a return, returned values where nothing was
+
+Values that a path doesn't have (results of a loop that was left by a return, returned values where nothing was
 returned) are `poison`: they are selected away by the flag before anything reads them.
 """
 

@@ -1,8 +1,10 @@
 """The whole pipeline: from the front end's form to what emitters take.
- Enters: a module in high form (see `ir.verify` for the forms) and the capabilities of the device. Leaves: a module in
+
+Enters: a module in high form (see `ir.verify` for the forms) and the capabilities of the device. Leaves: a module in
 primitive form: one kernel, everything inlined, one `return`, linear arrays, only operations that have an instruction.
- Levels: 0 lowers only, 1 also simplifies once, 2 simplifies on both sides of the lowering. The interpreter takes the
-high form, checked. VKJIT_VERIFY=1 verifies the module after each pass.
+
+Levels: 0 lowers only, 1 also simplifies once, 2 simplifies on both sides of the lowering. The interpreter takes the
+high form, checked. VKJIT_VERIFY=1 verifies the module before the first and after each group of passes.
 """
 
 from __future__ import annotations
@@ -62,6 +64,8 @@ def run(module: Module, caps: DeviceCaps, opt_level: int = 2, *, after_pass: Aft
     """Lowers a module for a device. Raises CompileError for what only the whole program shows, such as barriers in
     divergent control flow; InternalError for an unknown level."""
     checked = os.environ.get("VKJIT_VERIFY", "0") not in ("", "0")
+    if checked:
+        verify(module)
     for form, group in passes_for(caps, opt_level):
         for step in group:
             module = step.run(module)

@@ -18,6 +18,7 @@ from ..ir.parser import parse_module
 from ..ir.printer import print_module
 from ..ir.verify import FORMS, verify
 from ..passes import Pass, pipeline
+from ..passes.bounds import Bounds
 from ..passes.cse import CSE
 from ..passes.dce import DCE
 from ..passes.fold import Fold
@@ -26,6 +27,8 @@ from ..passes.licm import LICM
 from ..passes.loop_guard import LoopGuard
 from ..passes.lower_access import LowerAccess
 from ..passes.lower_arithmetic import LowerArithmetic
+from ..passes.lower_atomics import LowerAtomics
+from ..passes.lower_bf16 import LowerBf16
 from ..passes.lower_exits import LowerExits
 from ..passes.lower_math import LowerMath
 from ..passes.narrow_index import NarrowIndex
@@ -36,6 +39,7 @@ from ..runtime.interface import DeviceCaps
 __all__ = ["PASSES", "main", "run_passes"]
 
 PASSES: dict[str, Callable[[], Pass]] = {
+    Bounds.name: Bounds,
     CSE.name: CSE,
     DCE.name: DCE,
     Fold.name: Fold,
@@ -44,6 +48,8 @@ PASSES: dict[str, Callable[[], Pass]] = {
     LoopGuard.name: lambda: LoopGuard(65535),
     LowerAccess.name: LowerAccess,
     LowerArithmetic.name: LowerArithmetic,
+    LowerAtomics.name: lambda: LowerAtomics(frozenset()),
+    LowerBf16.name: LowerBf16,
     LowerExits.name: LowerExits,
     LowerMath.name: LowerMath,
     NarrowIndex.name: NarrowIndex,
