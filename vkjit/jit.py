@@ -342,6 +342,7 @@ class Kernel:
             args=tuple(args),
             local_size=local,
             narrow=narrow,
+            backward=any(stride < 0 for a in arrays for stride in a.strides),
             cut=any(g > limit for g, limit in zip(grid, limits, strict=True)),
             strict=self._strict,
             fast_math=self._fast_math,

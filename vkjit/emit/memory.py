@@ -171,8 +171,13 @@ def place_of(ctx: Context, op: Op, *, as_bits: bool = False) -> Place:
     """Where the array's element at the operation's indices lies. `as_bits` makes a float's place an integer's."""
     array = op.operands[0]
     view = _view_of(ctx, array, as_bits)
-    index = _index(ctx, op, root_of(array))
-    pointer = ctx.block.emit("OpAccessChain", view.pointer, *view.chain, index)
+    root = array_type(root_of(array))
+    if root.space == "global" and not root.contiguous and ctx.kernel.attrs.get("backward"):
+        # an access chain takes no negative index into a runtime array: drivers may extend it with zeros
+        pointer = ctx.block.emit("OpConvertUToPtr", view.pointer, element_address(ctx, op))
+    else:
+        index = _index(ctx, op, root_of(array))
+        pointer = ctx.block.emit("OpAccessChain", view.pointer, *view.chain, index)
     align = max(view.align, op.attrs.get("align", 0)) if view.align else 0
     return Place(pointer, view.stored, align, view.private)
 

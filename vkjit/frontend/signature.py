@@ -43,13 +43,15 @@ Argument = ArrayArg | ScalarArg | ConstArg
 class Signature:
     """Arguments in the order of the kernel's parameters, and what the launch fixes at compile time.
 
-    `narrow`: every array spans fewer than 2**31 elements. `cut`: the grid may be cut over several dispatches. `typevars`
+    `narrow`: every array spans fewer than 2**31 elements. `backward`: an array has a negative stride. `cut`: the grid may
+    be cut over several dispatches. `typevars`
     binds the names of the kernel's type variables; those that array and scalar arguments bind may be left out.
     """
 
     args: tuple[Argument, ...]
     local_size: tuple[int, int, int] = (1, 1, 1)
     narrow: bool = False
+    backward: bool = False
     cut: bool = False
     strict: bool = False
     fast_math: bool = False
