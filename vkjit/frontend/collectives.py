@@ -1,7 +1,8 @@
 """Collectives of subgroups and workgroups on one value per invocation.
 
-Enters: `vk.workgroup()`, `vk.subgroup()` and calls of their methods. Leaves: `sg_*` operations; a workgroup's collectives go on
-through shared memory, in the same fixed order: neighbouring subgroups first, as if the subgroup were that much larger.
+Enters: `vk.workgroup()`, `vk.subgroup()` and calls of their methods. Leaves: `sg_*` operations; a workgroup's
+collectives go on through shared memory, in the same fixed order: neighbouring subgroups first, as if the subgroup
+were that much larger.
 """
 
 from __future__ import annotations
@@ -171,7 +172,10 @@ def prepared(ctx: Context, call: Call, op: str, value: KernelValue) -> Value:
 def reduce_value(ctx: Context, node: ast.AST, kind: str, op: str, value: Value, label: str = "") -> Value:
     """The reduction of one value per invocation, in every invocation; `label` tells several at one node apart."""
     inner = emit(ctx, "sg_reduce", value, op=op)
-    return inner if kind == "subgroup" else _across(ctx, node, op, inner, label)
+    if kind == "subgroup":
+        return inner
+    # each subgroup has reduced the same values: equal in the whole workgroup, which the operations don't show
+    return emit(ctx, "assume_uniform", _across(ctx, node, op, inner, label))
 
 
 def _across(ctx: Context, node: ast.AST, op: str, value: Value, label: str) -> Value:
@@ -313,7 +317,7 @@ def _broadcast(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, 
     own = rank_of(ctx, "workgroup")
     when(ctx, b.emit("eq", own, source), lambda: b.op("store", array, b.index(0), made))
     b.op("barrier")
-    return b.emit("load", array, b.index(0))
+    return emit(ctx, "assume_uniform", b.emit("load", array, b.index(0)))
 
 
 @method("scan")
@@ -332,8 +336,9 @@ def _scan(
 def _scan_workgroup(ctx: Context, node: ast.AST, op: str, value: Value, *, exclusive: bool) -> Value:
     """Blocks of doubling size: the right half of each takes in the last value of the left half.
 
-    Within a subgroup the exchange is by shuffles (where the order shows: sums and products of floats) or a native scan, then
-    the last values of the subgroups go through shared memory. The order doesn't depend on the subgroup's size.
+    Within a subgroup the exchange is by shuffles (where the order shows: sums and products of floats) or a native
+    scan, then the last values of the subgroups go through shared memory. The order doesn't depend on the subgroup's
+    size.
     """
     b = ctx.builder
     array = scratch(ctx, node, value.type, max(1, -(-invocations(ctx) // SMALLEST_SUBGROUP)))

@@ -372,7 +372,13 @@ def _make(op: Op, builder: Builder) -> list[Value] | None:
     return [builder.const(constant_of(op.operands[0]), op.result.type)] if len(bits) == 1 else None
 
 
-# -- reports
+# -- reports and promises
+
+
+@_rule("assume_uniform")
+def _assume_uniform(op: Op, _builder: Builder) -> list[Value] | None:
+    """Uniformity is checked before anything is folded."""
+    return [op.operands[0]]
 
 
 @_rule("report")

@@ -33,6 +33,7 @@ from .memory import OTHERS, alias_class, origin
 
 __all__ = ["CheckUniformity", "Divergence", "Uniformity", "check_uniformity"]
 
+COMPUTED = "computed here"
 SUBGROUP, INVOCATION = 1, 2
 """How far a divergence reaches: values that differ between subgroups, values that differ between invocations."""
 
@@ -48,13 +49,14 @@ class Divergence:
     cause: Divergence | None = None
 
     def chain(self) -> Iterator[Divergence]:
-        """This and its causes, one per source line."""
-        seen: set[Loc] = set()
+        """This and its causes; steps of one computation only once per source line."""
+        seen: set[tuple[str, int]] = set()
         link: Divergence | None = self
         while link is not None:
-            if link.loc == UNKNOWN or link.loc not in seen or link.cause is None:
+            line = (link.loc.file, link.loc.line)
+            if link.text != COMPUTED or line not in seen:
                 yield link
-            seen.add(link.loc)
+            seen.add(line)
             link = link.cause
 
 
@@ -134,7 +136,7 @@ class Uniformity:
         worst = _worst(*(self.found.get(v) for v in values))
         if worst is None or worst.loc == op.loc:
             return worst
-        return Divergence(worst.level, op.loc, "computed here", worst)
+        return Divergence(worst.level, op.loc, COMPUTED, worst)
 
     # -- walking: `outer` is the divergence with which the innermost loop was entered, `inner` what came since
 
