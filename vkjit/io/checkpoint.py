@@ -1,0 +1,107 @@
+"""Checkpoints: everything that a training goes on from, in one safetensors file without pickle.
+
+Enters: trees of dictionaries, lists, tensors, numbers, strings, booleans and None: the states of a model, an optimiser, a
+schedule, the number of the epoch. Leaves: a file whose metadata holds the tree as JSON, each tensor in it replaced by its name
+in the file; and the same tree again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ArgumentError
+from ..tensor.tensor import Tensor
+from .format import PathLike, read
+from .tensors import save, upload
+
+__all__ = ["load_checkpoint", "save_checkpoint"]
+
+FORMAT, VERSION = "vkjit-checkpoint", "1"
+_TENSOR, _ITEMS, _TUPLE, _NUMBER = "$tensor", "$items", "$tuple", "$number"
+_SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+def save_checkpoint(path: PathLike, **parts: Any) -> None:
+    """Writes parts by name: `save_checkpoint("run.safetensors", model=model.state_dict(), optimizer=..., epoch=3)`.
+
+    The file appears whole or not at all, so a run that is killed leaves the last good one. Raises ArgumentError for values
+    of other kinds, with their place.
+    """
+    tensors: dict[str, Tensor] = {}
+    tree = {name: _encoded(value, name, tensors) for name, value in parts.items()}
+    text = json.dumps(tree, separators=(",", ":"), allow_nan=False)
+    save(tensors, path, {"format": FORMAT, "version": VERSION, "tree": text})
+
+
+def _encoded(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
+    """The value as JSON; its tensors are put into `tensors` under their place."""
+    if isinstance(value, Tensor):
+        while place in tensors:  # "a.b" in one dictionary, "b" in a dictionary "a"
+            place += "'"
+        tensors[place] = value
+        return {_TENSOR: place}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_NUMBER: "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping):
+        return _encoded_mapping(value, place, tensors)
+    if isinstance(value, (list, tuple)):
+        items = [_encoded(item, f"{place}.{i}", tensors) for i, item in enumerate(value)]
+        return {_TUPLE: items} if isinstance(value, tuple) else items
+    raise ArgumentError(
+        f"a checkpoint can't hold {place}, a {type(value).__name__}: expected tensors, numbers, strings, lists and dictionaries"
+    )
+
+
+def _encoded_mapping(value: Mapping[Any, Any], place: str, tensors: dict[str, Tensor]) -> Any:
+    for key in value:
+        if not isinstance(key, (str, int)) or isinstance(key, bool):
+            raise ArgumentError(f"a checkpoint can't hold {place}: its key {key!r} is no string and no int")
+    encoded = [(key, _encoded(item, f"{place}.{key}", tensors)) for key, item in value.items()]
+    if all(isinstance(key, str) and not key.startswith("$") for key in value):
+        return dict(encoded)
+    return {_ITEMS: [[key, item] for key, item in encoded]}
+
+
+def load_checkpoint(path: PathLike, device: Any = None) -> dict[str, Any]:
+    """The parts by name, tensors on a device (default: the default device).
+
+    Raises ArgumentError where the file can't be read, is no checkpoint, or is damaged.
+    """
+    name = os.fspath(path)
+    contents = read(path)
+    notes = contents.metadata
+    if notes.get("format") != FORMAT:
+        raise ArgumentError(f"{name} holds tensors but is no checkpoint: read it with vk.io.load")
+    if notes.get("version") != VERSION:
+        raise ArgumentError(f"{name} is a checkpoint of version {notes.get('version')}, expected {VERSION}")
+    try:
+        tree = json.loads(notes["tree"])
+    except (KeyError, ValueError) as error:
+        raise ArgumentError(f"{name} is damaged: the tree of its values can't be read ({error})") from error
+    if not isinstance(tree, dict):
+        raise ArgumentError(f"{name} is damaged: the tree of its values is a {type(tree).__name__}")
+    tensors = upload(contents, device)
+    return {part: _decoded(value, tensors, name) for part, value in tree.items()}
+
+
+def _decoded(value: Any, tensors: Mapping[str, Tensor], file: str) -> Any:
+    if isinstance(value, list):
+        return [_decoded(item, tensors, file) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if _TENSOR in value:
+        if value[_TENSOR] not in tensors:
+            raise ArgumentError(f"{file} is damaged: it lacks the tensor {value[_TENSOR]!r}")
+        return tensors[value[_TENSOR]]
+    if _NUMBER in value:
+        return _SPECIAL[value[_NUMBER]]
+    if _TUPLE in value:
+        return tuple(_decoded(item, tensors, file) for item in value[_TUPLE])
+    items = value[_ITEMS] if _ITEMS in value else value.items()
+    return {key: _decoded(item, tensors, file) for key, item in items}

@@ -1,0 +1,156 @@
+"""The safetensors format: eight bytes with the length of a JSON header, the header, then the tensors' bytes without gaps.
+
+Enters: a path; names with element types, shapes and bytes. Leaves: a file written whole or not at all; a checked header with the
+bytes of a file, mapped instead of read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import dtypes
+from ..dtypes import DType
+from ..errors import ArgumentError, DTypeError
+
+__all__ = ["Contents", "Entry", "PathLike", "read", "write"]
+
+PathLike = str | os.PathLike[str]
+Bytes = npt.NDArray[np.uint8]
+
+_TYPES: dict[str, DType] = {
+    "BOOL": dtypes.boolean, "U8": dtypes.u8, "I8": dtypes.i8, "U16": dtypes.u16, "I16": dtypes.i16, "U32": dtypes.u32,
+    "I32": dtypes.i32, "U64": dtypes.u64, "I64": dtypes.i64, "F16": dtypes.f16, "BF16": dtypes.bf16, "F32": dtypes.f32,
+    "F64": dtypes.f64,
+}  # fmt: skip
+_NAMES = {dtype: name for name, dtype in _TYPES.items()}
+_LONGEST_HEADER = 100_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One tensor: its element type, its shape, and where its bytes lie in the data."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A file: its entries by name, its metadata, its bytes after the header."""
+
+    entries: dict[str, Entry]
+    metadata: dict[str, str]
+    data: Bytes
+
+
+# -- writing
+
+
+def write(path: PathLike, tensors: Sequence[tuple[str, DType, npt.NDArray[Any]]], metadata: Mapping[str, str]) -> None:
+    """Writes tensors (in their storage types, in C order) and metadata; the file appears whole or not at all."""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    position = 0
+    # larger elements first, so that each lies at a multiple of its size
+    ordered = sorted(tensors, key=lambda item: (-item[1].itemsize, item[0]))
+    for name, dtype, values in ordered:
+        header[name] = {"dtype": _NAMES[dtype], "shape": list(values.shape), "data_offsets": [position, position + values.nbytes]}
+        position += values.nbytes
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(len(text).to_bytes(8, "little"))
+            file.write(text)
+            for _, _, values in ordered:
+                file.write(values.tobytes())
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+# -- reading
+
+
+def read(path: PathLike) -> Contents:
+    """The contents of a file. Raises ArgumentError where it can't be read or breaks the format, and says how."""
+    name = os.fspath(path)
+    try:
+        raw = np.memmap(path, dtype=np.uint8, mode="r")
+    except (OSError, ValueError) as error:  # ValueError: the file is empty
+        raise ArgumentError(f"{name} can't be read as a safetensors file: {error}") from error
+    if len(raw) < 8:
+        raise _broken(name, f"it has {len(raw)} bytes, fewer than the 8 that give the header's length")
+    length = int.from_bytes(raw[:8].tobytes(), "little")
+    if length > min(_LONGEST_HEADER, len(raw) - 8):
+        raise _broken(name, f"its header would have {length} bytes, the file has {len(raw)}: cut off, or no safetensors file")
+    try:
+        header = json.loads(raw[8 : 8 + length].tobytes().decode())
+    except ValueError as error:
+        raise _broken(name, f"its header is no JSON: {error}") from error
+    if not isinstance(header, dict):
+        raise _broken(name, "its header is no JSON object")
+    notes = header.pop("__metadata__", {})
+    if not isinstance(notes, dict) or not all(isinstance(v, str) for v in notes.values()):
+        raise _broken(name, "its metadata doesn't map strings to strings")
+    entries = {key: _entry(name, key, value) for key, value in header.items()}
+    data = raw[8 + length :]
+    _check_cover(name, entries, len(data))
+    return Contents(entries, notes, data)
+
+
+def _broken(file: str, reason: str) -> ArgumentError:
+    return ArgumentError(f"{file} is no valid safetensors file: {reason}")
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _entry(file: str, name: str, value: Any) -> Entry:
+    if not isinstance(value, dict) or not {"dtype", "shape", "data_offsets"} <= set(value):
+        raise _broken(file, f"{name} lacks dtype, shape or data_offsets")
+    dtype, shape, offsets = _TYPES.get(value["dtype"]), value["shape"], value["data_offsets"]
+    if dtype is None:
+        raise DTypeError(f"{file}: {name} holds {value['dtype']}, expected one of {', '.join(_TYPES)}")
+    if not isinstance(shape, list) or not all(map(_is_count, shape)):
+        raise _broken(file, f"the shape of {name} is {shape}")
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_count, offsets)):
+        raise _broken(file, f"data_offsets of {name} are {offsets}")
+    needed = math.prod(shape) * dtype.itemsize
+    if offsets[1] - offsets[0] != needed:
+        raise _broken(file, f"{name} of shape {shape} needs {needed} bytes, its offsets {offsets} give {offsets[1] - offsets[0]}")
+    return Entry(dtype, tuple(shape), offsets[0], offsets[1])
+
+
+def _check_cover(file: str, entries: Mapping[str, Entry], size: int) -> None:
+    """The entries lie one after the other and fill the data: nothing overlaps, nothing is hidden, nothing is cut off."""
+    position = 0
+    for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].end)):
+        if entry.start != position:
+            raise _broken(file, f"{name} begins at byte {entry.start} of the data, expected {position}")
+        position = entry.end
+    if position != size:
+        raise _broken(file, f"its tensors take {position} bytes, the file has {size} after the header: cut off or padded")

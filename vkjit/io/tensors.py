@@ -1,0 +1,64 @@
+"""Dictionaries of tensors in safetensors files: no pickle, readable by every framework.
+
+Enters: tensors by name, as `state_dict` gives them. Leaves: a file, and tensors from a file. All element types are kept bit by bit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .. import staging
+from ..devices import device as open_device
+from ..errors import ArgumentError
+from ..tensor import creation
+from ..tensor.tensor import Tensor
+from .format import Contents, PathLike, read, write
+
+__all__ = ["load", "metadata", "save", "upload"]
+
+
+def save(tensors: Mapping[str, Tensor], path: PathLike, metadata: Mapping[str, str] | None = None) -> None:
+    """Writes tensors and strings that describe them; the file appears whole or not at all. Waits for the device.
+
+    Names that share memory are each written in full. Raises ArgumentError for a value that is no tensor.
+    """
+    rows = []
+    for name, tensor in tensors.items():
+        if not isinstance(name, str) or name == "__metadata__":
+            raise ArgumentError(f"{name!r} can't be the name of a tensor: names are strings other than __metadata__")
+        if not isinstance(tensor, Tensor):
+            raise ArgumentError(f"{name!r} is a {type(tensor).__name__}, expected a tensor: save other values in a checkpoint")
+        rows.append((name, tensor.dtype, np.asarray(staging.fetch(tensor._array)).reshape(tensor.shape)))
+    notes = dict(metadata or {})
+    if not all(isinstance(key, str) and isinstance(value, str) for key, value in notes.items()):
+        raise ArgumentError("metadata maps strings to strings: write other values as JSON")
+    write(path, rows, notes)
+
+
+def upload(contents: Contents, device: Any = None) -> dict[str, Tensor]:
+    """The tensors of an opened file on a device."""
+    target = open_device(device)
+    found: dict[str, Tensor] = {}
+    for name, entry in contents.entries.items():
+        array = creation.allocate(entry.shape, entry.dtype, target)
+        if entry.end > entry.start:
+            target.write(array.buffer, 0, np.asarray(contents.data[entry.start : entry.end]))
+        found[name] = Tensor(array)
+    return found
+
+
+def load(path: PathLike, device: Any = None) -> dict[str, Tensor]:
+    """The tensors of a file by name, on a device (default: the default device).
+
+    Raises ArgumentError for a file that can't be read or isn't in the format, DTypeError for element types that vkjit lacks.
+    """
+    return upload(read(path), device)
+
+
+def metadata(path: str | os.PathLike[str]) -> dict[str, str]:
+    """The strings that describe a file's tensors; the tensors aren't read."""
+    return read(path).metadata
