@@ -1,12 +1,14 @@
 """Elementwise kernels, each written once for all functions: y = F(a, b, ...) element by element.
 
 Enters: arrays of one shape (broadcast and coalesced by the caller), run-time scalars, the function F, and the type C that F
-computes in. Leaves: y, converted once, at the store. Arrays may have any strides; y may be one of the inputs itself.
+computes in. Leaves: y, converted once, at the store. Arrays may have any strides; y may be one of the inputs itself. Forms with
+scalars are functions of the scalars' type, so that launches need not look at values.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+import functools
+from typing import Any, TypeVar
 
 import vkjit as vk
 
@@ -16,8 +18,6 @@ T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
 V = TypeVar("V", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
-S = TypeVar("S", bound=vk.Element)
-P = TypeVar("P", bound=vk.Element)
 
 
 @vk.kernel(over="y", debug=False)
@@ -34,18 +34,28 @@ def map2(a: vk.In[T, "*N"], b: vk.In[U, "*N"], y: vk.Out[R, "*N"], F: vk.Const[o
     y[i] = R(F(C(a[i]), C(b[i])))
 
 
-@vk.kernel(over="y", debug=False)
-def map2_right(a: vk.In[T, "*N"], s: S, y: vk.Out[R, "*N"], F: vk.Const[object], C: vk.Const[object]):
-    """y = F(a, s) with a scalar."""
-    i = vk.index()
-    y[i] = R(F(C(a[i]), C(s)))
+@functools.cache
+def map2_right(S: Any) -> Any:
+    """y = F(a, s) with a scalar of type S."""
+
+    @vk.kernel(over="y", debug=False)
+    def map2_right(a: vk.In[T, "*N"], s: S, y: vk.Out[R, "*N"], F: vk.Const[object], C: vk.Const[object]):
+        i = vk.index()
+        y[i] = R(F(C(a[i]), C(S(s))))
+
+    return map2_right
 
 
-@vk.kernel(over="y", debug=False)
-def map2_left(s: S, b: vk.In[T, "*N"], y: vk.Out[R, "*N"], F: vk.Const[object], C: vk.Const[object]):
-    """y = F(s, b) with a scalar."""
-    i = vk.index()
-    y[i] = R(F(C(s), C(b[i])))
+@functools.cache
+def map2_left(S: Any) -> Any:
+    """y = F(s, b) with a scalar of type S."""
+
+    @vk.kernel(over="y", debug=False)
+    def map2_left(s: S, b: vk.In[T, "*N"], y: vk.Out[R, "*N"], F: vk.Const[object], C: vk.Const[object]):
+        i = vk.index()
+        y[i] = R(F(C(S(s)), C(b[i])))
+
+    return map2_left
 
 
 @vk.kernel(over="y", debug=False)
@@ -63,53 +73,73 @@ def map3(
     y[i] = R(F(A(a[i]), C(b[i]), C(c[i])))
 
 
-@vk.kernel(over="y", debug=False)
-def map3_right(
-    a: vk.In[T, "*N"],
-    b: vk.In[U, "*N"],
-    s: S,
-    y: vk.Out[R, "*N"],
-    F: vk.Const[object],
-    A: vk.Const[object],
-    C: vk.Const[object],
-):
-    """y = F(a, b, s) with a scalar last."""
-    i = vk.index()
-    y[i] = R(F(A(a[i]), C(b[i]), C(s)))
+@functools.cache
+def map3_right(S: Any) -> Any:
+    """y = F(a, b, s) with a scalar of type S last."""
+
+    @vk.kernel(over="y", debug=False)
+    def map3_right(
+        a: vk.In[T, "*N"],
+        b: vk.In[U, "*N"],
+        s: S,
+        y: vk.Out[R, "*N"],
+        F: vk.Const[object],
+        A: vk.Const[object],
+        C: vk.Const[object],
+    ):
+        i = vk.index()
+        y[i] = R(F(A(a[i]), C(b[i]), C(S(s))))
+
+    return map3_right
 
 
-@vk.kernel(over="y", debug=False)
-def map3_middle(
-    a: vk.In[T, "*N"],
-    s: S,
-    c: vk.In[U, "*N"],
-    y: vk.Out[R, "*N"],
-    F: vk.Const[object],
-    A: vk.Const[object],
-    C: vk.Const[object],
-):
-    """y = F(a, s, c) with a scalar in the middle."""
-    i = vk.index()
-    y[i] = R(F(A(a[i]), C(s), C(c[i])))
+@functools.cache
+def map3_middle(S: Any) -> Any:
+    """y = F(a, s, c) with a scalar of type S in the middle."""
+
+    @vk.kernel(over="y", debug=False)
+    def map3_middle(
+        a: vk.In[T, "*N"],
+        s: S,
+        c: vk.In[U, "*N"],
+        y: vk.Out[R, "*N"],
+        F: vk.Const[object],
+        A: vk.Const[object],
+        C: vk.Const[object],
+    ):
+        i = vk.index()
+        y[i] = R(F(A(a[i]), C(S(s)), C(c[i])))
+
+    return map3_middle
 
 
-@vk.kernel(over="y", debug=False)
-def map3_outer(
-    a: vk.In[T, "*N"],
-    s: S,
-    t: P,
-    y: vk.Out[R, "*N"],
-    F: vk.Const[object],
-    A: vk.Const[object],
-    C: vk.Const[object],
-):
-    """y = F(a, s, t) with two scalars."""
-    i = vk.index()
-    y[i] = R(F(A(a[i]), C(s), C(t)))
+@functools.cache
+def map3_outer(S: Any) -> Any:
+    """y = F(a, s, t) with two scalars of type S."""
+
+    @vk.kernel(over="y", debug=False)
+    def map3_outer(
+        a: vk.In[T, "*N"],
+        s: S,
+        t: S,
+        y: vk.Out[R, "*N"],
+        F: vk.Const[object],
+        A: vk.Const[object],
+        C: vk.Const[object],
+    ):
+        i = vk.index()
+        y[i] = R(F(A(a[i]), C(S(s)), C(S(t))))
+
+    return map3_outer
 
 
-@vk.kernel(over="y", debug=False)
-def fill(s: S, y: vk.Out[R, "*N"]):
-    """y = s everywhere."""
-    i = vk.index()
-    y[i] = R(s)
+@functools.cache
+def fill(S: Any) -> Any:
+    """y = s everywhere, a scalar of type S."""
+
+    @vk.kernel(over="y", debug=False)
+    def fill(s: S, y: vk.Out[R, "*N"]):
+        i = vk.index()
+        y[i] = R(S(s))
+
+    return fill

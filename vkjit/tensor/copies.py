@@ -127,7 +127,7 @@ def fill_values(target: Tensor, value: Any) -> None:
         return
     [flat] = maps._flattened([], array, math.prod(array.shape))
     compute = maps.arithmetic_type(array.dtype)
-    elementwise.fill(maps.scalar_for(compute, value), flat)
+    elementwise.fill(maps.scalar_type(compute))(maps.scalar_for(compute, value), flat)
 
 
 def zero_(target: Tensor) -> Tensor:

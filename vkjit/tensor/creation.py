@@ -167,8 +167,8 @@ def write_value(array: DeviceArray, value: Any) -> None:
         return
     from ..stdlib import elementwise
 
-    flat = DeviceArray(array.buffer, array.offset, array.dtype, (count,), (1,))
-    elementwise.fill(stored.reshape(()), flat)
+    flat = DeviceArray(array.buffer, array.offset, dtypes.u64, (count,), (1,))
+    elementwise.fill(dtypes.i64)(int(stored.view(np.int64)[0]), flat)  # the bits, whatever they mean
 
 
 def zeros(*shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:

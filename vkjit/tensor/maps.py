@@ -103,21 +103,33 @@ def copy_array(source: DeviceArray, target: DeviceArray) -> None:
     _launch(_identity(), (Tensor(source),), target, target.dtype, None)
 
 
+def scalar_type(compute: DType) -> DType:
+    """The type that numbers travel in to a kernel that computes in `compute`: f32, f64 or i64."""
+    if compute.is_float:
+        return dtypes.f64 if compute is dtypes.f64 else dtypes.f32
+    return dtypes.i64
+
+
 def scalar_for(compute: DType, value: Any) -> Any:
-    """A Python number as the typed scalar that a kernel gets: f32 or f64 for floats, else i64 (the same bits for u64).
+    """A Python number fit for a kernel: a float within f32 (for f64 as it is), else an int with the bits of an i64.
 
     Raises DTypeError for an integer that `compute` can't hold.
     """
     if compute.is_float:
-        with np.errstate(over="ignore"):
-            return np.float32(value) if compute is not dtypes.f64 else np.array(value, np.float64)
+        number = float(value)
+        if compute is dtypes.f64 or -F32_LARGEST <= number <= F32_LARGEST or number != number:
+            return number
+        return math.copysign(math.inf, number)
     number = int(value)
     if compute.kind == "bool":
-        return np.int64(number != 0)
+        return int(number != 0)
     limits = np.iinfo(compute.numpy)
     if not limits.min <= number <= limits.max:
         raise DTypeError(f"the number {number} is out of range for {compute!r} ({limits.min} to {limits.max})")
-    return np.int64(number if number < 2**63 else number - 2**64)
+    return number if number < 2**63 else number - 2**64
+
+
+F32_LARGEST = 3.4028234663852886e38
 
 
 def _launch(function: Any, operands: Sequence[Any], out: DeviceArray, compute: DType, first: DType | None) -> None:
@@ -138,6 +150,8 @@ def _launch(function: Any, operands: Sequence[Any], out: DeviceArray, compute: D
         dtype = first if first and position == 0 else compute
         lifted[position] = creation.full((), operands[position], dtype=dtype, device=out.device)
         return _launch(function, lifted, out, compute, first)
+    if "s" in pattern:
+        kernel = kernel(scalar_type(compute))
     if len(pattern) == 3:
         kernel(*values, target, function, first or compute, compute)
     else:
@@ -155,7 +169,7 @@ _KERNELS: dict[str, Any] = {
     "tst": kernels.map3_middle,
     "tss": kernels.map3_outer,
 }
-"""Which operands are tensors (t) and which numbers (s), to the kernel of that form."""
+"""Which operands are tensors (t) and which numbers (s), to the kernel of that form (by the numbers' type, where there are some)."""
 
 
 def _flattened(inputs: list[DeviceArray], out: DeviceArray, count: int) -> list[DeviceArray]:

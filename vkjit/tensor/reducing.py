@@ -234,7 +234,7 @@ def segment_length(x: DeviceArray) -> int:
     if x.device.caps.kind == "interpreter":
         longest, busy, shortest = 512, 4096, 64
     elif device_class(x.device) == "cpu":
-        longest, busy, shortest = 8192, 1024, 256
+        longest, busy, shortest = 8192, 1024, 4096
     elif by_groups(x):
         longest, busy, shortest = 1 << 22, 512, 8192
     else:

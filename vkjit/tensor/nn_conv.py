@@ -1,0 +1,209 @@
+"""Convolutions and transposed convolutions over one to three axes.
+
+Enters: an input (N, C, *size) or (C, *size), weights, an optional bias. Leaves: a new tensor of the same type. Sums are kept in f32
+(f64 for f64) and rounded once. Each of the three products (output, gradient of the input, gradient of the weights) is an operation
+whose gradients are the other two.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ArgumentError, DTypeError, ShapeError
+from ..runtime.interface import DeviceArray
+from ..stdlib import conv as kernels
+from ..stdlib.conv import Geometry
+from .dispatch import operation
+from .maps import common_device
+from .nn_common import float_tensor, floats, numbers, result
+from .tensor import Tensor
+from .views import reshape
+
+__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
+
+
+def _lifted(x: Tensor) -> DeviceArray:
+    """(N, C, *size) with axes of extent 1 put in, so that there are three spatial ones."""
+    a = x._array
+    missing = 5 - len(a.shape)
+    shape, strides = (*a.shape[:2], *[1] * missing, *a.shape[2:]), (*a.strides[:2], *[0] * missing, *a.strides[2:])
+    return DeviceArray(a.buffer, a.offset, a.dtype, shape, strides)
+
+
+@operation("convolution")
+def convolution(x: Tensor, w: Tensor, bias: Tensor | None, *, geometry: Geometry) -> Tensor:
+    """The output of a convolution; all operands lie on one device and have one type."""
+    g, axes = geometry, x.ndim - 2
+    y = result((g.batch, g.groups * g.filters, *g.out[3 - axes :]), x.dtype, x)
+    kernels.convolve(_lifted(x), _lifted(w), None if bias is None else bias._array, _lifted(y), g)
+    return y
+
+
+@operation("convolution_input")
+def convolution_input(gradient: Tensor, w: Tensor, *, geometry: Geometry) -> Tensor:
+    """The gradient of a convolution's input from that of its output: the transposed convolution."""
+    g, axes = geometry, gradient.ndim - 2
+    x = result((g.batch, g.groups * g.channels, *g.size[3 - axes :]), gradient.dtype, gradient)
+    kernels.input_gradient(_lifted(gradient), _lifted(w), _lifted(x), g)
+    return x
+
+
+@operation("convolution_weight")
+def convolution_weight(x: Tensor, gradient: Tensor, *, geometry: Geometry) -> Tensor:
+    """The gradient of a convolution's weights from its input and the gradient of its output."""
+    g, axes = geometry, x.ndim - 2
+    w = result((g.groups * g.filters, g.channels, *g.kernel[3 - axes :]), x.dtype, x)
+    kernels.weight_gradient(_lifted(x), _lifted(gradient), _lifted(w), g)
+    return w
+
+
+def _checked(x: Any, weight: Any, groups: int, axes: int, name: str) -> tuple[Tensor, Tensor, bool]:
+    """The input with a batch, the weights, and whether the batch was put in."""
+    floats(x, name)
+    floats(weight, name, "the weight")
+    if x.dtype is not weight.dtype:
+        raise DTypeError(
+            f"{name}(): the input holds {x.dtype!r}, the weight {weight.dtype!r}: convert one of them with .to(...)"
+        )
+    if x.ndim not in (axes + 1, axes + 2) or weight.ndim != axes + 2:
+        raise ShapeError(
+            f"{name}(): input {x.shape}, weight {weight.shape}; expected an input with {axes + 2} axes (or {axes + 1}, without "
+            f"a batch) and a weight with {axes + 2}"
+        )
+    if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1:
+        raise ArgumentError(f"{name}(): groups={groups!r}, expected an int of at least 1")
+    if 0 in weight.shape:
+        raise ShapeError(f"{name}(): the weight has shape {weight.shape}, expected no size of 0")
+    single = x.ndim == axes + 1
+    common_device((x, weight))
+    return (reshape(x, (1, *x.shape)) if single else x), weight, single
+
+
+def _padding(padding: Any, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], name: str) -> Any:
+    """(before, after) along each axis."""
+    if padding == "valid":
+        return [(0, 0)] * len(kernel)
+    if padding == "same":
+        if any(s != 1 for s in stride):
+            raise ArgumentError(f'{name}(): padding="same" needs a stride of 1, found {stride}: give the padding as ints')
+        totals = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        return [(total // 2, total - total // 2) for total in totals]
+    if isinstance(padding, str):
+        raise ArgumentError(f'{name}(): padding={padding!r}, expected ints, "same" or "valid"')
+    return [(p, p) for p in numbers(padding, len(kernel), name, "padding")]
+
+
+def _three(values: Any, fill: int) -> Any:
+    """Values of the spatial axes with those of the axes in front that there aren't."""
+    return (*[fill] * (3 - len(values)), *values)
+
+
+def _convolve(
+    axes: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int
+) -> Tensor:
+    name = f"conv{axes}d"
+    x, weight, single = _checked(x, weight, groups, axes, name)
+    steps, spread = numbers(stride, axes, name, "stride", 1), numbers(dilation, axes, name, "dilation", 1)
+    filters, channels, *kernel = weight.shape
+    if x.shape[1] != channels * groups or filters % groups:
+        raise ShapeError(
+            f"{name}(): the input has {x.shape[1]} channels, the weight of shape {weight.shape} with groups={groups} takes "
+            f"{channels * groups}; filters ({filters}) and channels must be multiples of groups"
+        )
+    float_tensor(bias, x, (filters,), name, "the bias")
+    pads = _padding(padding, tuple(kernel), steps, spread, name)
+    out = [
+        (size + before + after - d * (k - 1) - 1) // s + 1
+        for size, (before, after), d, k, s in zip(x.shape[2:], pads, spread, kernel, steps, strict=True)
+    ]
+    if min(out) < 1:
+        raise ShapeError(
+            f"{name}(): an input of {x.shape[2:]} with padding {padding} is smaller than the kernel {tuple(kernel)} with "
+            f"dilation {spread}: enlarge the padding or the input"
+        )
+    geometry = Geometry(
+        x.shape[0], groups, channels, filters // groups, _three(x.shape[2:], 1), _three(kernel, 1), _three(out, 1),
+        _three(steps, 1), _three([before for before, _ in pads], 0), _three(spread, 1),
+    )  # fmt: skip
+    y = convolution(x, weight, bias, geometry=geometry)
+    return reshape(y, y.shape[1:]) if single else y
+
+
+def _transpose(
+    axes: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any
+) -> Tensor:
+    name = f"conv_transpose{axes}d"
+    x, weight, single = _checked(x, weight, groups, axes, name)
+    steps, spread = numbers(stride, axes, name, "stride", 1), numbers(dilation, axes, name, "dilation", 1)
+    pads, extra = numbers(padding, axes, name, "padding"), numbers(output_padding, axes, name, "output_padding")
+    filters, channels, *kernel = weight.shape
+    if x.shape[1] != filters or filters % groups:
+        raise ShapeError(
+            f"{name}(): the input has {x.shape[1]} channels, the weight of shape {weight.shape} takes {filters}, which must be a "
+            f"multiple of groups={groups}"
+        )
+    if any(e >= max(s, d) for e, s, d in zip(extra, steps, spread, strict=True)):
+        raise ArgumentError(f"{name}(): output_padding={extra} must be smaller than stride {steps} or dilation {spread}")
+    float_tensor(bias, x, (channels * groups,), name, "the bias")
+    size = [
+        (n - 1) * s - 2 * p + d * (k - 1) + e + 1
+        for n, s, p, d, k, e in zip(x.shape[2:], steps, pads, spread, kernel, extra, strict=True)
+    ]
+    if min(size) < 1:
+        raise ShapeError(f"{name}(): an input of {x.shape[2:]} with padding {pads} gives a size of {tuple(size)}: pad less")
+    geometry = Geometry(
+        x.shape[0], groups, channels, filters // groups, _three(size, 1), _three(kernel, 1), _three(x.shape[2:], 1),
+        _three(steps, 1), _three(pads, 0), _three(spread, 1),
+    )  # fmt: skip
+    y: Any = convolution_input(x, weight, geometry=geometry)
+    if bias is not None:
+        y = y + reshape(bias, (-1, *[1] * axes))
+    return reshape(y, y.shape[1:]) if single else y  # type: ignore[no-any-return]
+
+
+def conv1d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Tensor:
+    """As `conv2d`, over one axis: x (N, C, L), weight (filters, C / groups, R)."""
+    return _convolve(1, x, weight, bias, stride, padding, dilation, groups)
+
+
+def conv2d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Tensor:
+    """The convolution (cross-correlation) of x (N, C, H, W) with weight (filters, C / groups, R, S), plus bias (filters,).
+
+    Gives (N, filters, P, Q). stride, padding, dilation: an int, or one for each axis; padding may be "same" or "valid".
+    """
+    return _convolve(2, x, weight, bias, stride, padding, dilation, groups)
+
+
+def conv3d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Tensor:
+    """As `conv2d`, over three axes: x (N, C, D, H, W), weight (filters, C / groups, T, R, S)."""
+    return _convolve(3, x, weight, bias, stride, padding, dilation, groups)
+
+
+def conv_transpose1d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+    groups: int = 1, dilation: Any = 1,
+) -> Tensor:  # fmt: skip
+    """As `conv_transpose2d`, over one axis."""
+    return _transpose(1, x, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def conv_transpose2d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+    groups: int = 1, dilation: Any = 1,
+) -> Tensor:  # fmt: skip
+    """The transposed convolution of x (N, C, H, W) with weight (C, filters / groups, R, S), plus bias (filters,)."""
+    return _transpose(2, x, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def conv_transpose3d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+    groups: int = 1, dilation: Any = 1,
+) -> Tensor:  # fmt: skip
+    """As `conv_transpose2d`, over three axes."""
+    return _transpose(3, x, weight, bias, stride, padding, output_padding, groups, dilation)

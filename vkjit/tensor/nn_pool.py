@@ -1,0 +1,254 @@
+"""Pooling over one to three axes: maxima and means, regular and adaptive.
+
+Enters: tensors of floats (N, C, *size) or (C, *size). Leaves: new tensors of the same type. Gradients are gathered, so that
+they are the same every time.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .. import dtypes
+from ..errors import ArgumentError, ShapeError
+from ..runtime.interface import DeviceArray
+from ..stdlib import pool as kernels
+from ..stdlib.pool import Window
+from .dispatch import operation
+from .nn_common import dense, floats, numbers, result, shaped
+from .tensor import Tensor
+
+__all__ = [
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
+    "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool1d", "max_pool2d", "max_pool3d",
+]  # fmt: skip
+
+
+def _three(values: Any, fill: int) -> Any:
+    return (*[fill] * (3 - len(values)), *values)
+
+
+def _channels(array: DeviceArray, size: tuple[int, int, int]) -> DeviceArray:
+    """(N * C, D, H, W)."""
+    area = math.prod(size)
+    return shaped(array, math.prod(array.shape) // area if area else 0, *size)
+
+
+def _out_shape(x: Tensor, axes: int, window: Window) -> tuple[int, ...]:
+    return (*x.shape[: x.ndim - axes], *window.out[3 - axes :])
+
+
+@operation("max_pool")
+def _max_pool(x: Tensor, *, axes: int, window: Window) -> tuple[Tensor, Tensor]:
+    shape = _out_shape(x, axes, window)
+    y, at = result(shape, x.dtype, x), result(shape, dtypes.i64, x)
+    kernels.maxima(_channels(dense(x), window.size), _channels(y._array, window.out), _channels(at._array, window.out), window)
+    return y, at
+
+
+@operation("max_pool_gradient")
+def max_pool_gradient(g: Tensor, at: Tensor, *, axes: int, window: Window) -> Tensor:
+    """The gradient of max pooling's input from that of its output and the places of the maxima."""
+    x = result((*g.shape[: g.ndim - axes], *window.size[3 - axes :]), g.dtype, g)
+    kernels.maxima_gradient(
+        _channels(dense(g), window.out), _channels(dense(at), window.out), _channels(x._array, window.size), window
+    )
+    return x
+
+
+@operation("at_places")
+def at_places(x: Tensor, at: Tensor, *, axes: int, window: Window) -> Tensor:
+    """The elements of x where max pooling found its maxima."""
+    y = result(at.shape, x.dtype, x)
+    kernels.at_places(_channels(dense(x), window.size), _channels(dense(at), window.out), _channels(y._array, window.out))
+    return y
+
+
+@operation("avg_pool")
+def mean_pool(x: Tensor, *, axes: int, window: Window) -> Tensor:
+    """The mean of each window."""
+    y = result(_out_shape(x, axes, window), x.dtype, x)
+    kernels.means(_channels(dense(x), window.size), _channels(y._array, window.out), window)
+    return y
+
+
+@operation("avg_pool_gradient")
+def mean_pool_gradient(g: Tensor, *, axes: int, window: Window) -> Tensor:
+    """The gradient of average pooling's input from that of its output."""
+    x = result((*g.shape[: g.ndim - axes], *window.size[3 - axes :]), g.dtype, g)
+    kernels.means_gradient(_channels(dense(g), window.out), _channels(x._array, window.size), window)
+    return x
+
+
+# -- checks
+
+
+def _checked(x: Any, axes: int, name: str) -> Tensor:
+    floats(x, name)
+    if x.ndim not in (axes + 1, axes + 2) or 0 in x.shape[x.ndim - axes - 1 :]:
+        raise ShapeError(
+            f"{name}(): input of shape {x.shape}, expected {axes + 2} axes (or {axes + 1}, without a batch), none of them empty "
+            f"but the batch"
+        )
+    return x  # type: ignore[no-any-return]
+
+
+def _extent(size: int, kernel: int, stride: int, pad: int, dilation: int, ceil_mode: bool) -> int:
+    """Output elements along an axis; with ceil_mode windows may hang over, but begin inside."""
+    room = size + 2 * pad - dilation * (kernel - 1) - 1
+    if not ceil_mode:
+        return room // stride + 1
+    out = -(-room // stride) + 1
+    return out - 1 if (out - 1) * stride >= size + pad else out
+
+
+def _window(
+    x: Tensor, axes: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, name: str, **more: Any
+) -> Window:
+    kernel = numbers(kernel_size, axes, name, "kernel_size", 1)
+    given = stride if stride is not None and stride not in ((), []) else kernel
+    steps, pads = numbers(given, axes, name, "stride", 1), numbers(padding, axes, name, "padding")
+    spread = numbers(dilation, axes, name, "dilation", 1)
+    if any(2 * p > k for p, k in zip(pads, kernel, strict=True)):
+        raise ArgumentError(f"{name}(): padding={pads} must be at most half of kernel_size={kernel}")
+    size = x.shape[x.ndim - axes :]
+    out = [_extent(*numbers_, ceil_mode) for numbers_ in zip(size, kernel, steps, pads, spread, strict=True)]
+    if min(out) < 1:
+        raise ShapeError(
+            f"{name}(): an input of {size} with padding {pads} is smaller than the kernel {kernel} with dilation {spread}: "
+            f"enlarge the padding or the input"
+        )
+    return Window(
+        _three(size, 1), _three(out, 1), _three(kernel, 1), _three(steps, 1), _three(pads, 0), _three(spread, 1), **more
+    )
+
+
+def _max(
+    axes: int, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, return_indices: bool
+) -> Any:
+    name = f"max_pool{axes}d"
+    window = _window(_checked(x, axes, name), axes, kernel_size, stride, padding, dilation, ceil_mode, name)
+    y, at = _max_pool(x, axes=axes, window=window)
+    return (y, at) if return_indices else y
+
+
+def _average(
+    axes: int, x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_pad: bool, divisor: int | None
+) -> Tensor:
+    name = f"avg_pool{axes}d"
+    if divisor is not None and (isinstance(divisor, bool) or not isinstance(divisor, int) or divisor == 0):
+        raise ArgumentError(f"{name}(): divisor_override={divisor!r}, expected an int other than 0")
+    window = _window(
+        _checked(x, axes, name), axes, kernel_size, stride, padding, 1, ceil_mode, name, count_pad=count_pad,
+        divisor=divisor or 0,
+    )  # fmt: skip
+    return mean_pool(x, axes=axes, window=window)
+
+
+def _adaptive(x: Any, axes: int, output_size: Any, name: str) -> Window:
+    size = _checked(x, axes, name).shape[x.ndim - axes :]
+    items = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * axes
+    if len(items) == 1:
+        items = items * axes
+    wanted = [s if o is None else o for o, s in zip(items, size, strict=False)]
+    out = numbers(wanted, axes, name, "output_size", 1)
+    return Window(_three(size, 1), _three(out, 1), adaptive=True)
+
+
+def _adaptive_average(axes: int, x: Any, output_size: Any) -> Tensor:
+    window = _adaptive(x, axes, output_size, f"adaptive_avg_pool{axes}d")
+    if window.out == (1, 1, 1):  # the whole channel: a reduction, whatever its length
+        return x.mean(list(range(x.ndim - axes, x.ndim)), True)  # type: ignore[no-any-return]
+    return mean_pool(x, axes=axes, window=window)
+
+
+def _adaptive_max(axes: int, x: Any, output_size: Any, return_indices: bool) -> Any:
+    window = _adaptive(x, axes, output_size, f"adaptive_max_pool{axes}d")
+    y, at = _max_pool(x, axes=axes, window=window)
+    return (y, at) if return_indices else y
+
+
+# -- the public functions
+
+
+def max_pool1d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """As `max_pool2d`, over one axis."""
+    return _max(1, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def max_pool2d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """The maximum of each window of x (N, C, H, W), NaN if it has one; stride: the kernel's size where not given.
+
+    ceil_mode: also windows that hang over the end. return_indices: with the places of the maxima in H * W (i64).
+    """
+    return _max(2, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def max_pool3d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """As `max_pool2d`, over three axes."""
+    return _max(3, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def avg_pool1d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True
+) -> Tensor:
+    """As `avg_pool2d`, over one axis."""
+    return _average(1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+
+
+def avg_pool2d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
+    """The mean of each window of x (N, C, H, W); stride: the kernel's size where not given.
+
+    Divided by divisor_override, or by the number of elements, counting the padding where count_include_pad.
+    """
+    return _average(2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def avg_pool3d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
+    """As `avg_pool2d`, over three axes."""
+    return _average(3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def adaptive_avg_pool1d(x: Tensor, output_size: Any) -> Tensor:
+    """As `adaptive_avg_pool2d`, over one axis."""
+    return _adaptive_average(1, x, output_size)
+
+
+def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
+    """Means over windows that divide x (N, C, H, W) into output_size (an int, or one for each axis; None keeps the size)."""
+    return _adaptive_average(2, x, output_size)
+
+
+def adaptive_avg_pool3d(x: Tensor, output_size: Any) -> Tensor:
+    """As `adaptive_avg_pool2d`, over three axes."""
+    return _adaptive_average(3, x, output_size)
+
+
+def adaptive_max_pool1d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    """As `adaptive_max_pool2d`, over one axis."""
+    return _adaptive_max(1, x, output_size, return_indices)
+
+
+def adaptive_max_pool2d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    """Maxima over windows that divide x (N, C, H, W) into output_size (an int, or one for each axis; None keeps the size)."""
+    return _adaptive_max(2, x, output_size, return_indices)
+
+
+def adaptive_max_pool3d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    """As `adaptive_max_pool2d`, over three axes."""
+    return _adaptive_max(3, x, output_size, return_indices)
