@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import vkjit as vk
 
-
 ROOT_HALF = 0.7071067811865476  # sqrt(1/2)
 NORMAL = 0.3989422804014327  # 1 / sqrt(2 pi)
 ROOT_TWO_OVER_PI = 0.7978845608028654

@@ -48,11 +48,17 @@ def multiply_tiles(
     for k in range(0, depth, DEPTH):
         for step in vk.unroll(TILE * DEPTH // 256):
             if A_ROWS:
-                a_tile[lane % 16, lane // 16 + 16 * step] = ACC(a.get(g, row + lane // 16 + 16 * step, k + lane % 16, pad=0))
+                a_tile[lane % 16, lane // 16 + 16 * step] = ACC(
+                    a.get(g, row + lane // 16 + 16 * step, k + lane % 16, pad=0)
+                )
             else:
-                a_tile[lane // 64 + 4 * step, lane % 64] = ACC(a.get(g, row + lane % 64, k + lane // 64 + 4 * step, pad=0))
+                a_tile[lane // 64 + 4 * step, lane % 64] = ACC(
+                    a.get(g, row + lane % 64, k + lane // 64 + 4 * step, pad=0)
+                )
             if B_ROWS:
-                b_tile[lane // 64 + 4 * step, lane % 64] = ACC(b.get(g, k + lane // 64 + 4 * step, column + lane % 64, pad=0))
+                b_tile[lane // 64 + 4 * step, lane % 64] = ACC(
+                    b.get(g, k + lane // 64 + 4 * step, column + lane % 64, pad=0)
+                )
             else:
                 b_tile[lane % 16, lane // 16 + 16 * step] = ACC(
                     b.get(g, k + lane % 16, column + lane // 16 + 16 * step, pad=0)

@@ -104,7 +104,9 @@ TINY = 2.0**-126
 """The least normal f32: below it devices may flush to zero."""
 
 
-def run(case: Case, shapes: Sequence[tuple[int, ...]], layout: Callable[[Any], Any] | None = None, tag: str = "") -> None:
+def run(
+    case: Case, shapes: Sequence[tuple[int, ...]], layout: Callable[[Any], Any] | None = None, tag: str = ""
+) -> None:
     """One case on inputs of these shapes: the result, and the gradient of each input."""
     rng = np.random.default_rng(len(case.name) + sum(map(sum, shapes)))
     arrays = [case.draw(rng, shape, number) for number, shape in enumerate(shapes)]

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.parity.reference import PAIRS, Case, between, normal, run, run_pairs, torch
-
 import vkjit as vk
+from tests.parity.reference import PAIRS, Case, between, normal, run, run_pairs, torch
 
 
 def away_from_zero(rng: np.random.Generator, shape: tuple[int, ...], number: int = 0) -> Any:
@@ -104,7 +103,9 @@ def test_result_types_are_pytorchs(device: Any, number: int) -> None:
             found, expected = function(x, b), function(y, c)
             assert found.dtype is OF_TORCH[expected.dtype], (function, ours, other)
             if function is not operator.truediv:
-                assert np.array_equal(found.numpy(), expected.float().numpy() if expected.is_floating_point() else expected.numpy())
+                assert np.array_equal(
+                    found.numpy(), expected.float().numpy() if expected.is_floating_point() else expected.numpy()
+                )
         if number:
             break
 

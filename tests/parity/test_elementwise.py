@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.parity.reference import Case, between, normal, run_all, torch
-
 import vkjit as vk
+from tests.parity.reference import Case, between, normal, run_all, torch
 
 F = torch.nn.functional
 one = lambda x: np.ones_like(x)  # noqa: E731  # results near 1 minus 1, and the like: errors relative to 1
@@ -52,7 +51,9 @@ CASES = [
     Case("sign", vk.sign, torch.sign, normal, 0),
     Case("relu", vk.relu, torch.relu, normal, 0),
     Case("gelu", vk.gelu, F.gelu, normal, 16, size),
-    Case("gelu tanh", lambda x: vk.gelu(x, approximate="tanh"), lambda x: F.gelu(x, approximate="tanh"), normal, 16, size),
+    Case(
+        "gelu tanh", lambda x: vk.gelu(x, approximate="tanh"), lambda x: F.gelu(x, approximate="tanh"), normal, 16, size
+    ),
     Case("silu", vk.silu, F.silu, normal, 16),
     Case("softplus", lambda x: vk.softplus(x, beta=2.0), lambda x: F.softplus(x, beta=2.0), normal, 16, one),
     Case("elu", lambda x: vk.elu(x, alpha=0.7), lambda x: F.elu(x, alpha=0.7), normal, 12),
@@ -89,7 +90,9 @@ def test_special_values_give_what_pytorch_gives(device: Any, name: str) -> None:
     assert np.allclose(found, expected, rtol=1e-6, atol=0, equal_nan=True), (found, expected)
 
 
-@pytest.mark.parametrize("ours, theirs", [(vk.i8, torch.int8), (vk.i32, torch.int32), (vk.i64, torch.int64), (vk.u8, torch.uint8)])
+@pytest.mark.parametrize(
+    "ours, theirs", [(vk.i8, torch.int8), (vk.i32, torch.int32), (vk.i64, torch.int64), (vk.u8, torch.uint8)]
+)
 def test_integers_keep_their_type_or_become_floats(device: Any, ours: Any, theirs: Any) -> None:
     values = [0, 1, 5, 100, 127]
     x, y = vk.tensor(values, dtype=ours), torch.tensor(values, dtype=theirs)

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.parity.reference import Case, normal, run, torch
-
 import vkjit as vk
+from tests.parity.reference import Case, normal, run, torch
 
 INDICES: list[tuple[str, tuple[int, ...], Any]] = [
     ("int", (5, 4), lambda t: 2), ("negative", (5, 4), lambda t: -1), ("ints", (5, 4), lambda t: (1, -2)),
@@ -43,7 +42,9 @@ def test_writing(device: Any, name: str, shape: tuple[int, ...], index: Any, ten
     target = y[index(torch.tensor)]
     value = normal(np.random.default_rng(2), tuple(target.shape)) if tensor_value else None
     a, b = vk.tensor(values, requires_grad=True), torch.tensor(values, requires_grad=True)
-    v, w = (vk.tensor(value, requires_grad=True), torch.tensor(value, requires_grad=True)) if tensor_value else (2.5, 2.5)
+    v, w = (
+        (vk.tensor(value, requires_grad=True), torch.tensor(value, requires_grad=True)) if tensor_value else (2.5, 2.5)
+    )
     x, y = a * 1.0, b * 1.0
     x[index(vk.tensor)] = v
     y[index(torch.tensor)] = w
@@ -70,7 +71,9 @@ def test_gather_and_scatter(device: Any, shape: tuple[int, ...], axis: int, inde
     index = rng.integers(0, shape[axis], index_shape)
     i, j = vk.tensor(index), torch.tensor(index)
     for view in (lambda x: x, lambda x: (x * 2).transpose(0, -1).contiguous().transpose(0, -1)):
-        case = Case("gather", lambda x: vk.gather(x, axis, i), lambda x: torch.gather(x, axis, j), normal, 0, gradient_ulp=64)
+        case = Case(
+            "gather", lambda x: vk.gather(x, axis, i), lambda x: torch.gather(x, axis, j), normal, 0, gradient_ulp=64
+        )
         run(case, [shape], view)
     added = Case(
         "scatter_add", lambda x, s: vk.scatter_add(x, axis, i, s), lambda x, s: torch.scatter_add(x, axis, j, s), normal, 64,
@@ -86,7 +89,16 @@ def test_index_select_and_index_add(device: Any) -> None:
     for shape, axis in (((6,), 0), ((6, 3), 0), ((4, 6), 1), ((2, 6, 3), 1), ((2, 3, 6), -1)):
         index = np.array([5, 0, 0, 2, 5, 5])
         i, j = vk.tensor(index), torch.tensor(index)
-        run(Case("index_select", lambda x: vk.index_select(x, axis, i), lambda x: torch.index_select(x, axis, j), normal, 0), [shape])
+        run(
+            Case(
+                "index_select",
+                lambda x: vk.index_select(x, axis, i),
+                lambda x: torch.index_select(x, axis, j),
+                normal,
+                0,
+            ),
+            [shape],
+        )
         added = Case(
             "index_add", lambda x, s: vk.index_add(x, axis, i, s, alpha=2), lambda x, s: torch.index_add(x, axis, j, s, alpha=2),
             normal, 16, lambda x, s: 8.0, inputs=2,

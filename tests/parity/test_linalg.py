@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.parity.reference import EPS, assert_close, normal, torch
-
 import vkjit as vk
+from tests.parity.reference import EPS, assert_close, normal, torch
 
 PRODUCTS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((3,), (3,)), ((1, 1), (1, 1)), ((2, 3), (3, 4)), ((2, 3), (3,)), ((3,), (3, 4)), ((7, 5), (5, 11)), ((64, 64), (64, 64)),
@@ -45,8 +44,20 @@ def test_matmul_and_gradients(device: Any, shapes: Any) -> None:
 def test_products_of_views(device: Any) -> None:
     rng = np.random.default_rng(10)
     for m, k, n in ((5, 7, 3), (33, 20, 65)):
-        check(normal(rng, (k, m)), normal(rng, (n, k)), lambda x, y: x.t() @ y.t(), lambda x, y: x.t() @ y.t(), "both transposed")
-        check(normal(rng, (2 * m, k)), normal(rng, (k, 3 * n)), lambda x, y: x[::2] @ y[:, ::3], lambda x, y: x[::2] @ y[:, ::3], "sliced")
+        check(
+            normal(rng, (k, m)),
+            normal(rng, (n, k)),
+            lambda x, y: x.t() @ y.t(),
+            lambda x, y: x.t() @ y.t(),
+            "both transposed",
+        )
+        check(
+            normal(rng, (2 * m, k)),
+            normal(rng, (k, 3 * n)),
+            lambda x, y: x[::2] @ y[:, ::3],
+            lambda x, y: x[::2] @ y[:, ::3],
+            "sliced",
+        )
         check(normal(rng, (1, k)), normal(rng, (k, 1)), lambda x, y: x.expand(m, k) @ y.expand(k, n),
               lambda x, y: x.expand(m, k) @ y.expand(k, n), "expanded")  # fmt: skip
         check(normal(rng, (k, 4, m)), normal(rng, (n, k, 4)), lambda x, y: x.permute(1, 2, 0) @ y.permute(2, 1, 0),

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.parity.reference import EPS, LAYOUTS, SHAPES, assert_close, normal, torch
-
 import vkjit as vk
+from tests.parity.reference import EPS, LAYOUTS, SHAPES, assert_close, normal, torch
 
 
 def axes_for(shape: tuple[int, ...]) -> list[Any]:
@@ -44,7 +43,10 @@ def test_float_reductions_and_gradients(device: Any, name: str, ours: Any, their
                 given: Any = list(range(len(shape)))
             else:
                 given = axes
-            if name in ("var", "std") and math.prod(shape[a] for a in ([given] if isinstance(given, int) else given)) < 2:
+            if (
+                name in ("var", "std")
+                and math.prod(shape[a] for a in ([given] if isinstance(given, int) else given)) < 2
+            ):
                 continue
             compare(ours, theirs, normal(np.random.default_rng(number), shape), given, bool(number % 2), name)
 
@@ -86,7 +88,12 @@ def test_long_lines_are_summed_in_stages(device: Any, shape: tuple[int, ...]) ->
         magnitude = np.abs(exact).sum(axes)
         # stages of at most a few hundred additions each: far below one rounding per element
         length = values.size if axes is None else shape[axes]
-        assert_close(x.sum(axes), expected, EPS["f32"] * (math.sqrt(length) + 32) * (magnitude / math.sqrt(max(length, 1)) + 1) * 4, f"sum {axes}")
+        assert_close(
+            x.sum(axes),
+            expected,
+            EPS["f32"] * (math.sqrt(length) + 32) * (magnitude / math.sqrt(max(length, 1)) + 1) * 4,
+            f"sum {axes}",
+        )
         assert np.array_equal(x.amax(axes).numpy() if axes is not None else x.amax().numpy(), values.max(axes))
         assert np.array_equal(x.argmax(axes).numpy(), values.argmax(axes))
         assert np.array_equal(x.argmin(axes).numpy(), values.argmin(axes))
@@ -112,7 +119,9 @@ def test_integer_reductions(device: Any, ours: Any, theirs: Any) -> None:
                 assert np.array_equal(found.numpy(), expected.numpy().astype(found.numpy().dtype)), (name, shape, axes)
             if 0 in shape or ours is vk.boolean:
                 continue
-            assert np.array_equal(vk.amax(x, axes).numpy(), torch.amax(y, **options, **({} if axes is not None else {"dim": ()})).numpy())
+            assert np.array_equal(
+                vk.amax(x, axes).numpy(), torch.amax(y, **options, **({} if axes is not None else {"dim": ()})).numpy()
+            )
 
 
 @pytest.mark.parametrize("name", ["max", "min"])

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.parity.reference import SHAPES, Case, normal, run, torch
-
 import vkjit as vk
+from tests.parity.reference import SHAPES, Case, normal, run, torch
 
 BY_RANK: list[tuple[str, int, Any, Any]] = [
     ("flatten", 0, lambda x: x.flatten(), lambda x: x.flatten()),
@@ -46,7 +45,27 @@ BY_RANK: list[tuple[str, int, Any, Any]] = [
 @pytest.mark.parametrize("name, rank, ours, theirs", BY_RANK, ids=[row[0] for row in BY_RANK])
 def test_views_and_copies(device: Any, name: str, rank: int, ours: Any, theirs: Any) -> None:
     tested = 0
-    extra = [(3, 5), (4, 4), (2, 3, 2), (6, 1, 2), (8,), (9, 2), (5, 5, 5), (1, 2, 1, 2), (2, 2, 7), (3, 1, 2), (1, 6, 5), (4, 2, 1, 3), (2, 5, 2), (7, 2, 3), (1, 1, 9), (3, 3, 3, 2), (2, 1, 1), (2, 7), (3, 2, 3)]
+    extra = [
+        (3, 5),
+        (4, 4),
+        (2, 3, 2),
+        (6, 1, 2),
+        (8,),
+        (9, 2),
+        (5, 5, 5),
+        (1, 2, 1, 2),
+        (2, 2, 7),
+        (3, 1, 2),
+        (1, 6, 5),
+        (4, 2, 1, 3),
+        (2, 5, 2),
+        (7, 2, 3),
+        (1, 1, 9),
+        (3, 3, 3, 2),
+        (2, 1, 1),
+        (2, 7),
+        (3, 2, 3),
+    ]
     for shape in [*SHAPES, *extra]:
         if len(shape) < rank or (0 in shape and name.startswith("x[:, None")):
             continue
@@ -77,7 +96,15 @@ def test_reshape_of_every_stride_pattern(device: Any) -> None:
     for view in views:
         ours, theirs = view(vk.tensor(base)), view(torch.tensor(base))
         n = theirs.numel()
-        for target in ((n,), (1, n), (n, 1), (theirs.shape[0], -1), (-1, theirs.shape[2]), (2, n // 2), (theirs.shape[0], 1, -1, 1)):
+        for target in (
+            (n,),
+            (1, n),
+            (n, 1),
+            (theirs.shape[0], -1),
+            (-1, theirs.shape[2]),
+            (2, n // 2),
+            (theirs.shape[0], 1, -1, 1),
+        ):
             assert np.array_equal(ours.reshape(target).numpy(), theirs.reshape(target).numpy()), target
             try:
                 expected = theirs.view(target)

@@ -248,7 +248,9 @@ def _fill(meta: GradMeta, gradient: Tensor) -> None:
 
 def _fitted(node: Node, edge: GradMeta, gradient: Tensor) -> Tensor:
     if gradient.shape != edge.shape:
-        raise InternalError(f"the gradient rule of {node.name} gave shape {gradient.shape} for an input of {edge.shape}")
+        raise InternalError(
+            f"the gradient rule of {node.name} gave shape {gradient.shape} for an input of {edge.shape}"
+        )
     return gradient if gradient.dtype is edge.dtype else gradient.to(edge.dtype)
 
 

@@ -21,7 +21,9 @@ from .tensor import Tensor
 from .views import *  # noqa: F403
 
 _MODULES = (arithmetic, copies, creation, elementwise, indexing, linalg, random, reductions, views)
-_INTERNAL = frozenset({"as_dtype", "get_item", "put", "set_item", "upload", "copy_", "fill_", "zero_", "next_seed", "mT"})
+_INTERNAL = frozenset(
+    {"as_dtype", "get_item", "put", "set_item", "upload", "copy_", "fill_", "zero_", "next_seed", "mT"}
+)
 
 __all__ = [
     "Tensor",

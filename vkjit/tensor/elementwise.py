@@ -18,10 +18,54 @@ from .maps import arithmetic_type, run_map
 from .tensor import Tensor
 
 __all__ = [
-    "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bitwise_not", "ceil", "cos", "cosh", "elu", "erf", "erfc",
-    "exp", "exp2", "expm1", "floor", "frac", "gelu", "isfinite", "isinf", "isnan", "leaky_relu", "log", "log10", "log1p", "log2",
-    "logical_not", "logit", "logsigmoid", "neg", "positive", "reciprocal", "relu", "round", "rsqrt", "sigmoid", "sign", "silu", "sin",
-    "sinh", "softplus", "sqrt", "square", "tan", "tanh", "trunc",
+    "abs",
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "bitwise_not",
+    "ceil",
+    "cos",
+    "cosh",
+    "elu",
+    "erf",
+    "erfc",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
+    "frac",
+    "gelu",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "leaky_relu",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "logical_not",
+    "logit",
+    "logsigmoid",
+    "neg",
+    "positive",
+    "reciprocal",
+    "relu",
+    "round",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "silu",
+    "sin",
+    "sinh",
+    "softplus",
+    "sqrt",
+    "square",
+    "tan",
+    "tanh",
+    "trunc",
 ]  # fmt: skip
 
 Unary = Callable[[Tensor], Tensor]
@@ -168,7 +212,9 @@ def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
 def softplus(x: Tensor, *, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta x)) / beta; x itself where beta x is above the threshold."""
     result = float_type(checked(x, "softplus").dtype)
-    return run_map(functions.softplus, (x, beta, threshold), result, arithmetic_type(result), first=arithmetic_type(result))
+    return run_map(
+        functions.softplus, (x, beta, threshold), result, arithmetic_type(result), first=arithmetic_type(result)
+    )
 
 
 @operation("elu")

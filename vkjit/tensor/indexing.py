@@ -224,7 +224,9 @@ def _check_along(x: Tensor, axis: int, index: Tensor, name: str) -> None:
     if index.dtype is not dtypes.i64 and index.dtype is not dtypes.i32:
         raise DTypeError(f"{name}() takes positions of i64 or i32, found {index.dtype!r}")
     if any(i > e for d, (i, e) in enumerate(zip(index.shape, x.shape, strict=True)) if d != axis):
-        raise ShapeError(f"{name}(): index of shape {index.shape} is larger than the tensor's {x.shape} off axis {axis}")
+        raise ShapeError(
+            f"{name}(): index of shape {index.shape} is larger than the tensor's {x.shape} off axis {axis}"
+        )
 
 
 def _cropped(x: Tensor, axis: int, index: Tensor) -> Tensor:
@@ -268,7 +270,9 @@ def _scatter_lines(target: DeviceArray, axis: int, index: Tensor, values: Tensor
         return
     y, where_, source = target, three_axes(index._array, axis), three_axes(values._array, axis)
     before, count, after = where_.shape
-    lines = DeviceArray(source.buffer, source.offset, source.dtype, (before, after), (source.strides[0], source.strides[2]))
+    lines = DeviceArray(
+        source.buffer, source.offset, source.dtype, (before, after), (source.strides[0], source.strides[2])
+    )
     limit = CPU_LOOP if device_class(target.device) == "cpu" else 1 << 30
     for start in range(0, count, limit):
         stop = min(start + limit, count)
@@ -360,7 +364,9 @@ def _assign(target: Tensor, value: Any, plan: Plan) -> None:
         return
     merged, axis, positions = _one_axis(part, plan.advanced)
     if merged._array.buffer is not target._array.buffer:
-        raise ArgumentError("this assignment through several index tensors needs a copy of the tensor: assign with scatter()")
+        raise ArgumentError(
+            "this assignment through several index tensors needs a copy of the tensor: assign with scatter()"
+        )
     shape = (*merged.shape[:axis], *positions.shape, *merged.shape[axis + 1 :])
     single = value if isinstance(value, Tensor) else creation.full((), value, dtype=target.dtype, device=target.device)
     values = flatten(expand(_fitting(single.to(target.dtype), shape), shape), axis, axis + positions.ndim - 1) if positions.ndim else unsqueeze(expand(single, shape), axis)  # type: ignore[attr-defined]  # fmt: skip

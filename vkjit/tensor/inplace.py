@@ -13,7 +13,6 @@ from .. import lang
 from ..dtypes import DType
 from ..errors import DTypeError
 from ..stdlib import functions
-
 from .arithmetic import operand
 from .dispatch import run_in_place
 from .maps import arithmetic_type, write_map
@@ -27,7 +26,9 @@ def _checked_type(target: Tensor, operands: tuple[Any, ...], name: str) -> DType
     """The type to compute in; DTypeError where the target can't hold the result's category."""
     dtype = result_type(target, *operands)
     if category(dtype) > category(target.dtype):
-        raise DTypeError(f"{name}() would make {dtype!r}, which a tensor of {target.dtype!r} can't hold: convert it first")
+        raise DTypeError(
+            f"{name}() would make {dtype!r}, which a tensor of {target.dtype!r} can't hold: convert it first"
+        )
     return arithmetic_type(dtype)
 
 
@@ -148,4 +149,3 @@ METHODS: dict[str, Callable[..., Tensor]] = {
     "masked_fill_": masked_fill_,
 }
 """Method name to function: every operation that has a form in place."""
-

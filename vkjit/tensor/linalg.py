@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-
 from ..dtypes import DType
 from ..errors import DTypeError, ShapeError
 from ..runtime.interface import DeviceArray, contiguous_strides
@@ -68,7 +67,9 @@ def _cut(array: DeviceArray, axis: int, start: int, stop: int) -> DeviceArray:
 
 def _product_type(a: Tensor, b: Tensor, name: str) -> DType:
     if a.dtype is not b.dtype:
-        raise DTypeError(f"{name}() takes tensors of one type, found {a.dtype!r} and {b.dtype!r}: convert one with .to(...)")
+        raise DTypeError(
+            f"{name}() takes tensors of one type, found {a.dtype!r} and {b.dtype!r}: convert one with .to(...)"
+        )
     if a.dtype.kind == "bool":
         raise DTypeError(f"{name}() has no meaning for bool: convert with .to(vk.f32)")
     return a.dtype
@@ -87,7 +88,9 @@ def _matmul(a: Tensor, b: Tensor) -> Tensor:
     batch = iterate.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     rows, columns = a.shape[-2], b.shape[-1]
     out = creation.allocate((*batch, rows, columns), dtype, device)
-    if len(b.shape) == 2 and len(batch) and a.is_contiguous():  # one matrix for the whole batch: more rows of one product
+    if (
+        len(b.shape) == 2 and len(batch) and a.is_contiguous()
+    ):  # one matrix for the whole batch: more rows of one product
         count = math.prod(batch) * rows
         left = DeviceArray(a._array.buffer, a._array.offset, dtype, (1, count, a.shape[-1]), (0, a.shape[-1], 1))
         target = DeviceArray(out.buffer, 0, dtype, (1, count, columns), (0, columns, 1))
@@ -114,7 +117,9 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
 def _with_ranks(a: Tensor, b: Tensor, ranks: tuple[int, int], name: str) -> Tensor:
     if (a.ndim, b.ndim) != ranks:
-        raise ShapeError(f"{name}() takes tensors with {ranks[0]} and {ranks[1]} axes, found shapes {a.shape} and {b.shape}")
+        raise ShapeError(
+            f"{name}() takes tensors with {ranks[0]} and {ranks[1]} axes, found shapes {a.shape} and {b.shape}"
+        )
     return matmul(a, b)
 
 
@@ -136,7 +141,9 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
 def bmm(a: Tensor, b: Tensor) -> Tensor:
     """The products of two batches of matrices of one size; nothing is broadcast."""
     if a.ndim == 3 and b.ndim == 3 and a.shape[0] != b.shape[0]:
-        raise ShapeError(f"bmm() takes batches of one size, found shapes {a.shape} and {b.shape}: use matmul() to broadcast")
+        raise ShapeError(
+            f"bmm() takes batches of one size, found shapes {a.shape} and {b.shape}: use matmul() to broadcast"
+        )
     return _with_ranks(a, b, (3, 3), "bmm")
 
 
@@ -175,5 +182,3 @@ def trace(x: Tensor) -> Tensor:
     from .views import diagonal
 
     return sum(diagonal(x))
-
-

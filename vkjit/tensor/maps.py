@@ -135,7 +135,7 @@ F32_LARGEST = 3.4028234663852886e38
 def _launch(function: Any, operands: Sequence[Any], out: DeviceArray, compute: DType, first: DType | None) -> None:
     count = math.prod(out.shape)
     if count == 0:
-        return
+        return None
     arrays = _flattened([o._array for o in operands if isinstance(o, Tensor)], out, count)
     target = arrays.pop()
     values = [

@@ -18,7 +18,9 @@ __all__ = ["dense", "float_tensor", "floats", "numbers", "reduced", "result", "s
 def floats(x: Any, name: str, what: str = "the input") -> Tensor:
     """x, which must be a tensor of floats."""
     if not isinstance(x, Tensor):
-        raise ArgumentError(f"{name}(): {what} is a {type(x).__name__}, expected a tensor: make one with vk.tensor(...)")
+        raise ArgumentError(
+            f"{name}(): {what} is a {type(x).__name__}, expected a tensor: make one with vk.tensor(...)"
+        )
     if not x.dtype.is_float:
         raise DTypeError(f"{name}(): {what} holds {x.dtype!r}, expected floats: convert it with .to(vk.f32)")
     return x
@@ -30,7 +32,9 @@ def float_tensor(x: Any, like: Tensor, shape: tuple[int, ...], name: str, what: 
         return None
     floats(x, name, what)
     if x.dtype is not like.dtype:
-        raise DTypeError(f"{name}(): {what} holds {x.dtype!r}, the input {like.dtype!r}: convert one of them with .to(...)")
+        raise DTypeError(
+            f"{name}(): {what} holds {x.dtype!r}, the input {like.dtype!r}: convert one of them with .to(...)"
+        )
     if x.shape != shape:
         raise ShapeError(f"{name}(): {what} has shape {x.shape}, expected {shape}")
     return x  # type: ignore[no-any-return]

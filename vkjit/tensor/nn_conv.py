@@ -79,13 +79,17 @@ def _checked(x: Any, weight: Any, groups: int, axes: int, name: str) -> tuple[Te
     return (reshape(x, (1, *x.shape)) if single else x), weight, single
 
 
-def _padding(padding: Any, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], name: str) -> Any:
+def _padding(
+    padding: Any, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], name: str
+) -> Any:
     """(before, after) along each axis."""
     if padding == "valid":
         return [(0, 0)] * len(kernel)
     if padding == "same":
         if any(s != 1 for s in stride):
-            raise ArgumentError(f'{name}(): padding="same" needs a stride of 1, found {stride}: give the padding as ints')
+            raise ArgumentError(
+                f'{name}(): padding="same" needs a stride of 1, found {stride}: give the padding as ints'
+            )
         totals = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
         return [(total // 2, total - total // 2) for total in totals]
     if isinstance(padding, str):
@@ -130,7 +134,15 @@ def _convolve(
 
 
 def _transpose(
-    axes: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any
+    axes: int,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: int,
+    dilation: Any,
 ) -> Tensor:
     name = f"conv_transpose{axes}d"
     x, weight, single = _checked(x, weight, groups, axes, name)
@@ -143,14 +155,18 @@ def _transpose(
             f"multiple of groups={groups}"
         )
     if any(e >= max(s, d) for e, s, d in zip(extra, steps, spread, strict=True)):
-        raise ArgumentError(f"{name}(): output_padding={extra} must be smaller than stride {steps} or dilation {spread}")
+        raise ArgumentError(
+            f"{name}(): output_padding={extra} must be smaller than stride {steps} or dilation {spread}"
+        )
     float_tensor(bias, x, (channels * groups,), name, "the bias")
     size = [
         (n - 1) * s - 2 * p + d * (k - 1) + e + 1
         for n, s, p, d, k, e in zip(x.shape[2:], steps, pads, spread, kernel, extra, strict=True)
     ]
     if min(size) < 1:
-        raise ShapeError(f"{name}(): an input of {x.shape[2:]} with padding {pads} gives a size of {tuple(size)}: pad less")
+        raise ShapeError(
+            f"{name}(): an input of {x.shape[2:]} with padding {pads} gives a size of {tuple(size)}: pad less"
+        )
     geometry = Geometry(
         x.shape[0], groups, channels, filters // groups, _three(size, 1), _three(kernel, 1), _three(x.shape[2:], 1),
         _three(steps, 1), _three(pads, 0), _three(spread, 1),
@@ -162,14 +178,26 @@ def _transpose(
 
 
 def conv1d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> Tensor:
     """As `conv2d`, over one axis: x (N, C, L), weight (filters, C / groups, R)."""
     return _convolve(1, x, weight, bias, stride, padding, dilation, groups)
 
 
 def conv2d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> Tensor:
     """The convolution (cross-correlation) of x (N, C, H, W) with weight (filters, C / groups, R, S), plus bias (filters,).
 
@@ -179,7 +207,13 @@ def conv2d(
 
 
 def conv3d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> Tensor:
     """As `conv2d`, over three axes: x (N, C, D, H, W), weight (filters, C / groups, T, R, S)."""
     return _convolve(3, x, weight, bias, stride, padding, dilation, groups)

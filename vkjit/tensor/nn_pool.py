@@ -42,7 +42,9 @@ def _out_shape(x: Tensor, axes: int, window: Window) -> tuple[int, ...]:
 def _max_pool(x: Tensor, *, axes: int, window: Window) -> tuple[Tensor, Tensor]:
     shape = _out_shape(x, axes, window)
     y, at = result(shape, x.dtype, x), result(shape, dtypes.i64, x)
-    kernels.maxima(_channels(dense(x), window.size), _channels(y._array, window.out), _channels(at._array, window.out), window)
+    kernels.maxima(
+        _channels(dense(x), window.size), _channels(y._array, window.out), _channels(at._array, window.out), window
+    )
     return y, at
 
 
@@ -60,7 +62,9 @@ def max_pool_gradient(g: Tensor, at: Tensor, *, axes: int, window: Window) -> Te
 def at_places(x: Tensor, at: Tensor, *, axes: int, window: Window) -> Tensor:
     """The elements of x where max pooling found its maxima."""
     y = result(at.shape, x.dtype, x)
-    kernels.at_places(_channels(dense(x), window.size), _channels(dense(at), window.out), _channels(y._array, window.out))
+    kernels.at_places(
+        _channels(dense(x), window.size), _channels(dense(at), window.out), _channels(y._array, window.out)
+    )
     return y
 
 
@@ -103,7 +107,15 @@ def _extent(size: int, kernel: int, stride: int, pad: int, dilation: int, ceil_m
 
 
 def _window(
-    x: Tensor, axes: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, name: str, **more: Any
+    x: Tensor,
+    axes: int,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    name: str,
+    **more: Any,
 ) -> Window:
     kernel = numbers(kernel_size, axes, name, "kernel_size", 1)
     given = stride if stride is not None and stride not in ((), []) else kernel
@@ -133,7 +145,14 @@ def _max(
 
 
 def _average(
-    axes: int, x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_pad: bool, divisor: int | None
+    axes: int,
+    x: Any,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_pad: bool,
+    divisor: int | None,
 ) -> Tensor:
     name = f"avg_pool{axes}d"
     if divisor is not None and (isinstance(divisor, bool) or not isinstance(divisor, int) or divisor == 0):
@@ -199,7 +218,12 @@ def max_pool3d(
 
 
 def avg_pool1d(
-    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
 ) -> Tensor:
     """As `avg_pool2d`, over one axis."""
     return _average(1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, None)

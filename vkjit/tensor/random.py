@@ -15,7 +15,17 @@ from ..errors import ArgumentError, DTypeError
 from .creation import DeviceLike, as_dtype, upload
 from .tensor import Tensor, as_shape
 
-__all__ = ["initial_seed", "manual_seed", "next_seed", "rand", "rand_like", "randint", "randn", "randn_like", "randperm"]
+__all__ = [
+    "initial_seed",
+    "manual_seed",
+    "next_seed",
+    "rand",
+    "rand_like",
+    "randint",
+    "randn",
+    "randn_like",
+    "randperm",
+]
 
 
 class _Stream:
@@ -62,7 +72,11 @@ def _float_type(dtype: Any) -> Any:
 
 
 def rand(
-    *shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False, seed: int | None = None
+    *shape: Any,
+    dtype: Any = dtypes.f32,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+    seed: int | None = None,
 ) -> Tensor:
     """Uniform numbers in [0, 1): `vk.rand(2, 3)`. `seed` draws from a stream of its own."""
     element, sizes = _float_type(dtype), as_shape(shape)
@@ -77,7 +91,11 @@ def rand(
 
 
 def randn(
-    *shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False, seed: int | None = None
+    *shape: Any,
+    dtype: Any = dtypes.f32,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+    seed: int | None = None,
 ) -> Tensor:
     """Normal numbers of mean 0 and variance 1. `seed` draws from a stream of its own."""
     element, sizes = _float_type(dtype), as_shape(shape)
@@ -99,7 +117,9 @@ def randn_like(x: Tensor, **options: Any) -> Tensor:
     return randn(x.shape, **{"dtype": x.dtype, "device": x.device, **options})
 
 
-def randint(low: int, high: int | Any, size: Any = None, *, dtype: Any = dtypes.i64, device: DeviceLike = None) -> Tensor:
+def randint(
+    low: int, high: int | Any, size: Any = None, *, dtype: Any = dtypes.i64, device: DeviceLike = None
+) -> Tensor:
     """Integers in [low, high): `vk.randint(0, 10, (2, 3))`, or `vk.randint(10, (2, 3))` from 0."""
     if size is None:
         low, high, size = 0, low, high

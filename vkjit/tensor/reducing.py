@@ -59,7 +59,9 @@ def start_value(reducer: Reducer, accumulate: DType) -> float:
         if accumulate.is_float:
             return -math.inf if reducer.start == "least" else math.inf
         signed = accumulate.is_signed
-        low, high = (-(2 ** (accumulate.bits - 1)), 2 ** (accumulate.bits - 1) - 1) if signed else (0, 2**accumulate.bits - 1)
+        low, high = (
+            (-(2 ** (accumulate.bits - 1)), 2 ** (accumulate.bits - 1) - 1) if signed else (0, 2**accumulate.bits - 1)
+        )
         return low if reducer.start == "least" else high
     return float(reducer.start) if accumulate.is_float else int(reducer.start)
 
@@ -189,7 +191,14 @@ class _Run:
         load = self.reducer.load if self.fresh else kernels.load_value
         finish = self.reducer.finish if last else kernels.finish_value
         loaded = _load_type(self.reducer, x.dtype, self.accumulate) if self.fresh else self.accumulate
-        constants = (load, self.reducer.combine, finish, start_value(self.reducer, self.accumulate), loaded, self.accumulate)
+        constants = (
+            load,
+            self.reducer.combine,
+            finish,
+            start_value(self.reducer, self.accumulate),
+            loaded,
+            self.accumulate,
+        )
         if by_groups(x):
             kernels.reduce_groups(x, y, self.total, *constants)
         else:
@@ -265,7 +274,12 @@ def search_axis(array: DeviceArray, axis: int, *, greatest: bool) -> DeviceArray
     for part, first in _segments(x, length):
         steps = (0, length) if lines == 1 else (length, 0)
         kernels.search_lines(
-            part, _places(values, part, first, lines), _places(positions, part, first, lines), first * length, *steps, *options
+            part,
+            _places(values, part, first, lines),
+            _places(positions, part, first, lines),
+            first * length,
+            *steps,
+            *options,
         )
     kernels.search_pairs(_as_lines(values), _as_lines(positions), best, places, *options)
     return out

@@ -223,7 +223,9 @@ def builtin_max(a: float, b: float) -> float:
     return a if a > b else b
 
 
-def var(x: Tensor, dim: Dims = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False) -> Tensor:
+def var(
+    x: Tensor, dim: Dims = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False
+) -> Tensor:
     """The variance over axes: squares of distances from the mean, summed and divided by count - correction."""
     if not checked(x, "var").dtype.is_float:
         raise DTypeError(f"var() takes floats, found {x.dtype!r}: convert with .to(vk.f32)")
@@ -232,7 +234,9 @@ def var(x: Tensor, dim: Dims = None, *, correction: float = 1, unbiased: bool | 
     return _var(x, axes=axes_of(x, dim, "var"), keepdim=keepdim, correction=correction)
 
 
-def std(x: Tensor, dim: Dims = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False) -> Tensor:
+def std(
+    x: Tensor, dim: Dims = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False
+) -> Tensor:
     """The standard deviation over axes, as `var`."""
     from .elementwise import sqrt
 
@@ -300,5 +304,3 @@ def allclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal
 def equal(a: Tensor, b: Tensor) -> bool:
     """Whether shapes and all elements are equal; waits for the values."""
     return a.shape == b.shape and bool(all(a == b).item())  # type: ignore[arg-type]
-
-

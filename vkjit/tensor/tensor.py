@@ -146,7 +146,9 @@ class Tensor:
     def requires_grad_(self, value: bool = True) -> Tensor:
         """Makes it a leaf whose gradient is collected in `.grad`."""
         if self.meta.node is not None:
-            raise ArgumentError("requires_grad can be set on leaves only: this tensor is the result of a recorded operation")
+            raise ArgumentError(
+                "requires_grad can be set on leaves only: this tensor is the result of a recorded operation"
+            )
         if value and not self.dtype.is_float:
             raise DTypeError(f"only float tensors can require a gradient, this one holds {self.dtype!r}")
         self.meta.requires_grad = value

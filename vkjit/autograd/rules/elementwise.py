@@ -14,7 +14,6 @@ LN2, LN10 = math.log(2), math.log(10)
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 
 
-
 def _of_input(name: str, slope: Callable[[Any, Any], Any]) -> None:
     """A rule from the operand: slope(gradient, x)."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from typing import Any
 
 from ...tensor import copies, creation, views
@@ -116,5 +115,3 @@ def _cat(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 def _sizes(node: Node, dim: int) -> list[int]:
     return [edge.shape[dim] for edge in node.edges if edge is not None]
-
-

@@ -1,0 +1,38 @@
+"""Gradients of convolutions. With y = conv(x, w), the output, the input's gradient and the weights' gradient are one form, linear in
+each of three arrays; the gradient of each product is made of the other two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...tensor.nn_conv import convolution, convolution_input, convolution_weight
+from ..tape import Node, rule
+
+
+@rule("convolution", inputs=True)
+def _convolution(node: Node, gradient: Any) -> tuple[Any, ...]:
+    x, w, g = node.input(0), node.input(1), node.params["geometry"]
+    axes = [0, *range(2, gradient.ndim)]
+    return (
+        convolution_input(gradient, w, geometry=g) if node.needs[0] else None,
+        convolution_weight(x, gradient, geometry=g) if node.needs[1] else None,
+        gradient.sum(axes) if node.needs[2] else None,
+    )
+
+
+@rule("convolution_input", inputs=True)
+def _convolution_input(node: Node, gradient: Any) -> tuple[Any, ...]:
+    y, w, g = node.input(0), node.input(1), node.params["geometry"]
+    return (
+        convolution(gradient, w, None, geometry=g) if node.needs[0] else None,
+        convolution_weight(gradient, y, geometry=g) if node.needs[1] else None,
+    )
+
+
+@rule("convolution_weight", inputs=True)
+def _convolution_weight(node: Node, gradient: Any) -> tuple[Any, ...]:
+    x, y, g = node.input(0), node.input(1), node.params["geometry"]
+    return (
+        convolution_input(y, gradient, geometry=g) if node.needs[0] else None,
+        convolution(x, gradient, None, geometry=g) if node.needs[1] else None,
+    )
