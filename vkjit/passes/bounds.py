@@ -6,9 +6,9 @@ range becomes ::
     %v = load %x, %i, %j      ->      %v = if all of %i, %j in range { yield load %x, %i, %j }
                                            else { report true, %i, %j, extents {site}; yield 0 }
 
-and with `debug`, an integer division is preceded by a report where its divisor is 0. Known to be in range are constants
-in static shapes and what constants bound there, counters of loops up to the array's own extent, and indices inside an `if` that compared them with it.
-Axes of one name (attribute `dims`) have one extent: launches check that.
+and with `debug`, an integer division is preceded by a report where its divisor is 0. Known to be in range are indices
+that constants bound inside a static shape, counters of loops up to the array's own extent, and indices inside an `if`
+that compared them with it. Axes of one name (attribute `dims`) have one extent: launches check that.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class _Checker:
         found = self.intervals.interval(index)
         if found is None or not (found.lower.is_constant() and found.upper.is_constant()):
             return False
-        return 0 <= found.lower.numbers[0] and found.upper.numbers[0] < extent
+        return found.lower.numbers[0] >= 0 and found.upper.numbers[0] < extent
 
     def is_limit(self, limit: Value, array: Value, axis: int, shape: tuple[int, ...] | None) -> bool:
         """True where a value isn't above an extent."""
