@@ -28,7 +28,7 @@ from .. import dtypes
 from ..errors import ReportSite
 from ..ir.builder import Builder
 from ..ir.core import Module, Op, Region, Value
-from ..ir.rewrite import breaks_of, constant_of, exits_of
+from ..ir.rewrite import breaks_of, completes, constant_of, exits_of
 from ..ir.types import U32
 from .formula import Formula, Term
 from .loop_costs import LoopCosts
@@ -132,7 +132,7 @@ class _Guard:
         needed = (needed or joined) and any(counting)
         ends = [self.region(r, count, exits, outermost=outermost, needed=needed) for r in op.regions]
         builder.region.ops.append(op)
-        if not needed:
+        if not needed or not completes(op):
             return count
         rows = [(ends[0], count), (count, ends[1])] if both else [(ends[0],), (ends[1],)]
         for region, row in zip(op.regions, rows, strict=True):
