@@ -205,7 +205,7 @@ class Kernel:
         """Keeps a launch for calls that are alike."""
         params = self.spec.params
         given = frozenset(p.dtype.__name__ for p in params if p.kind == "array" and isinstance(p.dtype, TypeVar))
-        if not settled(self.spec, given):
+        if not settled(self.spec, given, call.values):
             return
         if len(self._recipes) >= MOST_RECIPES:
             self._recipes.clear()

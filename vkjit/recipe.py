@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
+
 from . import arguments, staging
 from .dtypes import DType
 from .frontend import Captures, DeviceFunction, KernelSpec
@@ -60,6 +62,8 @@ class Recipe:
             values[position] = value
         for position, dtype, name in self.fits:
             value = values[position]
+            if type(value) is np.ndarray and dtype.is_float and value.dtype is dtype.numpy:
+                continue  # a typed number, which the argument block takes as it is
             if type(value) is not float or dtype.bits != 32 or not -_F32_LARGEST <= value <= _F32_LARGEST:
                 values[position] = arguments.fit_scalar(value, dtype, name)
             elif not dtype.is_float:
@@ -115,6 +119,8 @@ class Keys:
                 written.append(self._written[position])
                 values.append((position, array))
                 continue
+            if kind is np.ndarray:
+                kind = value.dtype  # a typed number
             key += (kind, value) if self._by_value[position] else (kind,)
             values.append((position, value))
         if not arrays:
@@ -128,11 +134,12 @@ class Keys:
         return Call(tuple(key), values)
 
 
-def settled(spec: KernelSpec, bound_by_arrays: frozenset[str]) -> bool:
-    """Whether the scalars' types follow from the arrays, so that they don't depend on a call's values."""
+def settled(spec: KernelSpec, bound_by_arrays: frozenset[str], values: list[tuple[int, Any]]) -> bool:
+    """Whether the scalars' types follow from the arrays, or from their own types, which are part of the key."""
+    typed = {i for i, v in values if isinstance(v, (np.ndarray, np.generic)) and not isinstance(v, np.float64)}
     return all(
-        p.dtype.__name__ in bound_by_arrays if isinstance(p.dtype, TypeVar) else p.dtype is not None
-        for p in spec.params
+        p.dtype.__name__ in bound_by_arrays or i in typed if isinstance(p.dtype, TypeVar) else p.dtype is not None
+        for i, p in enumerate(spec.params)
         if p.kind == "scalar"
     )
 
