@@ -14,6 +14,7 @@ import numpy as np
 from .. import staging
 from ..devices import device as open_device
 from ..errors import ArgumentError
+from ..tensor import api as _api  # noqa: F401  # puts the methods on Tensor
 from ..tensor import creation
 from ..tensor.tensor import Tensor
 from .format import Contents, PathLike, read, write

@@ -63,7 +63,6 @@ class _Conv(Module):
         self.padding = self._padding_of(padding)
         shape = (out_channels, in_channels // groups, *self.kernel_size)
         self.weight = Parameter(creation.empty(shape, dtype=dtype, device=device))
-        self.bias = None
         self.register_parameter(
             "bias", Parameter(creation.empty(out_channels, dtype=dtype, device=device)) if bias else None
         )

@@ -43,7 +43,6 @@ class Linear(Module):
         self.in_features = in_features
         self.out_features = out_features
         self.weight = Parameter(creation.empty(out_features, in_features, dtype=dtype, device=device))
-        self.bias = None
         self.register_parameter(
             "bias", Parameter(creation.empty(out_features, dtype=dtype, device=device)) if bias else None
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..autograd.tape import GradMeta
 from ..errors import ArgumentError
+from ..tensor import api as _api  # noqa: F401  # puts the methods on Tensor
 from ..tensor.tensor import Tensor
 
 __all__ = ["Parameter", "replace_memory"]

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..autograd.mode import enable_grad, no_grad
 from ..errors import ArgumentError
+from ..tensor import api as _api  # noqa: F401  # puts the methods on Tensor
 from ..tensor import creation, elementwise
 from ..tensor.tensor import Tensor
 
