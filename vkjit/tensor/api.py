@@ -9,18 +9,28 @@ from __future__ import annotations
 from .. import lang
 from ..autograd import rules as _rules  # noqa: F401  # fills the table of gradients
 from . import arithmetic, copies, creation, elementwise, indexing, linalg, methods, random, reductions, views
+from . import nn_activation, nn_conv, nn_embedding, nn_norm, nn_pool, nn_softmax
 from .arithmetic import *  # noqa: F403  # each module lists its public names
 from .copies import *  # noqa: F403
 from .creation import *  # noqa: F403
 from .elementwise import *  # noqa: F403
 from .indexing import *  # noqa: F403
 from .linalg import *  # noqa: F403
+from .nn_activation import *  # noqa: F403
+from .nn_conv import *  # noqa: F403
+from .nn_embedding import *  # noqa: F403
+from .nn_norm import *  # noqa: F403
+from .nn_pool import *  # noqa: F403
+from .nn_softmax import *  # noqa: F403
 from .random import *  # noqa: F403
 from .reductions import *  # noqa: F403
 from .tensor import Tensor
 from .views import *  # noqa: F403
 
-_MODULES = (arithmetic, copies, creation, elementwise, indexing, linalg, random, reductions, views)
+_MODULES = (
+    arithmetic, copies, creation, elementwise, indexing, linalg, nn_activation, nn_conv, nn_embedding, nn_norm, nn_pool,
+    nn_softmax, random, reductions, views,
+)  # fmt: skip
 _INTERNAL = frozenset(
     {"as_dtype", "get_item", "put", "set_item", "upload", "copy_", "fill_", "zero_", "next_seed", "mT"}
 )

@@ -121,8 +121,8 @@ def _window(
     given = stride if stride is not None and stride not in ((), []) else kernel
     steps, pads = numbers(given, axes, name, "stride", 1), numbers(padding, axes, name, "padding")
     spread = numbers(dilation, axes, name, "dilation", 1)
-    if any(2 * p > k for p, k in zip(pads, kernel, strict=True)):
-        raise ArgumentError(f"{name}(): padding={pads} must be at most half of kernel_size={kernel}")
+    if any(2 * p > (k - 1) * d + 1 for p, k, d in zip(pads, kernel, spread, strict=True)):
+        raise ArgumentError(f"{name}(): padding={pads} must be at most half of what kernel_size={kernel} spans")
     size = x.shape[x.ndim - axes :]
     out = [_extent(*numbers_, ceil_mode) for numbers_ in zip(size, kernel, steps, pads, spread, strict=True)]
     if min(out) < 1:

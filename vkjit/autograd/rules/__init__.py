@@ -4,5 +4,9 @@ Importing this package fills the table. Rules are written with tensor operations
 """
 
 from . import arithmetic, elementwise, indexing, linalg, reductions, views
+from . import nn_activation, nn_conv, nn_embedding, nn_loss, nn_norm, nn_pool, nn_softmax
 
-__all__ = ["arithmetic", "elementwise", "indexing", "linalg", "reductions", "views"]
+__all__ = [
+    "arithmetic", "elementwise", "indexing", "linalg", "nn_activation", "nn_conv", "nn_embedding", "nn_loss",
+    "nn_norm", "nn_pool", "nn_softmax", "reductions", "views",
+]  # fmt: skip

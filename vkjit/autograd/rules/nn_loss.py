@@ -1,0 +1,110 @@
+"""Gradients of losses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...tensor import arithmetic
+from ...tensor.nn_loss import cross_entropy_gradient, nll_gradient
+from ...tensor.nn_softmax import log_softmax
+from ..mode import is_grad_enabled
+from ..tape import Node, rule
+from .common import fitted
+
+
+def _both(node: Node, slope: Any) -> tuple[Any, ...]:
+    """Gradients of (x, target) where the loss depends on their difference."""
+    return fitted(node, 0, slope), fitted(node, 1, -slope) if node.needs[1] else None
+
+
+@rule("squared_difference", inputs=True)
+def _squared_difference(node: Node, gradient: Any) -> tuple[Any, ...]:
+    return _both(node, gradient * ((node.input(0) - node.input(1)) * 2))
+
+
+@rule("absolute_difference", inputs=True)
+def _absolute_difference(node: Node, gradient: Any) -> tuple[Any, ...]:
+    return _both(node, gradient * (node.input(0) - node.input(1)).sign())
+
+
+@rule("smooth_l1", inputs=True)
+def _smooth_l1(node: Node, gradient: Any) -> tuple[Any, ...]:
+    beta = node.params["beta"]
+    return _both(node, gradient * ((node.input(0) - node.input(1)) / beta).clamp(-1.0, 1.0))
+
+
+@rule("huber", inputs=True)
+def _huber(node: Node, gradient: Any) -> tuple[Any, ...]:
+    delta = node.params["delta"]
+    return _both(node, gradient * (node.input(0) - node.input(1)).clamp(-delta, delta))
+
+
+@rule("binary_entropy", inputs=True)
+def _binary_entropy(node: Node, gradient: Any) -> tuple[Any, ...]:
+    x, t = node.input(0), node.input(1)
+    of_target = None
+    if node.needs[1]:
+        of_target = gradient * ((1 - x).log().clamp(min=-100.0) - x.log().clamp(min=-100.0))
+    return gradient * (x - t) / (x * (1 - x)).clamp(min=1e-12), of_target
+
+
+@rule("binary_entropy_logits", inputs=True)
+def _binary_entropy_logits(node: Node, gradient: Any) -> tuple[Any, ...]:
+    x, t = node.input(0), node.input(1)
+    return gradient * (x.sigmoid() - t), -gradient * x if node.needs[1] else None
+
+
+@rule("divergence", inputs=True)
+def _divergence(node: Node, gradient: Any) -> tuple[Any, ...]:
+    x, t = node.input(0), node.input(1)
+    of_target = None
+    if node.needs[1]:
+        slope = arithmetic.where(t > 0, t.clamp(min=1e-45).log() + 1 - x, 0.0)
+        of_target = fitted(node, 1, gradient * slope)
+    return fitted(node, 0, arithmetic.where(t > 0, -gradient * t, 0.0)), of_target
+
+
+@rule("log_divergence", inputs=True)
+def _log_divergence(node: Node, gradient: Any) -> tuple[Any, ...]:
+    x, t = node.input(0), node.input(1)
+    scaled = gradient * t.exp()
+    return fitted(node, 0, -scaled), fitted(node, 1, scaled * (t - x + 1)) if node.needs[1] else None
+
+
+@rule("cross_entropy", inputs=True, outputs=True)
+def _cross_entropy(node: Node, gradient: Any, _: Any) -> tuple[Any, ...]:
+    x, target, weight = (node.input(i) for i in range(3))
+    ignored, smoothing = node.params["ignored"], node.params["smoothing"]
+    if not is_grad_enabled():
+        statistics = node.params["saved"].get("statistics")
+        made = cross_entropy_gradient(gradient, x, target, weight, statistics, ignored=ignored, smoothing=smoothing)
+        return made, None, None
+    axis = 1 if x.ndim > 1 else 0
+    probabilities = log_softmax(x, axis).exp()
+    scale = node.output(1).detach()
+    here = gradient * (scale != 0).to(gradient.dtype)
+    picked = nll_gradient(gradient * (1 - smoothing), target, scale, shape=x.shape)
+    one = here * scale.to(gradient.dtype) * (1 - smoothing)
+    classes = x.shape[axis]
+    even = here.unsqueeze(axis) * (smoothing / classes)
+    shape = [-1 if i == axis else 1 for i in range(x.ndim)]
+    shares = even if weight is None else even * weight.reshape(shape)
+    whole = even * classes if weight is None else even * weight.sum()
+    return probabilities * (one.unsqueeze(axis) + whole) + picked - shares, None, None
+
+
+@rule("nll", inputs=True, outputs=True)
+def _nll(node: Node, gradient: Any, _: Any) -> tuple[Any, ...]:
+    edge = node.edges[0]
+    assert edge is not None
+    return nll_gradient(gradient, node.input(1), node.output(1).detach(), shape=edge.shape), None, None
+
+
+@rule("nll_gradient", inputs=True)
+def _nll_gradient(node: Node, gradient: Any) -> tuple[Any, ...]:
+    from ...tensor.nn_loss import _nll as forward
+
+    scale = node.input(2)
+    target = arithmetic.where(scale != 0, node.input(1), 0)  # ignored rows name no class
+    picked, _ = forward(gradient, target, None, ignored=-(2**63))
+    return picked * scale.to(picked.dtype), None, None

@@ -1,0 +1,94 @@
+"""The functions behind the layers, under PyTorch's names.
+
+Enters: tensors. Leaves: tensors. Everything is defined in `vkjit.tensor`; nothing here keeps parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..tensor import elementwise
+from ..tensor.api import Tensor
+from ..tensor.linalg import linear
+from ..tensor.nn_activation import (
+    celu,
+    glu,
+    hardshrink,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    mish,
+    prelu,
+    relu6,
+    selu,
+    softshrink,
+    softsign,
+    tanhshrink,
+    threshold,
+)
+from ..tensor.nn_conv import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d
+from ..tensor.nn_embedding import dropout, dropout1d, dropout2d, dropout3d, embedding, one_hot
+from ..tensor.nn_loss import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    mse_loss,
+    nll_loss,
+    smooth_l1_loss,
+)
+from ..tensor.nn_norm import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
+from ..tensor.nn_pool import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
+from ..tensor.nn_softmax import log_softmax, scaled_dot_product_attention, softmax, softmin
+
+__all__ = [
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
+    "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "celu", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+    "conv_transpose3d", "cross_entropy", "dropout", "dropout1d", "dropout2d", "dropout3d", "elu", "embedding", "gelu", "glu",
+    "group_norm", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "huber_loss", "instance_norm", "kl_div", "l1_loss",
+    "layer_norm", "leaky_relu", "linear", "log_softmax", "logsigmoid", "max_pool1d", "max_pool2d", "max_pool3d", "mish",
+    "mse_loss", "nll_loss", "one_hot", "prelu", "relu", "relu6", "rms_norm", "scaled_dot_product_attention", "selu", "sigmoid",
+    "silu", "smooth_l1_loss", "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold",
+]  # fmt: skip
+
+relu = elementwise.relu
+sigmoid = elementwise.sigmoid
+tanh = elementwise.tanh
+silu = elementwise.silu
+logsigmoid = elementwise.logsigmoid
+
+
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    """x times the normal distribution's cumulative function at x; `approximate="tanh"` for the tanh form."""
+    return elementwise.gelu(x, approximate=approximate)
+
+
+def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
+    """x where it is positive, else alpha (exp(x) - 1)."""
+    return elementwise.elu(x, alpha=alpha)
+
+
+def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """x where it is positive, else negative_slope x."""
+    return elementwise.leaky_relu(x, negative_slope=negative_slope)
+
+
+def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(beta x)) / beta; x itself where beta x is above the threshold."""
+    return elementwise.softplus(x, beta=beta, threshold=threshold)

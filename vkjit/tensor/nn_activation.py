@@ -1,0 +1,121 @@
+"""Activations beyond the elementary ones of `elementwise`, composed of tensor operations.
+
+Enters: tensors of floats. Leaves: new tensors of the same type.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ArgumentError, ShapeError
+from .arithmetic import maximum, minimum, where
+from .dispatch import operation
+from .elementwise import elu, sigmoid, softplus, tanh
+from .maps import arithmetic_type, run_map
+from .nn_common import floats
+from .tensor import Tensor
+from .views import axis_of, narrow, reshape
+
+__all__ = [
+    "celu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "mish", "prelu", "relu6", "selu", "softshrink",
+    "softsign", "tanhshrink", "threshold",
+]  # fmt: skip
+
+SELU_ALPHA = 1.6732632423543772
+SELU_SCALE = 1.0507009873554805
+
+
+@operation("hardtanh")
+def _hardtanh(x: Tensor, *, low: float, high: float) -> Tensor:
+    from ..stdlib import functions
+
+    compute = arithmetic_type(x.dtype)
+    return run_map(functions.clamp, (x, low, high), x.dtype, compute, first=compute)
+
+
+def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """x limited to [min_val, max_val]; the gradient is 0 at the limits."""
+    if not min_val < max_val:
+        raise ArgumentError(f"hardtanh(): min_val={min_val} must be below max_val={max_val}")
+    return _hardtanh(floats(x, "hardtanh"), low=float(min_val), high=float(max_val))
+
+
+def relu6(x: Tensor) -> Tensor:
+    """x limited to [0, 6]."""
+    return hardtanh(x, 0.0, 6.0)
+
+
+def hardsigmoid(x: Any) -> Tensor:
+    """(x + 3) / 6 limited to [0, 1]."""
+    return relu6(floats(x, "hardsigmoid") + 3.0) / 6.0  # type: ignore[operator, no-any-return]  # installed at run time
+
+
+def hardswish(x: Any) -> Tensor:
+    """x * hardsigmoid(x)."""
+    return x * hardsigmoid(x)  # type: ignore[no-any-return]
+
+
+def mish(x: Any) -> Tensor:
+    """x * tanh(softplus(x))."""
+    return x * tanh(softplus(floats(x, "mish")))  # type: ignore[no-any-return]
+
+
+def selu(x: Any) -> Tensor:
+    """elu with alpha = 1.6733, times 1.0507: keeps mean 0 and variance 1 of its inputs."""
+    return elu(floats(x, "selu"), alpha=SELU_ALPHA) * SELU_SCALE  # type: ignore[operator, no-any-return]
+
+
+def celu(x: Any, alpha: float = 1.0) -> Tensor:
+    """x where it is positive, else alpha (exp(x / alpha) - 1)."""
+    if alpha == 0:
+        raise ArgumentError("celu(): alpha=0, expected another number")
+    return elu(floats(x, "celu") / alpha) * alpha  # type: ignore[operator, no-any-return]
+
+
+def softsign(x: Any) -> Tensor:
+    """x / (1 + abs(x))."""
+    return x / (floats(x, "softsign").abs() + 1.0)  # type: ignore[attr-defined, no-any-return]
+
+
+def tanhshrink(x: Any) -> Tensor:
+    """x - tanh(x)."""
+    return x - tanh(floats(x, "tanhshrink"))  # type: ignore[no-any-return]
+
+
+def hardshrink(x: Any, lambd: float = 0.5) -> Tensor:
+    """x where abs(x) is above lambd, else 0."""
+    return where(floats(x, "hardshrink").abs() > lambd, x, 0.0)  # type: ignore[attr-defined]
+
+
+def softshrink(x: Any, lambd: float = 0.5) -> Tensor:
+    """x moved towards 0 by lambd, 0 within that distance."""
+    if lambd < 0:
+        raise ArgumentError(f"softshrink(): lambd={lambd}, expected at least 0")
+    moved = where(floats(x, "softshrink") > 0, x - lambd, x + lambd)  # type: ignore[operator]
+    return where(x.abs() > lambd, moved, 0.0)
+
+
+def threshold(x: Any, threshold: float, value: float) -> Tensor:
+    """x where it is above the threshold, else value."""
+    return where(floats(x, "threshold") > threshold, x, float(value))  # type: ignore[operator]
+
+
+def glu(x: Any, dim: int = -1) -> Tensor:
+    """The first half of x along an axis times the sigmoid of the second half."""
+    axis = axis_of(dim, floats(x, "glu").ndim, "glu")
+    half, odd = divmod(x.shape[axis], 2)
+    if odd:
+        raise ShapeError(f"glu() halves axis {dim} of {x.shape}: expected an even size")
+    return narrow(x, axis, 0, half) * sigmoid(narrow(x, axis, half, half))  # type: ignore[operator, no-any-return]
+
+
+def prelu(x: Any, weight: Any) -> Tensor:
+    """x where it is positive, else weight x; weight: one number, or one per channel (axis 1) of x."""
+    floats(x, "prelu")
+    floats(weight, "prelu", "the weight")
+    count = weight.numel()
+    channels = x.shape[1] if x.ndim > 1 else 1
+    if count not in (1, channels):
+        raise ShapeError(f"prelu(): the weight has {count} elements, expected 1 or the {channels} channels of {x.shape}")
+    slopes = reshape(weight, (1, -1, *[1] * (x.ndim - 2)) if count > 1 else (1,) * x.ndim)
+    return maximum(x, 0.0) + slopes * minimum(x, 0.0)  # type: ignore[operator, no-any-return]

@@ -1,0 +1,121 @@
+"""Embeddings, one-hot vectors and dropout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import dtypes
+from ..errors import ArgumentError, DTypeError, ShapeError
+from ..stdlib import dropout as dropout_kernels
+from ..stdlib import embedding as kernels
+from . import creation, random
+from .dispatch import operation
+from .maps import common_device
+from .nn_common import dense, floats, result, shaped
+from .tensor import Tensor
+
+__all__ = ["dropout", "dropout1d", "dropout2d", "dropout3d", "embedding", "one_hot"]
+
+
+def _indices(x: Any, name: str) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise ArgumentError(f"{name}(): the indices are a {type(x).__name__}, expected a tensor of integers")
+    if not x.dtype.is_integer:
+        raise DTypeError(f"{name}(): the indices hold {x.dtype!r}, expected integers: convert with .to(vk.i64)")
+    return x
+
+
+@operation("embedding")
+def _embedding(table: Tensor, indices: Tensor, *, skipped: int) -> Tensor:
+    y = result((*indices.shape, table.shape[1]), table.dtype, table)
+    kernels.embedding(dense(table), shaped(dense(indices), indices.numel()), shaped(y._array, indices.numel(), table.shape[1]))
+    return y
+
+
+@operation("embedding_gradient")
+def embedding_gradient(g: Tensor, indices: Tensor, *, rows: int, skipped: int) -> Tensor:
+    """The gradient of a table of `rows` rows: each sums the gradients of its own occurrences, in order."""
+    y = result((rows, g.shape[-1]), g.dtype, g)
+    count = indices.numel()
+    kernels.gradient(shaped(dense(g), count, g.shape[-1]), shaped(dense(indices), count), y._array, skipped=skipped)
+    return y
+
+
+def embedding(indices: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    """weight[indices]: rows of the table weight (V, D); indices of any shape give (*shape, D).
+
+    The row padding_idx gets no gradient. An index out of range is reported at the next read.
+    """
+    _indices(indices, "embedding")
+    floats(weight, "embedding", "the weight")
+    if weight.ndim != 2:
+        raise ShapeError(f"embedding(): the weight has shape {weight.shape}, expected (rows, width)")
+    rows = weight.shape[0]
+    if padding_idx is not None and not -rows <= padding_idx < rows:
+        raise ArgumentError(f"embedding(): padding_idx={padding_idx} is no row of a table of {rows}")
+    common_device((indices, weight))
+    return _embedding(weight, indices, skipped=-1 if padding_idx is None else padding_idx % rows)
+
+
+def one_hot(indices: Tensor, num_classes: int = -1) -> Tensor:
+    """1 (i64) at each index along a new last axis of num_classes, else 0; with -1 the largest index + 1, which waits for it."""
+    _indices(indices, "one_hot")
+    if num_classes == -1:
+        if indices.numel() == 0:
+            raise ArgumentError("one_hot() of no indices needs num_classes")
+        num_classes = int(indices.max().item()) + 1  # type: ignore[attr-defined]  # methods are installed at run time
+    if num_classes < 1:
+        raise ArgumentError(f"one_hot(): num_classes={num_classes}, expected at least 1")
+    y = result((*indices.shape, num_classes), dtypes.i64, indices)
+    kernels.one_hot(shaped(dense(indices), indices.numel()), shaped(y._array, indices.numel(), num_classes))
+    return y
+
+
+@operation("dropout")
+def seeded_dropout(x: Tensor, *, p: float, seed: int) -> Tensor:
+    """Elements set to 0 with chance p, the others divided by 1 - p; the seed decides which."""
+    y = result(x.shape, x.dtype, x)
+    dropout_kernels.dropout(dense(x), y._array, seed, p)
+    return y
+
+
+def _chance(p: float, name: str) -> float:
+    if not 0 <= p <= 1:
+        raise ArgumentError(f"{name}(): p={p}, expected a chance from 0 to 1")
+    return float(p)
+
+
+def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """In training, elements set to 0 with chance p, the others divided by 1 - p; else x itself. `vk.manual_seed` decides which."""
+    floats(x, "dropout")
+    if not training or _chance(p, "dropout") == 0:
+        return x
+    return seeded_dropout(x, p=float(p), seed=random.next_seed())
+
+
+def _channels(x: Any, p: float, training: bool, axes: int) -> Tensor:
+    """Whole channels dropped."""
+    name = f"dropout{axes}d"
+    floats(x, name)
+    if x.ndim not in (axes + 1, axes + 2):
+        raise ShapeError(f"{name}(): input of shape {x.shape}, expected {axes + 2} axes (or {axes + 1}, without a batch)")
+    if not training or _chance(p, name) == 0:
+        return x  # type: ignore[no-any-return]
+    kept = x.shape[: x.ndim - axes]
+    mask = seeded_dropout(creation.ones(kept, dtype=x.dtype, device=x.device), p=float(p), seed=random.next_seed())
+    return x * mask.reshape(*kept, *[1] * axes)  # type: ignore[attr-defined, no-any-return]
+
+
+def dropout1d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Whole channels of x (N, C, L) set to 0 with chance p."""
+    return _channels(x, p, training, 1)
+
+
+def dropout2d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Whole channels of x (N, C, H, W) set to 0 with chance p."""
+    return _channels(x, p, training, 2)
+
+
+def dropout3d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Whole channels of x (N, C, D, H, W) set to 0 with chance p."""
+    return _channels(x, p, training, 3)

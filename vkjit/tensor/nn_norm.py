@@ -1,0 +1,285 @@
+"""Normalisation: layer, RMS, group, instance and batch norm.
+
+Enters: tensors of floats, optional weights and biases of the same type. Leaves: new tensors of that type. Statistics are kept in
+f32 (f64 for f64). Variances are of the whole population (divided by n); running ones by n - 1, as in PyTorch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..autograd.mode import no_grad
+from ..errors import ArgumentError, ShapeError
+from ..runtime.interface import DeviceArray
+from ..stdlib import norm as kernels
+from ..stdlib.norm import Affine, Rows
+from ..stdlib.partial import accumulator
+from . import creation
+from .dispatch import operation
+from .maps import common_device
+from .nn_common import dense, float_tensor, floats, result, shaped
+from .tensor import Tensor
+
+__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
+
+
+def _array(x: Tensor | None) -> DeviceArray | None:
+    """A parameter as one axis."""
+    return None if x is None else shaped(dense(x), x.numel())
+
+
+def _statistics(x: Tensor, rows: Rows, eps: float, *, center: bool = True) -> tuple[Tensor, Tensor]:
+    """(mean, variance) of each row; zeros for rows of an empty tensor."""
+    if x.numel() == 0:
+        empty = creation.zeros(rows.count, dtype=accumulator(x.dtype), device=x.device)
+        return empty, empty
+    mean, variance = kernels.moments(dense(x), rows, center=center)
+    return Tensor(mean), Tensor(variance)
+
+
+def _scale(variance: Any, eps: float) -> Any:
+    return (variance + eps).rsqrt()
+
+
+# -- along the last axes
+
+
+@operation("layer_norm")
+def _layer_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, *, axes: int, eps: float, center: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(result, mean of each row, 1 / standard deviation of each row); rows are the last `axes` axes."""
+    affine = _row_affine(x, axes)
+    rows = Rows(affine.lines, 1, affine.length, affine.length, 0, 1)
+    mean, variance = _statistics(x, rows, eps, center=center)
+    scale = _scale(variance, eps)
+    y = result(x.shape, x.dtype, x)
+    kernels.normalize(
+        dense(x), mean._array if center else None, scale._array, _array(weight), _array(bias), y._array, affine
+    )
+    return y, mean, scale
+
+
+def _row_affine(x: Tensor, axes: int) -> Affine:
+    length = math.prod(x.shape[x.ndim - axes :])
+    return Affine(math.prod(x.shape[: x.ndim - axes]), length, per_element=True)
+
+
+def layer_norm_gradient(
+    g: Tensor, x: Tensor, mean: Tensor | None, scale: Tensor, weight: Tensor | None, needs: tuple[bool, ...], *, axes: int
+) -> tuple[Any, ...]:
+    """The gradients of x, weight and bias that are needed; not recorded. Without a mean, of RMS norm."""
+    affine = _row_affine(x, axes)
+    gradient, values = dense(g), dense(x)
+    center = None if mean is None else mean._array
+    found: list[Any] = [None, None, None]
+    if needs[0] and x.numel() == 0:
+        found[0] = creation.zeros_like(x)
+    elif needs[0]:
+        sums = kernels.gradient_sums(gradient, values, center, scale._array, _array(weight), affine)
+        shift, slope = (Tensor(s) / affine.length for s in sums)  # type: ignore[operator]  # installed at run time
+        y = result(x.shape, x.dtype, x)
+        kernels.gradient(gradient, values, center, scale._array, _array(weight), shift._array, slope._array, y._array, affine)
+        found[0] = y
+    if needs[1] or needs[2]:
+        shape = x.shape[x.ndim - axes :]
+        if x.numel() == 0:
+            sums = (creation.zeros(shape, device=x.device)._array,) * 2
+        else:
+            sums = kernels.column_sums(gradient, values, center, scale._array, affine)
+        bias_sum, weight_sum = (Tensor(s).reshape(shape).to(x.dtype) for s in sums)  # type: ignore[attr-defined]
+        found[1:] = [weight_sum if needs[1] else None, bias_sum if needs[2] else None]
+    return tuple(found)
+
+
+def _last_axes(x: Any, normalized_shape: Any, name: str) -> tuple[Tensor, tuple[int, ...]]:
+    floats(x, name)
+    shape = tuple(normalized_shape) if isinstance(normalized_shape, (tuple, list)) else (normalized_shape,)
+    if not shape or x.shape[x.ndim - len(shape) :] != shape or len(shape) > x.ndim:
+        raise ShapeError(f"{name}(): normalized_shape={shape} isn't how the input's shape {x.shape} ends")
+    return x, shape
+
+
+def layer_norm(
+    x: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the last axes, whose sizes are normalized_shape."""
+    x, shape = _last_axes(x, normalized_shape, "layer_norm")
+    float_tensor(weight, x, shape, "layer_norm", "the weight")
+    float_tensor(bias, x, shape, "layer_norm", "the bias")
+    return _layer_norm(x, weight, bias, axes=len(shape), eps=eps, center=True)[0]
+
+
+def rms_norm(x: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    """x / sqrt(mean of x**2 + eps) * weight over the last axes; eps: the type's own where not given."""
+    x, shape = _last_axes(x, normalized_shape, "rms_norm")
+    float_tensor(weight, x, shape, "rms_norm", "the weight")
+    small = _EPSILON[x.dtype.name] if eps is None else eps
+    return _layer_norm(x, weight, None, axes=len(shape), eps=small, center=False)[0]
+
+
+_EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
+
+
+# -- of channels
+
+
+def _shape_of(x: Tensor) -> tuple[int, int, int]:
+    """(N, C, elements per channel)."""
+    return x.shape[0], x.shape[1], math.prod(x.shape[2:])
+
+
+@operation("group_norm")
+def _group_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, *, groups: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(result, mean of each group of each sample, 1 / standard deviation)."""
+    n, c, d = _shape_of(x)
+    length = c // groups * d
+    mean, variance = _statistics(x, Rows(n * groups, 1, length, length, 0, 1), eps)
+    scale = _scale(variance, eps)
+    y = result(x.shape, x.dtype, x)
+    kernels.normalize(
+        dense(x), mean._array, scale._array, _array(weight), _array(bias), y._array, Affine(n * c, d, False, c, groups, c // groups)
+    )
+    return y, mean, scale
+
+
+def channel_sums(g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, affine: Affine) -> tuple[Tensor, Tensor]:
+    """Of each channel of each sample (N, C): the sum of g, and of g times the normalised x; not recorded."""
+    n = affine.lines // affine.channels
+    if x.numel() == 0:
+        empty = creation.zeros(n, affine.channels, dtype=scale.dtype, device=x.device)
+        return empty, empty
+    sums = kernels.gradient_sums(dense(g), dense(x), mean._array, scale._array, None, affine)
+    first, second = (Tensor(s).reshape(n, affine.channels) for s in sums)  # type: ignore[attr-defined]
+    return first, second
+
+
+def channel_gradient(
+    g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, weight: Tensor | None, shift: Tensor, slope: Tensor, affine: Affine
+) -> Tensor:
+    """scale * (g * weight - shift - normalised x * slope); not recorded."""
+    y = result(x.shape, x.dtype, x)
+    kernels.gradient(
+        dense(g), dense(x), mean._array, scale._array, _array(weight), dense(shift), dense(slope), y._array, affine
+    )
+    return y
+
+
+def group_norm(
+    x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Each sample's channels of x (N, C, ...) normalised in num_groups groups; weight and bias: one per channel."""
+    _with_channels(x, "group_norm")
+    if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 1 or x.shape[1] % num_groups:
+        raise ArgumentError(f"group_norm(): num_groups={num_groups!r} must divide the {x.shape[1]} channels of {x.shape}")
+    float_tensor(weight, x, (x.shape[1],), "group_norm", "the weight")
+    float_tensor(bias, x, (x.shape[1],), "group_norm", "the bias")
+    return _group_norm(x, weight, bias, groups=num_groups, eps=eps)[0]
+
+
+def _with_channels(x: Any, name: str) -> None:
+    floats(x, name)
+    if x.ndim < 2:
+        raise ShapeError(f"{name}(): input of shape {x.shape}, expected (N, C, ...)")
+
+
+@operation("batch_norm")
+def _batch_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, *, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(result, mean of each channel, variance of each channel)."""
+    n, c, d = _shape_of(x)
+    mean, variance = _statistics(x, Rows(c, n, d, d, c * d, 1), eps)
+    y = result(x.shape, x.dtype, x)
+    scale = _scale(variance, eps)
+    kernels.normalize(
+        dense(x), mean._array, scale._array, _array(weight), _array(bias), y._array, Affine(n * c, d, False, c, 0, 1)
+    )
+    return y, mean, variance
+
+
+@operation("fixed_norm")
+def fixed_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, scale: Tensor) -> Tensor:
+    """(x - mean) * scale * weight + bias with given statistics of each channel, of the type that sums are kept in."""
+    n, c, d = _shape_of(x)
+    y = result(x.shape, x.dtype, x)
+    kernels.normalize(
+        dense(x), dense(mean), dense(scale), _array(weight), _array(bias), y._array, Affine(n * c, d, False, c, 0, 1)
+    )
+    return y
+
+
+def batch_norm(
+    x: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Each channel of x (N, C, ...) normalised over the batch: by its own statistics in training, else by the running ones.
+
+    In training running_mean and running_var move towards the batch's by `momentum`, in place.
+    """
+    _with_channels(x, "batch_norm")
+    n, c, d = _shape_of(x)
+    for what, parameter in (("the weight", weight), ("the bias", bias)):
+        float_tensor(parameter, x, (c,), "batch_norm", what)
+    for what, running in (("running_mean", running_mean), ("running_var", running_var)):
+        if running is not None and running.shape != (c,):
+            raise ShapeError(f"batch_norm(): {what} has shape {running.shape}, expected ({c},)")
+    common_device([t for t in (x, running_mean, running_var, weight, bias) if t is not None])
+    if not training:
+        return _by_running(x, running_mean, running_var, weight, bias, eps)
+    if n * d == 1:
+        raise ShapeError(f"batch_norm(): training needs more than one value per channel, found shape {x.shape}")
+    y, mean, variance = _batch_norm(x, weight, bias, eps=eps)
+    if x.numel():
+        _update(running_mean, mean, momentum)
+        _update(running_var, variance, momentum, n * d / (n * d - 1))
+    return y
+
+
+def _by_running(x: Tensor, mean: Any, variance: Any, weight: Any, bias: Any, eps: float) -> Tensor:
+    if mean is None or variance is None:
+        raise ArgumentError("batch_norm(): training=False needs running_mean and running_var")
+    dtype = accumulator(x.dtype)
+    return fixed_norm(x, weight, bias, mean.to(dtype), _scale(variance.to(dtype), eps))
+
+
+def _update(running: Any, found: Any, momentum: float, factor: float = 1.0) -> None:
+    if running is not None:
+        with no_grad():
+            running.copy_(running * (1 - momentum) + found.detach().to(running.dtype) * (momentum * factor))
+
+
+def instance_norm(
+    x: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Each channel of each sample of x (N, C, ...) normalised; by the running statistics without use_input_stats."""
+    _with_channels(x, "instance_norm")
+    n, c, d = _shape_of(x)
+    if not use_input_stats:
+        return _by_running(x, running_mean, running_var, weight, bias, eps)
+    if d == 1:
+        raise ShapeError(f"instance_norm(): needs more than one value per channel, found shape {x.shape}")
+    float_tensor(weight, x, (c,), "instance_norm", "the weight")
+    float_tensor(bias, x, (c,), "instance_norm", "the bias")
+    y, mean, scale = _group_norm(x, weight, bias, groups=c, eps=eps)
+    if running_mean is not None or running_var is not None:
+        with no_grad():
+            means: Any = mean.detach().reshape(n, c).mean(0)  # type: ignore[attr-defined]
+            variance: Any = (scale.detach() ** -2 - eps).reshape(n, c).mean(0)  # type: ignore[operator]
+        _update(running_mean, means, momentum)
+        _update(running_var, variance, momentum, d / (d - 1))
+    return y
