@@ -18,6 +18,7 @@ COMMANDS = {
     "info": "versions, devices and settings",
     "doctor": "checks this machine: what is missing, what each device can be expected to do",
     "demo": "runs kernels on a photograph, trains a small network, finds a bug by property testing",
+    "test": "tests the kernels of a file on drawn inputs, several devices and schedules",
     "inspect": "shows a kernel's Python, IR after each pass, and SPIR-V",
     "cache": "shows or empties the cache of compiled kernels",
 }

@@ -1,0 +1,130 @@
+"""`python -m vkjit test FILE.py[:kernel]`: property tests of the kernels of a file, without a reference.
+
+Each kernel runs on inputs drawn from its signature, on several devices and under several schedules, which have to agree; bounds,
+asserts, divisions by zero, writes outside of arrays and unwritten Outs are checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..errors import ArgumentError, CompileError, VkjitError
+from ..frontend import REQUIRED
+from ..jit import Kernel
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("target", help="path/to/file.py, or path/to/file.py:kernel")
+    parser.add_argument(
+        "--device", action="append", default=None, help="number or part of the name; may be repeated (default: the "
+        "interpreter and the default device)",
+    )  # fmt: skip
+    parser.add_argument("--examples", type=int, default=100, help="inputs per kernel (default: 100)")
+    parser.add_argument("--seed", type=int, default=None, help="makes the search repeatable")
+    parser.add_argument(
+        "--dims", action="append", default=[], metavar="N=0:300", help="sizes of a dimension: one, or LOW:HIGH"
+    )
+    parser.add_argument(
+        "--elements", action="append", default=[], metavar="x=0:N-1", help="values of an argument: one, or LOW:HIGH; "
+        "names of dimensions may be used",
+    )  # fmt: skip
+    parser.add_argument("--groups", default=None, metavar="4,4", help="number of workgroups, for kernels without any")
+    parser.add_argument("--special", action="store_true", help="mixes in NaN, infinities, subnormals, -0, extremes")
+    parser.add_argument("--partial", action="store_true", help="allows elements of Outs that nobody writes")
+    parser.add_argument("--script", type=Path, default=None, help="file for the program that reproduces a failure")
+
+
+def load_kernels(target: str) -> dict[str, Kernel]:
+    """The kernels of `path` or `path:name`, by name. Raises ArgumentError with what is wrong."""
+    path, _, name = target.rpartition(":") if not Path(target).is_file() else (target, "", "")
+    if not path or not Path(path).is_file():
+        raise ArgumentError(f"{target!r}: expected path/to/file.py or path/to/file.py:kernel, and that the file exists")
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    if spec is None or spec.loader is None:
+        raise ArgumentError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[Path(path).stem] = module
+    spec.loader.exec_module(module)
+    own = {k: v for k, v in vars(module).items() if isinstance(v, Kernel) and v.spec.fn.__module__ == module.__name__}
+    if not own:
+        raise ArgumentError(f"{path} has no kernel: functions decorated with @vk.kernel at its top level")
+    if name and name not in own:
+        raise ArgumentError(f"{path} has no kernel {name!r}; it has {', '.join(own)}")
+    return {name: own[name]} if name else own
+
+
+def _pairs(texts: list[str], what: str) -> dict[str, Any]:
+    """name=value or name=low:high, numbers as such and anything else as text."""
+    made = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise ArgumentError(f"--{what} {text}: expected NAME=VALUE or NAME=LOW:HIGH")
+        low, colon, high = value.partition(":")
+        made[name.strip()] = (_number(low), _number(high)) if colon else _number(low)
+    return made
+
+
+def _number(text: str) -> Any:
+    if not text.strip():
+        return None
+    try:
+        return ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError):
+        return text.strip()
+
+
+def _cannot(kernel: Kernel, groups: Any, elements: dict[str, Any]) -> str:
+    """Why a kernel can't be run without more being said; empty where it can."""
+    params = kernel.spec.params
+    loose = [p.name for p in params if p.kind == "any"]
+    if loose:
+        return f"parameter {loose[0]} has no annotation"
+    constants = [p.name for p in params if p.kind == "const" and p.default is REQUIRED and p.name not in elements]
+    if constants:
+        return f"the Const parameter {constants[0]} has no default: give --elements {constants[0]}=..."
+    if kernel.spec.over is None and kernel._groups is None and groups is None:
+        return "it has neither over= nor groups=: give --groups"
+    return ""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Tests the kernels; exit code 1 when one fails."""
+    from ..testing import CheckFailure, check_kernel
+
+    kernels = load_kernels(arguments.target)
+    groups = tuple(map(int, arguments.groups.split(","))) if arguments.groups else None
+    dims, elements = _pairs(arguments.dims, "dims"), _pairs(arguments.elements, "elements")
+    failed = 0
+    for name, kernel in kernels.items():
+        reason = _cannot(kernel, groups, elements)
+        if reason:
+            print(f"skipped {name}: {reason}")
+            continue
+        own = {p.name for p in kernel.spec.params}
+        names = {n for p in kernel.spec.params if p.dims is not None for n in p.dims.names}
+        try:
+            result = check_kernel(
+                kernel, devices=arguments.device, max_examples=arguments.examples, seed=arguments.seed,
+                dims={k: v for k, v in dims.items() if k in names}, special=arguments.special,
+                elements={k: v for k, v in elements.items() if k in own}, partial=arguments.partial,
+                groups=groups if kernel.spec.over is None and kernel._groups is None else None, script=arguments.script,
+            )  # fmt: skip
+        except CheckFailure as failure:
+            print(f"FAILED  {failure}")
+            failed += 1
+        except (CompileError, VkjitError) as error:
+            print(f"FAILED  {name}: {error}")
+            failed += 1
+        else:
+            print(f"ok      {result}")
+    print(f"{len(kernels)} kernels, {failed} failed")
+    return 1 if failed else 0

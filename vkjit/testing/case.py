@@ -1,0 +1,117 @@
+"""One set of arguments of a kernel: what a property test draws, runs, shrinks and prints.
+
+Enters: what was drawn. Leaves: `Case`, plain data that needs no hypothesis. Values are held as NumPy carries them (bf16 as
+float32); `encode` and `decode` go to what lies in memory and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import dtypes
+from ..dtypes import DType
+from ..frontend import KernelSpec
+from .layouts import C_ORDER, Layout
+
+__all__ = ["ArrayInput", "Case", "array", "decode", "encode", "out", "storage_of"]
+
+NumpyArray = npt.NDArray[Any]
+
+
+def storage_of(dtype: DType) -> np.dtype[Any]:
+    """The NumPy type of one element in memory; bool is a byte, so that any byte can be seen."""
+    return np.dtype(np.uint8) if dtype is dtypes.boolean else dtype.storage
+
+
+def encode(values: NumpyArray, dtype: DType) -> NumpyArray:
+    """Carried values as they lie in memory; float32 values are rounded to bf16."""
+    if dtype is dtypes.bf16:
+        from ..ir.semantics import to_bf16
+
+        with np.errstate(all="ignore"):
+            rounded = np.ascontiguousarray(to_bf16(np.asarray(values, np.float32)))
+        return np.asarray(rounded.view(np.uint32) >> np.uint32(16), np.uint16).reshape(np.shape(values))
+    if dtype is dtypes.boolean:
+        return np.asarray(values, np.bool_).view(np.uint8)
+    return np.asarray(values, dtype.storage)
+
+
+def decode(raw: NumpyArray, dtype: DType) -> NumpyArray:
+    """What lies in memory as carried values."""
+    if dtype is dtypes.bf16:
+        return np.asarray(raw.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return raw != 0 if dtype is dtypes.boolean else raw
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayInput:
+    """An array argument: `values` is None for an Out, which holds poison before the launch."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    values: NumpyArray | None
+    layout: Layout = C_ORDER
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Arguments by parameter name, with the sizes of dimension names and the types of type variables behind them."""
+
+    dims: Mapping[str, Any]
+    dtypes: Mapping[str, DType]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def arrays(self) -> dict[str, ArrayInput]:
+        """The array arguments."""
+        return {n: v for n, v in self.arguments.items() if isinstance(v, ArrayInput)}
+
+    def with_argument(self, name: str, value: Any) -> Case:
+        """The same case with one argument replaced."""
+        return replace(self, arguments={**self.arguments, name: value})
+
+    def size(self) -> int:
+        """Elements of all arrays."""
+        return sum(int(np.prod(a.shape)) for a in self.arrays().values())
+
+    def numpy_arguments(self, spec: KernelSpec, *, outs: bool = False) -> dict[str, Any]:
+        """Arguments to call the kernel with: NumPy arrays that have the case's strides. Outs are left out where their
+        shape follows from the dimensions, unless `outs` asks for them."""
+        made: dict[str, Any] = {}
+        for param in spec.params:
+            value = self.arguments[param.name]
+            if not isinstance(value, ArrayInput):
+                made[param.name] = value
+            elif value.values is not None or outs or param.dims is None or param.dims.evaluate(self.dims) is None:
+                made[param.name] = strided(value)
+        return made
+
+
+def strided(array: ArrayInput) -> NumpyArray:
+    """A NumPy array with the values and strides of an input; an Out holds zeros."""
+    placement = array.layout.place(array.shape)
+    storage = array.dtype.storage
+    memory = np.zeros(placement.count, storage)
+    steps = [s * storage.itemsize for s in placement.strides]
+    view = np.lib.stride_tricks.as_strided(memory[placement.first :], array.shape, steps)
+    if array.values is not None and 0 not in array.shape:
+        once = tuple(slice(0, 1) if axis in array.layout.repeated else slice(None) for axis in range(view.ndim))
+        view[once] = encode(array.values, array.dtype).view(storage)[once]
+    return view
+
+
+def array(values: Any, dtype: Any = None, **layout: Any) -> ArrayInput:
+    """An array argument for `vk.testing.run`: values, element type (default: the values' own), and fields of `Layout`."""
+    held = np.asarray(values)
+    kind = dtypes.from_numpy(held.dtype) if dtype is None else dtype
+    carried = decode(encode(held, kind), kind)
+    return ArrayInput(kind, held.shape, carried, Layout(**layout))
+
+
+def out(dtype: Any, shape: tuple[int, ...], **layout: Any) -> ArrayInput:
+    """An Out for `vk.testing.run`: it holds poison before the launch."""
+    return ArrayInput(dtype, shape, None, Layout(**layout))

@@ -1,0 +1,308 @@
+"""Property tests of kernels: `check_kernel` runs one, `check` makes a test that pytest collects.
+
+Enters: a kernel, a reference (or none), what may vary. Leaves: a `CheckResult`, or a `CheckFailure` with the smallest input
+that hypothesis, and steps of our own after it, have found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import random
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import ArgumentError, CompileError, KernelError
+from ..jit import Kernel
+from ._extra import load_hypothesis
+from .case import Case
+from .drawing import Drawing
+from .examine import Examiner, Finding
+from .failures import CheckFailure, Origin
+from .minimise import grown, minimise
+from .probing import module_of
+from .run import executors
+from .schedules import PLAIN, Schedule, choices_for
+from .tolerances import as_tolerance
+
+__all__ = ["CheckResult", "check", "check_kernel"]
+
+EXAMPLES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What a check that found nothing did."""
+
+    kernel: str
+    examples: int
+    launches: int
+    seconds: float
+    devices: tuple[str, ...]
+    dtypes: Mapping[str, tuple[str, ...]]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        types = "; ".join(f"{n}: {', '.join(t)}" for n, t in self.dtypes.items())
+        text = f"{self.kernel}: {self.examples} inputs, {self.launches} launches on {', '.join(self.devices)}"
+        return f"{text}{f', {types}' if types else ''}, {self.seconds:.1f} s"
+
+
+class _Broken(AssertionError):
+    """What hypothesis shrinks on; carries the finding."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.kind)
+        self.finding = finding
+
+
+def check_kernel(
+    kernel: Kernel,
+    reference: Callable[..., Any] | None = None,
+    *,
+    devices: Any = None,
+    max_examples: int = EXAMPLES,
+    dims: Mapping[str, Any] | None = None,
+    elements: Mapping[str, Any] | None = None,
+    where: Callable[..., bool] | None = None,
+    dtypes: Mapping[str, Any] | Sequence[Any] | None = None,
+    special: bool | Sequence[str] = False,
+    groups: Any = None,
+    tolerance: Any = None,
+    precise: bool = True,
+    partial: bool = False,
+    schedules: bool = True,
+    strict: bool = False,
+    seed: int | None = None,
+    script: Any = None,
+) -> CheckResult:
+    """Looks for inputs and schedules for which the kernel is wrong. Raises CheckFailure with the smallest one found.
+
+    reference: a function of the arguments that it names, which returns the outputs (one array, or a tuple in order of Outs
+        and InOuts, or a dictionary), or None after writing into the output arrays that it names. Without a reference,
+        devices and schedules are compared with each other.
+    devices: numbers, names or devices (default: the interpreter and the default device).
+    dims, elements, where, dtypes, special: what the inputs may be; see `strategies`.
+    groups: the number of workgroups, or a function of arguments that it names, for kernels without over= and groups=.
+    tolerance: a relative bound, a (relative, absolute) pair or a Tolerance, in place of the derived one.
+    precise: hands floats to the reference as float64, so that its own roundings don't count.
+    partial: allows elements of Outs that no invocation writes.
+    schedules: varies workgroup sizes, orders and optimisation levels; strict: also with and without strict mode.
+    seed: makes the search repeatable. script: a path to which the program that reproduces a failure is written.
+
+    Always checked: index bounds, integer division by zero and asserts (debug mode), writes outside of arrays, elements of
+    Outs that nobody writes, results that depend on what an Out held before.
+    """
+    settings = {
+        "devices": devices, "max_examples": max_examples, "dims": dims, "elements": elements, "where": where,
+        "dtypes": dtypes, "special": special, "groups": groups, "tolerance": tolerance, "precise": precise,
+        "partial": partial, "schedules": schedules, "strict": strict, "seed": seed, "script": script,
+    }  # fmt: skip
+    return _Check(kernel, reference, None, settings).run()
+
+
+class _Check:
+    """One property test."""
+
+    def __init__(
+        self, kernel: Kernel, reference: Callable[..., Any] | None, judge: Callable[..., Any] | None,
+        settings: Mapping[str, Any], *, remembers: bool = False,
+    ) -> None:  # fmt: skip
+        if not isinstance(kernel, Kernel):
+            raise ArgumentError(f"expected a function decorated with @vk.kernel, found {kernel!r}")
+        self.kernel = kernel
+        self.settings = settings
+        self.remembers = remembers
+        self.groups = settings["groups"]
+        self.executors = executors(kernel, settings["devices"], self.groups)
+        inputs = {k: settings[k] for k in ("dims", "elements", "where", "dtypes", "special")}
+        self.drawing = Drawing(kernel, [e.device for e in self.executors], **inputs)
+        self.examiner = Examiner(
+            kernel, reference, self.executors, groups=self.groups, tolerance=as_tolerance(settings["tolerance"]),
+            precise=settings["precise"], partial=settings["partial"], judge=judge,
+        )  # fmt: skip
+        self.choices = self._choices() if settings["schedules"] else {}
+        self.largest: Finding | None = None
+        self.examples = 0
+
+    def _choices(self) -> dict[str, list[tuple[str, list[Any]]]]:
+        uses_subgroups = self._uses_subgroups()
+        strict = (False, True) if self.settings["strict"] and not self.kernel._fast_math else ()
+        return {
+            e.name: choices_for(
+                self.kernel, e.device, uses_subgroups=uses_subgroups, has_groups=self.groups is not None, strict=strict
+            )
+            for e in self.executors
+        }
+
+    def _uses_subgroups(self) -> bool:
+        types = {n: t[0] for n, t in self.drawing.types.items()}
+        ranks = {n: len(d.dims) for n, d in self.drawing.dimensions.of_array.items()}
+        try:
+            module = module_of(self.kernel, types, ranks, self.drawing._constants())
+        except CompileError:
+            return False  # the launch says what is wrong
+        return bool(module.kernel.attrs.get("subgroups"))
+
+    # -- the search
+
+    def run(self) -> CheckResult:
+        start = time.perf_counter()
+        finding = self._search()
+        if finding is None:
+            return CheckResult(
+                self.kernel.name, self.examples, self.examiner.launches, time.perf_counter() - start,
+                tuple(e.name for e in self.examiner.executors),
+                {n: tuple(t.name for t in kinds) for n, kinds in self.drawing.types.items()},
+                {**self.drawing.left_out, **self.examiner.skipped},
+            )  # fmt: skip
+        raise self._failure(finding)
+
+    def _failure(self, finding: Finding) -> CheckFailure:
+        finding = minimise(finding, self.drawing, lambda case, schedule: self._again(finding, case, schedule))
+        self._look_for_larger(finding)
+        write = self.examiner.writer(finding)
+        origin = Origin(write, tuple(self.examiner.stores(finding)))
+        failure = CheckFailure(self.kernel, finding, origin, self.largest, self.groups)
+        if self.settings["script"] is not None:
+            failure.write_script(self.settings["script"])
+        return failure
+
+    def _look_for_larger(self, finding: Finding) -> None:
+        """A larger case that fails in the same way shows the pattern of the wrong elements."""
+        if finding.flags is None:
+            return
+        for case in grown(finding.case, self.drawing, self.kernel):
+            found = self._again(finding, case, finding.schedule)
+            if found is not None:
+                self._keep_largest(found)
+
+    def _search(self) -> Finding | None:
+        hypothesis = load_hypothesis()
+
+        def property_holds(case: Case, schedules: Mapping[str, Schedule]) -> None:
+            self.examples += 1
+            finding = self.examiner.examine(case, schedules)
+            if finding is not None:
+                self._keep_largest(finding)
+                raise _Broken(finding)
+
+        property_holds.__name__ = f"{self.kernel.name}_holds"
+        property_holds.__qualname__ = property_holds.__name__
+        # the example database tells tests apart by this
+        property_holds._hypothesis_internal_add_digest = self._digest()  # type: ignore[attr-defined]
+        test = hypothesis.given(self.drawing.cases(), self._schedules())(property_holds)
+        test = hypothesis.settings(**self._hypothesis_settings(hypothesis))(test)
+        seed = self.settings["seed"]
+        if seed is not None or not hypothesis.settings().derandomize:
+            test = hypothesis.seed(random.SystemRandom().getrandbits(32) if seed is None else seed)(test)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", hypothesis.errors.HypothesisWarning)
+            try:
+                test()
+            except _Broken as broken:
+                return broken.finding
+            except hypothesis.errors.Flaky:
+                # the same input passes and fails: a race, or a result left to chance
+                if self.largest is None:
+                    raise
+                return self.largest
+        return None
+
+    def _hypothesis_settings(self, hypothesis: Any) -> dict[str, Any]:
+        phases = [p for p in hypothesis.Phase if p.name != "explain"]
+        settings = {
+            "max_examples": self.settings["max_examples"], "deadline": None, "phases": phases, "print_blob": False,
+            "report_multiple_bugs": False, "suppress_health_check": list(hypothesis.HealthCheck),
+            "verbosity": hypothesis.Verbosity.quiet,
+        }  # fmt: skip
+        return settings if self.remembers else {**settings, "database": None}
+
+    def _digest(self) -> bytes:
+        function = self.kernel.spec.fn
+        return hashlib.sha256(f"{function.__module__}.{function.__qualname__}".encode()).digest()
+
+    def _schedules(self) -> Any:
+        from hypothesis import strategies as st
+
+        names = {name: fields for name, fields in self.choices.items() if fields}
+        made = {
+            name: st.fixed_dictionaries({f: st.sampled_from(values) for f, values in fields}).map(
+                lambda chosen: Schedule(**chosen)
+            )
+            for name, fields in names.items()
+        }
+        return st.fixed_dictionaries(made)
+
+    def _keep_largest(self, finding: Finding) -> None:
+        flags = finding.flags
+        held = None if self.largest is None else self.largest.flags
+        if self.largest is None or (flags is not None and (held is None or flags.size > held.size)):
+            self.largest = finding
+
+    def _again(self, original: Finding, case: Case, schedule: Schedule) -> Finding | None:
+        """The finding of another case where it fails in the same way as the first one."""
+        schedules = dict.fromkeys((e.name for e in self.examiner.executors), PLAIN)
+        schedules[original.executor] = schedule
+        with contextlib.suppress(CompileError, ArgumentError, KernelError):
+            found = self.examiner.examine(case, schedules)
+            if found is not None and found.sort == original.sort:
+                return found
+        return None
+
+
+def check(
+    kernel: Kernel | None = None, *, reference: Callable[..., Any] | None = None, **settings: Any
+) -> Callable[[Any], Callable[[], None]]:
+    """Makes a property test for pytest.
+
+    Over a function, that function is the reference, named as tests are::
+
+        @vk.testing.check(saxpy, dims={"N": (0, 1000)})
+        def test_saxpy(a, x, y):
+            return a * x + y
+
+    With `reference=`, the function may assert more: it is called with the arguments that it names, outputs as they are after
+    the launch::
+
+        @vk.testing.check(softmax, reference=numpy_softmax)
+        def test_softmax(x, y):
+            assert (y >= 0).all()
+
+    Right above a kernel, with `reference=`, the kernel's name becomes that of a test (the kernel is its attribute `kernel`).
+    All other arguments are those of `check_kernel`. Failures are CheckFailures; hypothesis remembers them in its database.
+    """
+    defaults: dict[str, Any] = check_kernel.__kwdefaults__ or {}
+    unknown = [k for k in settings if k not in defaults]
+    if unknown:
+        raise ArgumentError(f"check() has no argument {unknown[0]!r}; it takes those of check_kernel")
+    given = {**defaults, **settings}
+    if kernel is not None and not isinstance(kernel, Kernel):
+        raise ArgumentError(f"check() takes a kernel, found {kernel!r}: use it as @vk.testing.check(kernel)")
+
+    def decorate(target: Any) -> Callable[[], None]:
+        if isinstance(target, Kernel):
+            return _test_of(target, reference, None, given, target.spec.fn)
+        if kernel is None:
+            raise ArgumentError(f"@vk.testing.check over {target.__name__}: name the kernel, as in check(kernel)")
+        if reference is None:
+            return _test_of(kernel, target, None, given, target)
+        return _test_of(kernel, reference, target, given, target)
+
+    return decorate
+
+
+def _test_of(
+    kernel: Kernel, reference: Callable[..., Any] | None, judge: Callable[..., Any] | None, settings: Mapping[str, Any],
+    named: Any,
+) -> Callable[[], None]:  # fmt: skip
+    def test() -> None:
+        _Check(kernel, reference, judge, settings, remembers=True).run()
+
+    test.__name__, test.__qualname__ = named.__name__, named.__qualname__
+    test.__module__, test.__doc__ = named.__module__, named.__doc__
+    test.kernel = kernel  # type: ignore[attr-defined]
+    return test

@@ -1,0 +1,289 @@
+"""Hypothesis strategies for the arguments of a kernel, from its signature.
+
+Enters: a kernel and what the user says of its dimensions, elements and types. Leaves: a strategy of `Case`s
+(`Drawing.cases`), or of argument dictionaries (`strategies`). Draws are few whatever the sizes: a size is a position in a
+table, an array a pattern, a seed and some values mixed in; smaller draws are simpler cases.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import dtypes as types
+from ..devices import device as open_device
+from ..dtypes import DType
+from ..errors import ArgumentError, InternalError
+from ..frontend import REQUIRED, KernelSpec, ParamSpec, tune_choice
+from ..jit import Kernel
+from ..lang.control import Tune
+from ..runtime.interface import Device
+from ._extra import load_hypothesis
+from .case import ArrayInput, Case, decode, encode
+from .dimensions import Dimensions
+from .elements import PATTERNS, Domain, domain_of, fill, special_values, width_of
+from .layouts import C_ORDER, Layout
+from .probing import usable_types
+
+__all__ = ["Drawing", "strategies"]
+
+_MOST_ELEMENTS = 1 << 15
+_SCALARS = (0, 1, 2, -1, 3, 5, -7, 10)
+_FLOAT_SCALARS = (0.0, 1.0, 2.0, -1.0, 0.5, -1.5, 3.25, 0.1, -0.3)
+
+
+def strategies(
+    kernel: Kernel,
+    *,
+    dims: Mapping[str, Any] | None = None,
+    elements: Mapping[str, Any] | None = None,
+    where: Callable[..., bool] | None = None,
+    dtypes: Mapping[str, Any] | Sequence[Any] | None = None,
+    devices: Sequence[Any] | None = None,
+    special: bool | Sequence[str] = False,
+    outs: bool = False,
+) -> Any:
+    """A hypothesis strategy of argument dictionaries that fit the kernel: `kernel(**arguments)` runs it.
+
+    dims: dimension name to a size, a (low, high) pair (high may be None), a list of choices, or a strategy. Left out: 0, 1,
+        small sizes, primes, powers of two and workgroup sizes with their neighbours. An array annotated without dimensions
+        gets them by its own name: dims={"x": "M N"}.
+    elements: argument name to a (low, high) pair, a list of values, a single value or a hypothesis strategy of elements.
+        Numbers may be texts over dimension names: elements={"indices": (0, "N-1"), "count": "N"}.
+    where: a predicate over arguments by name; sets of arguments that it refuses aren't drawn.
+    dtypes: type variable name to a list of dtypes, or one list for all. Left out: every type that the devices have and that
+        the kernel compiles for.
+    devices: the devices whose types are meant (default: the default device).
+    special: mixes in "nan", "inf", "negative_zero", "subnormal", "extreme" (True: all of them).
+    outs: whether Outs whose shape follows from the dimensions are among the arguments, too.
+
+    NumPy arrays in C order, transposed, sliced, reversed, repeated (In only) and at an offset are drawn.
+    """
+    opened = [open_device(spec) for spec in devices] if devices is not None else [open_device(None)]
+    drawing = Drawing(kernel, opened, dims=dims, elements=elements, where=where, dtypes=dtypes, special=special)
+    return drawing.cases().map(lambda case: case.numpy_arguments(kernel.spec, outs=outs))
+
+
+class Drawing:
+    """The choices that there are for one kernel on some devices."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        devices: Sequence[Device],
+        *,
+        dims: Mapping[str, Any] | None = None,
+        elements: Mapping[str, Any] | None = None,
+        where: Callable[..., bool] | None = None,
+        dtypes: Mapping[str, Any] | Sequence[Any] | None = None,
+        special: bool | Sequence[str] = False,
+    ) -> None:
+        load_hypothesis()
+        self.kernel = kernel
+        self.spec: KernelSpec = kernel.spec
+        self.dimensions = Dimensions(kernel, dims or {})
+        self.domains = _domains(self.spec, elements or {})
+        self.where = where
+        self.special = width_of(special)
+        self.types, self.left_out = usable_types(kernel, self.dimensions, devices, dtypes, self._constants())
+
+    def _constants(self) -> dict[str, Any]:
+        """A value for each Const, the one that is tried first."""
+        return {p.name: self._choices_of_const(p)[0] for p in self.spec.params if p.kind == "const"}
+
+    def _choices_of_const(self, param: ParamSpec) -> tuple[Any, ...]:
+        domain = self.domains[param.name]
+        if domain.choices is not None:
+            return domain.choices
+        if domain.low is not None and isinstance(domain.high, int):
+            return tuple(range(int(domain.low), domain.high + 1))
+        if isinstance(param.default, Tune):
+            return param.default.choices
+        if param.default is REQUIRED:
+            raise ArgumentError(
+                f"{self.spec.name}: the Const parameter {param.name} has no default: give its values, "
+                f"as in elements={{{param.name!r}: [16, 32]}}"
+            )
+        return (tune_choice(param.default),)
+
+    # -- the strategy
+
+    def cases(self) -> Any:
+        """The strategy of cases."""
+        hypothesis = load_hypothesis()
+        from hypothesis import strategies as st
+
+        @st.composite
+        def cases(draw: Callable[[Any], Any]) -> Case:
+            case = self._draw(draw, st)
+            if case is not None and self.allowed(case):
+                return case
+            hypothesis.reject()
+            raise InternalError("hypothesis goes on after a rejected draw")
+
+        return cases()
+
+    def allowed(self, case: Case) -> bool:
+        """Whether `where` accepts the case."""
+        if self.where is None:
+            return True
+        from .reference import call_by_name, values_by_name
+
+        with np.errstate(all="ignore"):
+            return bool(call_by_name(self.where, values_by_name(case, precise=False), "where"))
+
+    def _draw(self, draw: Callable[[Any], Any], st: Any) -> Case | None:
+        bound = {name: draw(st.sampled_from(choices)) for name, choices in self.types.items()}
+        env = self._draw_sizes(draw, st)
+        loose = {
+            name: tuple(draw(st.sampled_from((1, 2, 3, 0, 5, 8, 17))) for _ in range(count))
+            for name, count in self.dimensions.loose_counts().items()
+        }
+        shapes = self.dimensions.shapes(env, loose)
+        if shapes is None or any(math.prod(shape) > _MOST_ELEMENTS for shape in shapes.values()):
+            return None
+        arguments: dict[str, Any] = {}
+        for param in self.spec.params:
+            if param.kind == "array":
+                arguments[param.name] = self._draw_array(draw, st, param, shapes[param.name], bound, env)
+            elif param.kind == "scalar":
+                arguments[param.name] = self._draw_scalar(draw, st, param, bound, env)
+            else:
+                arguments[param.name] = draw(st.sampled_from(self._choices_of_const(param)))
+        return Case(env, bound, arguments)
+
+    def _draw_sizes(self, draw: Callable[[Any], Any], st: Any) -> dict[str, Any]:
+        names = self.dimensions.names
+        plain = [n for n in names if n not in self.dimensions.variadic]
+        long = draw(st.sampled_from(plain)) if len(plain) > 1 else None
+        env: dict[str, Any] = {}
+        for name in names:
+            if name in self.dimensions.strategies:
+                env[name] = draw(self.dimensions.strategies[name])
+            elif name in self.dimensions.variadic and self.dimensions.sizes[name].choices is None:
+                env[name] = tuple(draw(st.lists(st.sampled_from((1, 2, 3, 0, 5)), max_size=2)))
+            else:
+                env[name] = draw(st.sampled_from(self.dimensions.table(name, name == long)))
+        return env
+
+    def _draw_array(
+        self, draw: Callable[[Any], Any], st: Any, param: ParamSpec, shape: tuple[int, ...], bound: Mapping[str, DType],
+        env: Mapping[str, Any],
+    ) -> ArrayInput:  # fmt: skip
+        dtype = dtype_of_param(param, bound)
+        layout = draw(st.sampled_from(layouts_for(len(shape), param.mode or "inout")))
+        if param.mode == "out":
+            return ArrayInput(dtype, shape, None, layout)
+        distinct = tuple(1 if axis in layout.repeated and n > 1 else n for axis, n in enumerate(shape))
+        values = self._draw_values(draw, st, self.domains[param.name], distinct, dtype, env)
+        values = decode(encode(values, dtype), dtype)  # what the type can hold
+        return ArrayInput(dtype, shape, np.array(np.broadcast_to(values, shape)), layout)
+
+    def _draw_values(
+        self, draw: Callable[[Any], Any], st: Any, domain: Domain, shape: tuple[int, ...], dtype: DType,
+        env: Mapping[str, Any],
+    ) -> npt.NDArray[Any]:  # fmt: skip
+        if domain.strategy is not None:
+            from hypothesis.extra import numpy as hypothesis_numpy
+
+            drawn: npt.NDArray[Any] = draw(hypothesis_numpy.arrays(dtype.numpy, shape, elements=domain.strategy))
+            return drawn
+        count = math.prod(shape)
+        if domain.choices is not None:
+            seed = draw(st.integers(0, 2**16 - 1))
+            picked = np.array([_number(c, env) for c in domain.choices])
+            return picked[np.random.default_rng(seed).integers(0, len(picked) if seed else 1, count)].reshape(shape)
+        low, high = domain.bounds(env)
+        if count and low is not None and high is not None and low > high:
+            load_hypothesis().reject()
+        pattern = draw(st.sampled_from(PATTERNS))
+        seed = draw(st.integers(0, 2**16 - 1)) if pattern in PATTERNS[3:] else 0
+        values = fill(pattern, seed, shape, dtype, low, high)
+        specials = [v for v in special_values(dtype, self._mixed_in(domain, dtype)) if _inside(v, low, high)]
+        if specials and count:
+            for place, value in draw(st.lists(st.tuples(st.integers(0, count - 1), st.sampled_from(specials)), max_size=3)):
+                values.reshape(-1)[place] = value
+        return values
+
+    def _mixed_in(self, domain: Domain, dtype: DType) -> tuple[str, ...]:
+        """Extremes of integers always belong to the game; special floats are asked for."""
+        return (*self.special, "extreme") if dtype.is_integer and domain.free else self.special
+
+    def _draw_scalar(
+        self, draw: Callable[[Any], Any], st: Any, param: ParamSpec, bound: Mapping[str, DType], env: Mapping[str, Any]
+    ) -> Any:
+        dtype, domain = dtype_of_param(param, bound), self.domains[param.name]
+        if domain.strategy is not None:
+            return scalar_of(draw(domain.strategy), dtype)
+        if domain.choices is not None:
+            return scalar_of(draw(st.sampled_from([_number(c, env) for c in domain.choices])), dtype)
+        low, high = domain.bounds(env)
+        if dtype is types.boolean:
+            return draw(st.booleans())
+        if low is None and high is None:
+            usual: list[Any] = list(_FLOAT_SCALARS if dtype.is_float else [v for v in _SCALARS if v >= 0 or dtype.is_signed])
+            return scalar_of(draw(st.sampled_from(usual + special_values(dtype, self._mixed_in(domain, dtype)))), dtype)
+        if low is not None and high is not None and low > high:
+            load_hypothesis().reject()
+        if dtype.is_integer:
+            return scalar_of(draw(st.integers(low, high)), dtype)
+        width = min(dtype.bits, 32) if dtype is not types.bf16 else 32
+        drawn = draw(st.floats(low, high, width=64, allow_nan=False, allow_infinity=False))
+        value = scalar_of(drawn, dtype) if width else drawn
+        return value if _inside(value, low, high) else scalar_of(low if low is not None else high, dtype)
+
+
+def dtype_of_param(param: ParamSpec, bound: Mapping[str, DType]) -> DType:
+    """The element type of a parameter."""
+    if isinstance(param.dtype, TypeVar):
+        return bound[param.dtype.__name__]
+    return param.dtype if param.dtype is not None else types.f32
+
+
+def scalar_of(value: Any, dtype: DType) -> Any:
+    """A Python number that the type holds exactly."""
+    if dtype is types.boolean:
+        return bool(value)
+    if dtype.is_integer:
+        return int(value)
+    with np.errstate(all="ignore"):
+        return float(decode(encode(np.asarray(value, dtype.numpy).reshape(1), dtype), dtype)[0])
+
+
+def layouts_for(rank: int, mode: str) -> list[Layout]:
+    """The layouts worth trying, the usual one most often."""
+    if rank == 0:
+        return [C_ORDER]
+    last = rank - 1
+    made = [C_ORDER, C_ORDER, C_ORDER, Layout(offset=3), Layout(step=2), Layout(backwards=(0,))]
+    if rank > 1:
+        made += [Layout(order=tuple(reversed(range(rank)))), Layout(backwards=(last,), step=2), Layout(order=(*range(1, rank), 0))]
+    if mode == "in":
+        made += [Layout(repeated=(0,))] if rank == 1 else [Layout(repeated=(0,)), Layout(repeated=(last,))]
+    return made
+
+
+def _domains(spec: KernelSpec, elements: Mapping[str, Any]) -> dict[str, Domain]:
+    names = [p.name for p in spec.params]
+    unknown = [n for n in elements if n not in names]
+    if unknown:
+        raise ArgumentError(f"elements: {spec.name} has no parameter {unknown[0]!r}; it has {', '.join(names)}")
+    for param in spec.params:
+        if param.kind == "any":
+            raise ArgumentError(
+                f"{spec.name}: parameter {param.name} has no annotation, so nothing says what to draw for it: annotate it, "
+                'as in vk.In[vk.f32, "N"] or vk.f32'
+            )
+    return {n: domain_of(n, elements.get(n)) for n in names}
+
+
+def _number(value: Any, env: Mapping[str, Any]) -> Any:
+    return Domain(low=value).bounds(env)[0]
+
+
+def _inside(value: Any, low: Any, high: Any) -> bool:
+    return (low is None or value >= low) and (high is None or value <= high)

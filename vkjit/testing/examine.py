@@ -1,0 +1,311 @@
+"""Runs one case everywhere and says what is wrong with it.
+
+Enters: a `Case` and the schedules to run it under. Leaves: a `Finding`, or None. In this order: what a kernel reports (in debug
+mode on the first executor, which is the interpreter where it takes part), writes outside of arrays, elements of Outs that
+nobody wrote or that depend on what was there before, results that differ from the reference or, without one, between
+executors and schedules.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import CompileError, FeatureError, KernelError, Loc
+from ..ir.core import Module
+from ..jit import Kernel
+from .case import ArrayInput, Case, decode
+from .compare import Bounds, Difference, compare
+from .probing import module_of
+from .reference import call_by_name, expected_outputs, outputs_of, values_by_name
+from .run import POISONS, Executor, Outcome
+from .schedules import PLAIN, Schedule
+from .shadow import Shadow, Write
+from .tolerances import ErrorBudget, Tolerance, rounded_operations
+
+__all__ = ["Examiner", "Finding", "stores_of"]
+
+EXACT_OPERATIONS = frozenset({
+    "add", "sub", "mul", "div", "sqrt", "neg", "abs", "min", "max", "fmin", "fmax", "floor", "ceil", "trunc", "round", "sign",
+    "select", "copysign", "cast", "const",
+})  # fmt: skip
+"""What strict mode makes equal bit for bit on every device; casts are, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong with a case.
+
+    `kind`: "report" (`error` has what the kernel reported), "outside" (`array`, `offsets`: written beside an array), "unwritten"
+    and "depends" (`array`, `wrong`: elements that nobody wrote, or that depend on what the Out held before), "reference" and
+    "disagreement" (`array`, `difference`; for the latter, `other` says what was compared with).
+    """
+
+    kind: str
+    case: Case
+    executor: str
+    schedule: Schedule
+    array: str = ""
+    error: KernelError | None = None
+    offsets: tuple[int, ...] = ()
+    wrong: npt.NDArray[np.bool_] | None = None
+    difference: Difference | None = None
+    other: str = ""
+    poison: int = POISONS[0]
+    expected: Mapping[str, Any] | None = None
+
+    @property
+    def sort(self) -> tuple[Any, ...]:
+        """What stays the same while a case shrinks."""
+        place = None if self.error is None else (type(self.error).__name__, self.error.loc)
+        return self.kind if self.kind in ("report", "outside") else "values", place
+
+    @property
+    def flags(self) -> npt.NDArray[np.bool_] | None:
+        """Which elements of the array are wrong."""
+        return self.difference.wrong if self.difference is not None else self.wrong
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One launch that went through."""
+
+    executor: Executor
+    schedule: Schedule
+    outcome: Outcome
+
+
+class Examiner:
+    """Examines cases of one kernel."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        reference: Callable[..., Any] | None,
+        executors: Sequence[Executor],
+        *,
+        groups: Any = None,
+        tolerance: Tolerance | None = None,
+        precise: bool = True,
+        partial: bool = False,
+        judge: Callable[..., Any] | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.reference = reference
+        self.executors = list(executors)
+        self.shadow = Shadow(kernel, groups)
+        self.tolerance = tolerance
+        self.precise = precise
+        self.partial = partial
+        self.judge = judge
+        self.outputs = outputs_of(kernel.spec)
+        self.outs = [p.name for p in kernel.spec.params if p.kind == "array" and p.mode == "out"]
+        self.skipped: dict[str, str] = {}
+        self.launches = 0
+        self._budgets: dict[int, tuple[Module, ErrorBudget]] = {}  # by identity; the module is kept alive
+
+    def examine(self, case: Case, schedules: Mapping[str, Schedule]) -> Finding | None:
+        """The first thing that is wrong. Raises CompileError for a kernel that doesn't compile, and what the reference
+        raises."""
+        expected = None
+        if self.reference is not None:
+            expected = expected_outputs(self.reference, self.kernel.spec, case, precise=self.precise)
+        first = self.executors[0]
+        plan = [(first, replace(PLAIN, debug=True), 0), (first, schedules.get(first.name, PLAIN), 1)]
+        plan += [(e, schedules.get(e.name, PLAIN), number % 2) for number, e in enumerate(self.executors[1:])]
+        runs: list[_Run] = []
+        for executor, schedule, poison in plan:
+            made = self._run(case, executor, schedule, POISONS[poison])
+            if isinstance(made, Finding):
+                return made
+            if made is not None:
+                runs.append(made)
+        return self._untouched(case, runs) or self._differences(case, runs, expected) or self._ask(case, runs)
+
+    def _run(self, case: Case, executor: Executor, schedule: Schedule, poison: int) -> _Run | Finding | None:
+        """One launch; None on a device that can't run the kernel."""
+        try:
+            self.launches += 1
+            outcome = executor.run(case, schedule, poison)
+        except KernelError as error:
+            return Finding("report", case, executor.name, schedule, error=error, poison=poison)
+        except FeatureError as error:
+            self._skip(executor, error)
+            return None
+        if outcome.strays:
+            name, places = next(iter(outcome.strays.items()))
+            return Finding("outside", case, executor.name, schedule, name, offsets=tuple(places), poison=poison)
+        return _Run(executor, schedule, outcome)
+
+    def _skip(self, executor: Executor, error: FeatureError) -> None:
+        """A device that can't run the kernel takes no further part, as long as another is left."""
+        if len(self.executors) == 1:
+            raise error
+        self.skipped[executor.name] = str(error).splitlines()[0]
+        if executor in self.executors:
+            self.executors.remove(executor)
+
+    def _untouched(self, case: Case, runs: Sequence[_Run]) -> Finding | None:
+        """Elements of Outs that hold the poison after each of two runs with different poison."""
+        if self.partial or len({r.outcome.poison for r in runs}) < 2:
+            return None
+        for name in self.outs:
+            for one, two in itertools.pairwise(runs):
+                untouched = one.outcome.untouched(name) & two.outcome.untouched(name)
+                if one.outcome.poison != two.outcome.poison and untouched.any():
+                    return Finding(
+                        "unwritten", case, two.executor.name, two.schedule, name, wrong=untouched,
+                        poison=two.outcome.poison,
+                    )  # fmt: skip
+        return None
+
+    def _differences(
+        self, case: Case, runs: Sequence[_Run], expected: Mapping[str, Any] | None
+    ) -> Finding | None:
+        """Outputs that differ from the reference; those that it doesn't give, from the first run."""
+        spread = _Once(lambda: self.shadow.spread(case, PLAIN))
+        for name, given in case.arrays().items():
+            if name not in self.outputs:
+                continue
+            bounds = self._bounds(case, name, spread)
+            if expected is not None and name in expected:
+                kind, wanted, compared = "reference", expected[name], runs
+            elif self.partial and name in self.outs:
+                continue
+            else:
+                kind, compared = "disagreement", runs[1:]
+                wanted = decode(runs[0].outcome.raw[name], given.dtype) if runs else None
+            for run in compared:
+                value = decode(run.outcome.raw[name], given.dtype)
+                difference = compare(value, np.asarray(wanted), given.dtype, bounds)
+                if difference is not None:
+                    return self._difference(case, runs[0], run, kind, name, difference, expected)
+        return None
+
+    def _difference(
+        self, case: Case, first: _Run, run: _Run, kind: str, name: str, difference: Difference,
+        expected: Mapping[str, Any] | None,
+    ) -> Finding:  # fmt: skip
+        poison = run.outcome.poison
+        if kind == "disagreement" and self._depends(case, run, name):
+            return Finding("depends", case, run.executor.name, run.schedule, name, wrong=difference.wrong, poison=poison)
+        other = f"{first.executor.name} (launched {first.schedule})" if kind == "disagreement" else ""
+        return Finding(
+            kind, case, run.executor.name, run.schedule, name, difference=difference, other=other, poison=poison,
+            expected=expected,
+        )  # fmt: skip
+
+    def _depends(self, case: Case, run: _Run, name: str) -> bool:
+        """Whether the poison alone, under the same schedule, changes an Out."""
+        if name not in self.outs:
+            return False
+        one, two = (run.executor.run(case, run.schedule, poison).raw[name] for poison in POISONS)
+        return one.tobytes() != two.tobytes()
+
+    def _ask(self, case: Case, runs: Sequence[_Run]) -> Finding | None:
+        """Hands the arguments after each launch to the user's own function."""
+        if self.judge is None:
+            return None
+        for run in runs:
+            values = values_by_name(case, precise=False)
+            values.update({n: decode(raw, case.arrays()[n].dtype) for n, raw in run.outcome.raw.items()})
+            try:
+                call_by_name(self.judge, values, "the test")
+            except AssertionError as error:
+                text = f"the test's own assertion doesn't hold: {error or 'no message'}"
+                return Finding(
+                    "property", case, run.executor.name, run.schedule, error=KernelError(text),
+                    poison=run.outcome.poison,
+                )  # fmt: skip
+        return None
+
+    # -- how exact results have to be
+
+    def _bounds(self, case: Case, name: str, spread: Any) -> Bounds:
+        if self.reference is None and self.kernel._strict and self._strictly_exact(case):
+            return Bounds(lambda: 0.0, None, self.tolerance, exact=True)
+        return Bounds(lambda: self._budget(case), lambda: spread()[name], self.tolerance)
+
+    def _strictly_exact(self, case: Case) -> bool:
+        launch = self.shadow.launch(case)
+        return launch is not None and rounded_operations(launch.module) <= EXACT_OPERATIONS
+
+    def _budget(self, case: Case) -> float | None:
+        """The sum of errors along the longest path for the case's sizes."""
+        launch = self.shadow.launch(case)
+        if launch is None:
+            return 0.0
+        module = launch.module
+        if id(module) not in self._budgets:
+            self._budgets[id(module)] = (module, ErrorBudget(module))
+        values = list(case.arguments.values())
+        extents = {i: v.shape for i, v in enumerate(values) if isinstance(v, ArrayInput)}
+        scalars = {i: v for i, v in enumerate(values) if isinstance(v, int)}
+        return self._budgets[id(module)][1].evaluate(extents, scalars, launch.groups)
+
+    # -- where it comes from
+
+    def writer(self, finding: Finding) -> Write | None:
+        """Who wrote the first wrong element; None where nobody did, or the interpreter stops before."""
+        flags = finding.flags
+        if flags is None or not flags.any():
+            return None
+        index = tuple(int(i) for i in np.unravel_index(int(np.flatnonzero(flags)[0]), flags.shape))
+        schedule = replace(finding.schedule, optimisation=None, debug=None)
+        try:
+            self.shadow.run(finding.case, schedule)
+        except (KernelError, CompileError):
+            return None
+        return self.shadow.writer(finding.case, finding.array, index)
+
+    def stores(self, finding: Finding) -> list[Loc]:
+        """The places in the source that write the array."""
+        if not finding.array:
+            return []
+        case = finding.case
+        launch = self.shadow.launch(case)
+        if launch is not None:
+            return stores_of(launch.module, finding.array)
+        ranks = {n: len(a.shape) for n, a in case.arrays().items()}  # nothing was launched: there are no workgroups
+        return stores_of(module_of(self.kernel, case.dtypes, ranks, case.arguments), finding.array)
+
+
+class _Once:
+    """A value that is computed when it is first asked for."""
+
+    def __init__(self, compute: Callable[[], Any]) -> None:
+        self._compute = compute
+        self._value: Any = None
+        self._done = False
+
+    def __call__(self) -> Any:
+        if not self._done:
+            self._value, self._done = self._compute(), True
+        return self._value
+
+
+def stores_of(module: Module, array: str) -> list[Loc]:
+    """Places of the stores and atomics on a parameter of the kernel, device functions included, in source order."""
+    found: set[Loc] = set()
+    pending = [(module.kernel, frozenset(i for i, p in enumerate(module.kernel.params) if p.name == array))]
+    seen: set[Any] = set()
+    while pending:
+        function, numbers = pending.pop()
+        if (function.name, numbers) in seen:
+            continue
+        seen.add((function.name, numbers))
+        values = {function.params[i] for i in numbers}
+        for op in function.body.walk():
+            if op.name in ("store", "atomic", "atomic_cas", "atomic_store") and op.operands[0] in values:
+                found.add(op.loc)
+            if op.name == "call":
+                passed = frozenset(i for i, v in enumerate(op.operands) if v in values)
+                if passed:
+                    pending.append((module.functions[op.attrs["callee"]], passed))
+    return sorted(found, key=lambda loc: (loc.file, loc.line, loc.col))
+

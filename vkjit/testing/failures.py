@@ -1,0 +1,215 @@
+"""What a failing property test says.
+
+Enters: a kernel, a `Finding` at its smallest, and the largest failing case seen on the way. Leaves: `CheckFailure`, an
+AssertionError with these as attributes, whose text shows the input, the first wrong element, the pattern of the wrong ones,
+the line that wrote it, and a script that reproduces it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import Loc, render_caret
+from ..jit import Kernel
+from .case import ArrayInput
+from .compare import ulps_between
+from .dimensions import interesting_sizes
+from .examine import Finding
+from .patterns import pattern_of
+from .script import number_text, script_of
+from .shadow import Write
+
+__all__ = ["CheckFailure"]
+
+_SHOWN = 16
+"""Elements of an array that are printed."""
+
+_SCRIPT_LINES = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the first wrong element comes from: its last writer, else the places that write the array."""
+
+    write: Write | None
+    stores: tuple[Loc, ...]
+
+    @property
+    def lines(self) -> tuple[Loc, ...]:
+        """The places, the writer's alone where it is known."""
+        return (self.write.loc,) if self.write is not None else self.stores
+
+
+class CheckFailure(AssertionError):
+    """A kernel that doesn't do what it should.
+
+    kind: "reference", "disagreement", "unwritten", "depends", "outside", "report" or "property".
+    kernel: its name. arguments: the smallest failing input by name (NumPy arrays of the logical values; None for an Out).
+    dims: sizes by name. dtypes: element types by type variable. device, schedule: where it fails.
+    array, index: the first wrong element. found, expected, ulps: its values. bad, total: number of wrong elements, of all.
+    pattern: what they have in common. lines: places in the source (file, line) that wrote it. script: a program that
+    reproduces it. finding: all of it.
+    """
+
+    def __init__(self, kernel: Kernel, finding: Finding, origin: Origin, largest: Finding | None, groups: Any) -> None:
+        self.finding = finding
+        self.kind = finding.kind
+        self.kernel = kernel.name
+        self.case = finding.case
+        self.arguments = {
+            n: v.values if isinstance(v, ArrayInput) else v for n, v in finding.case.arguments.items()
+        }
+        self.dims = dict(finding.case.dims)
+        self.dtypes = dict(finding.case.dtypes)
+        self.device = finding.executor
+        self.schedule = finding.schedule
+        self.array = finding.array
+        self.error = finding.error
+        self.write = origin.write
+        self.lines = (finding.error.loc,) if finding.error is not None and finding.error.loc.line else origin.lines
+        self.script = script_of(kernel, finding, groups)
+        self._measure(finding)
+        self.pattern = _pattern(kernel, finding)
+        self.larger = _larger(kernel, finding, largest)
+        super().__init__(self._text(kernel))
+
+    def _measure(self, finding: Finding) -> None:
+        flags = finding.flags
+        self.index: tuple[int, ...] | None = None
+        self.bad = self.total = 0
+        self.found: Any = None
+        self.expected: Any = None
+        self.ulps: float | None = None
+        self.allowed: float | None = None
+        if flags is None:
+            return
+        self.bad, self.total = int(flags.sum()), int(flags.size)
+        self.index = tuple(int(i) for i in np.unravel_index(int(np.flatnonzero(flags)[0]), flags.shape))
+        difference = finding.difference
+        if difference is None:
+            return
+        self.found, self.expected = difference.found[self.index].item(), difference.expected[self.index].item()
+        if difference.dtype.is_float:
+            self.ulps = ulps_between(float(self.found), float(self.expected), difference.dtype)
+            self.allowed = float(np.broadcast_to(difference.allowed, difference.found.shape)[self.index])
+
+    def write_script(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the script that reproduces the failure; gives its path."""
+        target = Path(path)
+        target.write_text(self.script, encoding="utf-8")
+        return target
+
+    # -- the text
+
+    def _text(self, kernel: Kernel) -> str:
+        parts = [self._headline(), *self._where(), "smallest failing input:", *_input_lines(kernel, self.finding)]
+        if self.bad:
+            count = f"{self.bad} of {self.total} elements of {self.array} wrong"
+            parts.append(count + (f": {self.pattern}" if self.pattern else ""))
+        if self.larger:
+            parts.append(self.larger)
+        parts.append(f"on {self.device}, launched {self.schedule}")
+        lines = self.script.rstrip().splitlines()
+        parts.append("as a program (also in .script, or .write_script(path)):")
+        parts += [f"    {line}".rstrip() for line in lines[:_SCRIPT_LINES]]
+        if len(lines) > _SCRIPT_LINES:
+            parts.append(f"    ... {len(lines) - _SCRIPT_LINES} more lines")
+        return "\n".join(parts)
+
+    def _headline(self) -> str:
+        place = f"{self.array}[{', '.join(map(str, self.index))}]" if self.index else self.array
+        texts = {
+            "unwritten": f"no invocation writes {place}, an element of an Out",
+            "depends": f"{place} depends on what the Out held before the launch: it is read before it is written",
+            "outside": f"writes outside of {self.array}, {self._offsets()} elements from its first one",
+            "report": f"{self.error}",
+            "property": f"{self.error.message if self.error is not None else ''}",
+        }
+        if self.kind in texts:
+            return f"{self.kernel}: {texts[self.kind]}"
+        other = "the reference says" if self.kind == "reference" else f"{self.finding.other} says"
+        text = f"{self.kernel}: {place} is {number_text(self.found)}, {other} {number_text(self.expected)}"
+        if self.ulps is not None and np.isfinite(self.ulps):
+            text += f" ({self.ulps:.3g} ULPs apart; difference allowed: {self.allowed:.3g})"
+        return text
+
+    def _offsets(self) -> str:
+        places = self.finding.offsets
+        return ", ".join(map(str, places[:4])) + ("..." if len(places) > 4 else "")
+
+    def _where(self) -> list[str]:
+        """The lines of the kernel's source."""
+        if self.error is not None or not self.lines:
+            return []
+        if self.write is not None:
+            x, y, z = self.write.invocation
+            head = f"written by invocation ({x}, {y}, {z}) of workgroup {self.write.group} here:"
+        else:
+            head = f"{self.array} is written here:"
+        return [head, *(f"{loc}\n{render_caret(loc)}".rstrip() for loc in self.lines)]
+
+
+def _input_lines(kernel: Kernel, finding: Finding) -> list[str]:
+    case = finding.case
+    sizes = [f"{n} = {v}" for n, v in case.dims.items()] + [f"{n} = {t!r}" for n, t in case.dtypes.items()]
+    lines = [f"    {', '.join(sizes)}"] if sizes else []
+    for param in kernel.spec.params:
+        value = case.arguments[param.name]
+        if not isinstance(value, ArrayInput):
+            lines.append(f"    {param.name} = {number_text(value)}")
+            continue
+        layout = "" if str(value.layout) == "C order" else f", {value.layout}"
+        held = "an Out" if value.values is None else _shown(value.values)
+        lines.append(f"    {param.name} = {held}  ({value.dtype!r}, shape {value.shape}{layout})")
+    return lines
+
+
+def _shown(values: Any) -> str:
+    if values.size <= _SHOWN:
+        return " ".join(np.array2string(values, separator=", ", floatmode="unique").split())
+    flat = values.reshape(-1)
+    with np.errstate(all="ignore"):
+        odd = np.flatnonzero(flat != flat[0])
+    if len(odd) == 0:
+        return f"all {number_text(flat[0])}"
+    if len(odd) <= 4:
+        places = ", ".join(f"{number_text(flat[i])} at {_index_text(i, values.shape)}" for i in odd)
+        return f"{number_text(flat[0])} everywhere but {places}"
+    return f"[{', '.join(number_text(v) for v in flat[:6])}, ... {number_text(flat[-1])}]"
+
+
+def _index_text(flat: Any, shape: Sequence[int]) -> str:
+    index = tuple(int(i) for i in np.unravel_index(int(flat), tuple(shape)))
+    return str(index[0]) if len(index) == 1 else str(index)
+
+
+def _tiles(kernel: Kernel, finding: Finding) -> list[int]:
+    """Lengths in which the work may be cut, the likely ones first."""
+    local = finding.schedule.local or kernel.declared_local() or (128,)
+    constants = [v for v in finding.case.arguments.values() if type(v) is int and v > 1]
+    known = [t for t in interesting_sizes(kernel) if t & (t - 1) == 0 and t >= 4]
+    return list(dict.fromkeys([*(t for t in local if t > 1), *constants, *sorted(known, reverse=True)]))
+
+
+def _pattern(kernel: Kernel, finding: Finding) -> str:
+    flags = finding.flags
+    return "" if flags is None else pattern_of(flags, _tiles(kernel, finding))
+
+
+def _larger(kernel: Kernel, finding: Finding, largest: Finding | None) -> str:
+    """The pattern in a larger case, where it says more than that of the smallest one."""
+    if largest is None or largest.flags is None or finding.flags is None or largest.flags.size <= finding.flags.size:
+        return ""
+    flags = largest.flags
+    words = pattern_of(flags, _tiles(kernel, largest))
+    sizes = ", ".join(f"{n} = {v}" for n, v in largest.case.dims.items())
+    text = f"in a larger failing case ({sizes or f'shape {flags.shape}'}): {int(flags.sum())} of {flags.size} wrong"
+    return f"{text}: {words}" if words else text
+
+

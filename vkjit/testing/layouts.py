@@ -1,0 +1,112 @@
+"""How the elements of an array lie in memory: strides, direction, gaps, offset; and the memory around them.
+
+Enters: a shape. Leaves: a `Placement` in elements, and byte images of arrays with margins whose bytes are known, so that
+what a kernel writes beside its array shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["CANARY", "C_ORDER", "MARGIN", "Layout", "Placement", "image", "strays", "view_of"]
+
+Bytes = npt.NDArray[np.uint8]
+
+MARGIN = 64
+"""Elements before and after those that an array spans."""
+
+CANARY = 0xA5
+"""The byte that margins and gaps hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where an array's elements lie: `strides` in elements, `first` the position of the first one in a buffer of `count`
+    elements, margins included."""
+
+    strides: tuple[int, ...]
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One way of laying out an array.
+
+    `order`: the axes from the slowest to the fastest in memory (None: C order). `step`: distance of neighbours along the
+    fastest axis. `backwards`: axes that run from high to low addresses. `repeated`: axes of stride 0. `offset`: elements
+    that lie before the array in its buffer.
+    """
+
+    order: tuple[int, ...] | None = None
+    step: int = 1
+    backwards: tuple[int, ...] = ()
+    repeated: tuple[int, ...] = ()
+    offset: int = 0
+
+    def __str__(self) -> str:
+        words = []
+        if self.order is not None and self.order != tuple(range(len(self.order))):
+            words.append(f"axes in memory order {self.order}")
+        if self.step != 1:
+            words.append(f"every {self.step}th element of a larger array" if self.step > 2 else "every other element")
+        words += [f"axis {axis} reversed" for axis in self.backwards]
+        words += [f"axis {axis} repeated (stride 0)" for axis in self.repeated]
+        if self.offset:
+            words.append(f"{self.offset} elements into its buffer")
+        return ", ".join(words) or "C order"
+
+    def place(self, shape: tuple[int, ...]) -> Placement:
+        """Strides and first element for a shape."""
+        order = self.order if self.order is not None and len(self.order) == len(shape) else tuple(range(len(shape)))
+        strides, reach = [0] * len(shape), self.step
+        for axis in reversed(order):
+            if axis in self.repeated:
+                continue
+            strides[axis] = reach
+            reach *= max(shape[axis], 1)
+        first = MARGIN + self.offset
+        for axis in self.backwards:
+            if axis < len(shape) and strides[axis]:
+                first += strides[axis] * max(shape[axis] - 1, 0)
+                strides[axis] = -strides[axis]
+        span = 1 + sum((n - 1) * abs(s) for n, s in zip(shape, strides, strict=True) if n > 0)
+        return Placement(tuple(strides), first, 2 * MARGIN + self.offset + (0 if 0 in shape else span))
+
+
+C_ORDER = Layout()
+
+
+def view_of(data: Bytes, placement: Placement, shape: tuple[int, ...], storage: np.dtype[Any]) -> npt.NDArray[Any]:
+    """The array's elements inside a byte image."""
+    cells = data.view(storage)
+    strides = [s * storage.itemsize for s in placement.strides]
+    return np.lib.stride_tricks.as_strided(cells[placement.first :], shape, strides)
+
+
+def image(values: npt.NDArray[Any] | None, layout: Layout, shape: tuple[int, ...], storage: np.dtype[Any], poison: int) -> Bytes:
+    """The bytes of a buffer that holds the array; elements without values are made of the byte `poison`."""
+    placement = layout.place(shape)
+    data = np.full(placement.count * storage.itemsize, CANARY, np.uint8)
+    if 0 in shape:
+        return data
+    view = view_of(data, placement, shape, storage)
+    once = tuple(slice(0, 1) if axis in layout.repeated else slice(None) for axis in range(len(shape)))
+    if values is None:
+        view[once] = np.frombuffer(bytes([poison]) * storage.itemsize, storage)[0]
+    else:
+        view[once] = values[once]
+    return data
+
+
+def strays(found: Bytes, before: Bytes, layout: Layout, shape: tuple[int, ...], storage: np.dtype[Any]) -> list[int]:
+    """Positions, in elements from the array's first one, of what changed in the buffer beside the array's elements."""
+    placement = layout.place(shape)
+    changed = (found != before).reshape(-1, storage.itemsize).any(axis=1)
+    if 0 not in shape:
+        view_of(changed.view(np.uint8), placement, shape, np.dtype(np.uint8))[...] = 0
+    return [int(p) - placement.first for p in np.flatnonzero(changed)]

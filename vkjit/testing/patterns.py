@@ -1,0 +1,108 @@
+"""What wrong elements have in common: the tail of a tile, one lane, every k-th, a row, one workgroup, all.
+
+Enters: a mask of wrong elements and the workgroup's size. Leaves: a few words, or nothing where no pattern is seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["pattern_of"]
+
+Mask = npt.NDArray[np.bool_]
+
+
+def pattern_of(wrong: Mask, tiles: Sequence[int] = ()) -> str:
+    """The pattern of the wrong elements. `tiles`: lengths in which the work may be cut (workgroup sizes, tile sizes), the most
+    likely first."""
+    count = int(wrong.sum())
+    if count == 0 or wrong.ndim == 0:
+        return ""
+    if count == wrong.size:
+        return "all of them" if count > 1 else "the only one"
+    if count == 1 and not (wrong.ndim == 1 and wrong[-1] and any(1 < t < wrong.size for t in tiles)):
+        return _single(wrong)
+    coordinates = [np.unique(axis) for axis in np.nonzero(wrong)]
+    if math.prod(len(c) for c in coordinates) == count:
+        parts = [_along(axis, c, n, tiles) for axis, (c, n) in enumerate(zip(coordinates, wrong.shape, strict=True))]
+        words = [p for p in parts if p]
+        if all(p is not None for p in parts) and words:
+            return _joined(words, wrong.ndim)
+    flat = np.flatnonzero(wrong)
+    words_flat = _along(0, flat, wrong.size, tiles) if wrong.ndim > 1 else None
+    return f"in C order, {words_flat[1]}" if words_flat else ""
+
+
+def _joined(words: Sequence[tuple[int, str]], rank: int) -> str:
+    if rank == 1:
+        return words[0][1]
+    names = {0: "rows", 1: "columns"} if rank == 2 else {}
+    return ", ".join(f"{names.get(axis, f'axis {axis}')}: {text}" for axis, text in words)
+
+
+def _single(wrong: Mask) -> str:
+    index = np.unravel_index(int(np.flatnonzero(wrong)[0]), wrong.shape)
+    flat = int(np.flatnonzero(wrong)[0])
+    if flat == wrong.size - 1:
+        return "only the last one"
+    if flat == 0:
+        return "only the first one"
+    shown = int(index[0]) if len(index) == 1 else tuple(int(i) for i in index)
+    return f"only the one at {shown}"
+
+
+def _along(axis: int, found: Any, extent: int, tiles: Sequence[int]) -> Any:
+    """(axis, words) for one axis; an empty tuple where all its positions are in it, None where nothing is seen."""
+    if len(found) == extent:
+        return ()
+    text = _runs(found, extent, tiles) or _steps(found, extent, tiles)
+    return (axis, text) if text else None
+
+
+def _runs(found: Any, extent: int, tiles: Sequence[int]) -> str:
+    """Words for one stretch of neighbours."""
+    first, last, count = int(found[0]), int(found[-1]), len(found)
+    if last - first + 1 != count:
+        return ""
+    for tile in tiles:
+        if tile > 1 and extent > tile and first == extent // tile * tile and last == extent - 1:
+            return f"the tail from {first} on: what is left after the last full {tile}"
+    for tile in tiles:
+        if tile > 1 and first % tile == 0 and count == tile:
+            return f"{first} to {last}: one block of {tile}"
+    if last == extent - 1:
+        for tile in tiles:
+            if tile > 1 and first and first % tile == 0:
+                return f"from {first} on: all but the first {f'{first // tile} blocks' if first > tile else 'block'} of {tile}"
+        return f"from {first} on" if count > 1 else "the last one"
+    if first == 0:
+        return f"up to {last}" if count > 1 else "the first one"
+    return f"{first} to {last}" if count > 1 else f"only {first}"
+
+
+def _steps(found: Any, extent: int, tiles: Sequence[int]) -> str:
+    """Words for positions that return in equal distances."""
+    gaps = np.diff(found)
+    step, first = int(gaps[0]), int(found[0])
+    if (gaps == step).all() and first < step and int(found[-1]) + step >= extent:
+        if step in tiles:
+            lane = f"lane {first}" if first != step - 1 else f"the last lane ({first})"
+            return f"{lane} of every block of {step}"
+        return f"every {_ordinal(step)} one, from {first} on"
+    for tile in tiles:
+        if tile <= 1 or extent < 2 * tile:
+            continue
+        lanes = np.unique(found % tile)
+        expected = np.flatnonzero(np.isin(np.arange(extent) % tile, lanes))
+        if len(lanes) < tile and len(expected) == len(found) and lanes[-1] - lanes[0] + 1 == len(lanes):
+            return f"lanes {int(lanes[0])} to {int(lanes[-1])} of every block of {tile}"
+    return ""
+
+
+def _ordinal(number: int) -> str:
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10 if number % 100 not in (11, 12, 13) else 0, 'th')}"

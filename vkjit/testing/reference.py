@@ -1,0 +1,105 @@
+"""Calls the user's reference: which arguments it gets, and what its result means.
+
+Enters: a function and a case. Leaves: the expected value of each output. Floats are handed over as float64, so that the
+reference's own roundings don't count; outputs are compared in the kernel's types.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ArgumentError
+from ..frontend import KernelSpec
+from .case import ArrayInput, Case
+
+__all__ = ["call_by_name", "expected_outputs", "outputs_of", "values_by_name"]
+
+
+def outputs_of(spec: KernelSpec) -> list[str]:
+    """Names of the arrays that the kernel writes, in order."""
+    return [p.name for p in spec.params if p.kind == "array" and p.mode != "in"]
+
+
+def values_by_name(case: Case, *, precise: bool) -> dict[str, Any]:
+    """The case's arguments as fresh C-order arrays and Python numbers; Outs are arrays of NaN or zero."""
+    made = {}
+    for name, value in case.arguments.items():
+        made[name] = _array(value, precise) if isinstance(value, ArrayInput) else value
+    return made
+
+
+def _array(value: ArrayInput, precise: bool) -> npt.NDArray[Any]:
+    carried = np.dtype(np.float64) if precise and value.dtype.is_float else value.dtype.numpy
+    if value.values is None:
+        return np.full(value.shape, np.nan if carried.kind == "f" else 0, carried)
+    return value.values.astype(carried)
+
+
+def call_by_name(function: Callable[..., Any], values: Mapping[str, Any], what: str) -> Any:
+    """Calls a function with those of the values that its parameters name; a function with other names gets the values in
+    order. ArgumentError where neither fits."""
+    wanted = inspect.signature(function).parameters.values()
+    named = [p for p in wanted if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    if any(p.kind is p.VAR_KEYWORD for p in wanted):
+        return function(**values)
+    if any(p.kind is p.VAR_POSITIONAL for p in wanted):
+        return function(*values.values())
+    required = [p for p in named if p.default is p.empty]
+    if all(p.name in values for p in required):
+        chosen = [p for p in named if p.name in values]
+        positional = [values[p.name] for p in chosen if p.kind is p.POSITIONAL_ONLY]
+        return function(*positional, **{p.name: values[p.name] for p in chosen if p.kind is not p.POSITIONAL_ONLY})
+    if len(required) <= len(values) <= len(named):
+        return function(*values.values())
+    raise ArgumentError(
+        f"{what} takes ({', '.join(p.name for p in named)}): expected names among {', '.join(values)}, or one parameter for "
+        f"each of them"
+    )
+
+
+def expected_outputs(
+    reference: Callable[..., Any], spec: KernelSpec, case: Case, *, precise: bool = True
+) -> dict[str, npt.NDArray[Any]]:
+    """The expected value of each output, by name.
+
+    The reference returns one array, a tuple in order of the outputs, or a dictionary by name; or it returns None and
+    writes the outputs that it was given. Raises ArgumentError for a result of another shape.
+    """
+    values = values_by_name(case, precise=precise)
+    outs = [p.name for p in spec.params if p.kind == "array" and p.mode == "out"]
+    wanted = set(inspect.signature(reference).parameters)
+    given = values if wanted & set(outs) else {n: v for n, v in values.items() if n not in outs}
+    with np.errstate(all="ignore"):
+        result = call_by_name(reference, given, "the reference")
+    names = outputs_of(spec)
+    if result is None:
+        named = [n for n in names if n in given]
+        result = {n: given[n] for n in named}
+    if isinstance(result, Mapping):
+        unknown = [n for n in result if n not in names]
+        if unknown:
+            raise ArgumentError(f"the reference gives {unknown[0]!r}, which is no output; outputs are {', '.join(names)}")
+        made = dict(result)
+    elif isinstance(result, tuple) and len(names) > 1:
+        if len(result) != len(names):
+            raise ArgumentError(f"the reference gives {len(result)} results, expected {len(names)} ({', '.join(names)})")
+        made = dict(zip(names, result, strict=True))
+    else:
+        if len(names) != 1:
+            raise ArgumentError(f"the reference gives one result, expected {len(names)} ({', '.join(names)})")
+        made = {names[0]: result}
+    return {n: _shaped(n, value, case.arguments[n].shape) for n, value in made.items()}
+
+
+def _shaped(name: str, value: Any, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    found = np.asarray(value)
+    if found.shape == shape:
+        return found
+    if found.ndim == 0 and int(np.prod(shape)) == 1:
+        return found.reshape(shape)
+    raise ArgumentError(f"the reference gives {name} the shape {found.shape}, expected {shape}")

@@ -1,0 +1,212 @@
+"""Runs one case on one device under one schedule, in memory whose every byte is known.
+
+Enters: a kernel, a `Case`, an `Executor`. Leaves: an `Outcome`: what the outputs hold, which bytes outside of them changed.
+Each array has a buffer of its own with margins; outputs hold poison before the launch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..devices import device as open_device
+from ..devices import use_device
+from ..errors import ArgumentError
+from ..interp.device import INTERPRETER_CAPS, InterpreterDevice
+from ..jit import Kernel
+from ..runtime.interface import Device, DeviceArray
+from .case import ArrayInput, Case, array, decode, encode, storage_of
+from .layouts import image, strays, view_of
+from .schedules import PLAIN, Schedule, variant
+
+__all__ = ["POISONS", "Executor", "Outcome", "executors", "run"]
+
+POISONS = (0xFF, 0x3C)
+"""The bytes that outputs hold before a launch: NaN and -1; small numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """After a launch: `raw` has the outputs as they lie in memory (logical shape), `strays` names arrays beside which the
+    kernel wrote, with positions in elements from the array's first one. `poison` was there before."""
+
+    raw: Mapping[str, npt.NDArray[Any]]
+    strays: Mapping[str, list[int]]
+    poison: int
+
+    def untouched(self, name: str) -> npt.NDArray[np.bool_]:
+        """Which elements of an Out still hold the poison."""
+        raw = self.raw[name]
+        pattern = np.frombuffer(bytes([self.poison]) * raw.itemsize, raw.dtype)[0]
+        if raw.dtype.kind == "f":
+            bits = np.dtype(f"u{raw.itemsize}")
+            return np.asarray(raw.view(bits) == pattern.view(bits))
+        return np.asarray(raw == pattern)
+
+
+@dataclass(slots=True)
+class Executor:
+    """A device with the variants of one kernel that were compiled for it."""
+
+    kernel: Kernel
+    device: Device
+    groups: Any = None
+    _variants: dict[tuple[Any, ...], Kernel] = field(default_factory=dict)
+    _cutting: dict[int, InterpreterDevice] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The device's name."""
+        return self.device.name
+
+    @property
+    def interpreted(self) -> bool:
+        """Whether it is the reference interpreter."""
+        return isinstance(self.device, InterpreterDevice)
+
+    def run(self, case: Case, schedule: Schedule = PLAIN, poison: int = POISONS[0]) -> Outcome:
+        """Launches and waits. Raises what the launch raises: KernelError for what the kernel reports."""
+        device = self._device_for(schedule)
+        before = {n: _bytes_of(a, poison) for n, a in case.arrays().items()}
+        after = {n: np.empty_like(data) for n, data in before.items()}
+        buffers = {n: device.allocate(len(data)) for n, data in before.items()}
+        try:
+            for name, data in before.items():
+                device.write(buffers[name], 0, data)
+            values = dict(case.arguments)
+            for name, given in case.arrays().items():
+                placement = given.layout.place(given.shape)
+                offset = placement.first * given.dtype.itemsize
+                values[name] = DeviceArray(buffers[name], offset, given.dtype, given.shape, placement.strides)
+            with _scheduled(device, schedule), contextlib.redirect_stdout(io.StringIO()):
+                self._launch(self._variant(schedule), device, values, case)
+                device.synchronize()
+            for name, buffer in buffers.items():
+                device.read(buffer, 0, after[name])
+            return self._collect(case, before, after, poison)
+        finally:
+            for buffer in buffers.values():
+                buffer.close()
+
+    def _launch(self, kernel: Kernel, device: Device, values: Mapping[str, Any], case: Case) -> None:
+        groups = self.groups
+        if callable(groups):
+            from .reference import call_by_name
+
+            groups = call_by_name(groups, {**case.arguments, "dev": device}, "groups=")
+        launch = kernel if groups is None else kernel[groups]
+        with use_device(device):
+            launch(**values)
+
+    def _variant(self, schedule: Schedule) -> Kernel:
+        key = (schedule.local, schedule.strict, schedule.debug, schedule.optimisation)
+        if key not in self._variants:
+            self._variants[key] = variant(self.kernel, schedule)
+        return self._variants[key]
+
+    def _device_for(self, schedule: Schedule) -> Device:
+        """The device; another interpreter where grids are to be cut."""
+        if schedule.most_groups is None or not self.interpreted:
+            return self.device
+        if schedule.most_groups not in self._cutting:
+            made = InterpreterDevice()
+            made.caps = replace(INTERPRETER_CAPS, max_groups=(schedule.most_groups,) * 3)
+            self._cutting[schedule.most_groups] = made
+        return self._cutting[schedule.most_groups]
+
+    def _collect(self, case: Case, before: Mapping[str, Any], after: Mapping[str, Any], poison: int) -> Outcome:
+        raw, beside = {}, {}
+        written = {p.name for p in self.kernel.spec.params if p.kind == "array" and p.mode != "in"}
+        for name, given in case.arrays().items():
+            found = after[name]
+            if np.array_equal(found, before[name]) and name not in written:
+                continue
+            storage = storage_of(given.dtype)
+            wrong = strays(found, before[name], given.layout, given.shape, storage)
+            if wrong:
+                beside[name] = wrong
+            if name in written:
+                placement = given.layout.place(given.shape)
+                whole = view_of(found, placement, given.shape, storage) if 0 not in given.shape else None
+                raw[name] = np.zeros(given.shape, storage) if whole is None else np.array(whole)
+        return Outcome(raw, beside, poison)
+
+
+@contextlib.contextmanager
+def _scheduled(device: Device, schedule: Schedule) -> Iterator[None]:
+    """Sets what the device and the compiler are told outside of the kernel."""
+    saved = os.environ.get("VKJIT_OPT")
+    if schedule.optimisation is not None:
+        os.environ["VKJIT_OPT"] = str(schedule.optimisation)
+    if isinstance(device, InterpreterDevice):
+        device.order = schedule.order
+        sizes = INTERPRETER_CAPS.subgroup_sizes if schedule.subgroup_size is None else (schedule.subgroup_size,)
+        device.caps = replace(device.caps, subgroup_sizes=sizes)
+    try:
+        yield
+    finally:
+        if schedule.optimisation is not None:
+            if saved is None:
+                del os.environ["VKJIT_OPT"]
+            else:
+                os.environ["VKJIT_OPT"] = saved
+
+
+def _bytes_of(given: ArrayInput, poison: int) -> npt.NDArray[np.uint8]:
+    values = None if given.values is None else encode(given.values, given.dtype)
+    return image(values, given.layout, given.shape, storage_of(given.dtype), poison)
+
+
+def executors(kernel: Kernel, specs: Any, groups: Any = None) -> list[Executor]:
+    """An executor per device, the interpreter first: it finds what would hurt a driver. `specs`: numbers, names, devices;
+    None: the interpreter and the default device.
+
+    The interpreter is one of the check's own, so that its settings can change.
+    """
+    if specs is None:
+        opened = [open_device("interpreter"), open_device(None)]
+    else:
+        opened = [open_device(s) for s in (specs if isinstance(specs, (list, tuple)) else [specs])]
+    if not opened:
+        raise ArgumentError("devices: the list is empty")
+    distinct = list(dict.fromkeys(opened))
+    interpreted = any(d.caps.kind == "interpreter" for d in distinct)
+    made = [Executor(kernel, InterpreterDevice(), groups)] if interpreted else []
+    return made + [Executor(kernel, d, groups) for d in distinct if d.caps.kind != "interpreter"]
+
+
+def run(
+    kernel: Kernel,
+    arguments: Mapping[str, Any] | Case,
+    *,
+    device: Any = None,
+    schedule: Schedule = PLAIN,
+    groups: Any = None,
+    poison: int = POISONS[0],
+) -> dict[str, npt.NDArray[Any]]:
+    """Runs the kernel once with guarded memory and gives its outputs by name.
+
+    arguments: by parameter name; arrays as `vk.testing.array(...)` gives them, or plain NumPy arrays; numbers for scalars.
+    device: a number, a name or a device (default: the default device). poison: the byte that Outs hold before the launch.
+
+    Raises what the kernel reports; ArgumentError where the kernel wrote outside of its arrays.
+    """
+    if isinstance(arguments, Case):
+        case = arguments
+    else:
+        held = {n: array(v) if isinstance(v, np.ndarray) and v.ndim else v for n, v in arguments.items()}
+        case = Case({}, {}, held)
+    opened = open_device(device)
+    executor = Executor(kernel, InterpreterDevice() if opened.caps.kind == "interpreter" else opened, groups)
+    outcome = executor.run(case, schedule, poison)
+    if outcome.strays:
+        name, places = next(iter(outcome.strays.items()))
+        raise ArgumentError(f"{kernel.name} wrote outside of {name}, {places[0]} elements from its first one")
+    return {name: decode(raw, case.arguments[name].dtype) for name, raw in outcome.raw.items()}

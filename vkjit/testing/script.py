@@ -1,0 +1,170 @@
+"""A failure as a program of its own: inputs as literals, the call, the comparison.
+
+Enters: a kernel and a `Finding`. Leaves: the text of a script that raises where the failure is still there, and says so where
+it is gone. The kernel is imported from its file; a kernel defined inside a function is written out.
+"""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import os
+import textwrap
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import DType
+from ..jit import Kernel
+from .case import ArrayInput
+from .compare import Difference
+from .examine import Finding
+from .schedules import PLAIN
+
+__all__ = ["script_of"]
+
+_LITERAL = 256
+"""Arrays of more elements are written as compressed bytes."""
+
+
+def script_of(kernel: Kernel, finding: Finding, groups: Any = None) -> str:
+    """The script."""
+    title = f'"""{kernel.name}: a failing case, found by a property test."""'
+    blocks = [title, _imports(kernel), _arguments(kernel, finding), _check(finding, groups)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _imports(kernel: Kernel) -> str:
+    lines = ["import numpy as np", "", "import vkjit as vk"]
+    function = kernel.spec.fn
+    file = inspect.getsourcefile(function)
+    top_level = "<locals>" not in function.__qualname__ and function.__globals__.get(function.__name__) is not None
+    if file is not None and top_level and os.path.exists(file):
+        loading = f"""
+            import importlib.util
+
+            spec = importlib.util.spec_from_file_location({Path(file).stem!r}, {os.path.abspath(file)!r})
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            kernel = module.{function.__name__}"""
+        text = textwrap.dedent(loading).strip()
+        imported, rest = text.split("\n\n", 1)
+        return "\n".join([imported, "", *lines, "", rest])
+    return "\n".join([*lines, "from typing import TypeVar", "", *_written_out(kernel)])
+
+
+def _written_out(kernel: Kernel) -> list[str]:
+    """The kernel's own source, with the numbers and type variables that it takes from around it."""
+    function = kernel.spec.fn
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError):
+        return [f"kernel = ...  # {kernel.name}: its source isn't available"]
+    around: dict[str, Any] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        around[name] = cell.cell_contents
+    around.update({n: function.__globals__[n] for n in function.__code__.co_names if n in function.__globals__})
+    lines = [f"{n} = {v!r}" for n, v in around.items() if isinstance(v, (bool, int, float, str))]
+    variables = {p.dtype.__name__ for p in kernel.spec.params if p.dtype is not None and not isinstance(p.dtype, DType)}
+    lines += [f'{name} = TypeVar("{name}", bound=vk.Element)' for name in sorted(variables)]
+    start = next((i for i, line in enumerate(source.splitlines()) if ".kernel" in line), 0)
+    return [*lines, "", "", *source.splitlines()[start:], "", "", f"kernel = {function.__name__}"]
+
+
+def _arguments(kernel: Kernel, finding: Finding) -> str:
+    lines = ["arguments = {"]
+    for param in kernel.spec.params:
+        value = finding.case.arguments[param.name]
+        lines.append(f"    {param.name!r}: {_argument(value)},")
+    return "\n".join([*lines, "}"])
+
+
+def _argument(value: Any) -> str:
+    if not isinstance(value, ArrayInput):
+        return number_text(value)
+    layout = "".join(f", {k}={v!r}" for k, v in _layout_fields(value).items())
+    if value.values is None:
+        return f"vk.testing.out({value.dtype!r}, {value.shape!r}{layout})"
+    return f"vk.testing.array({array_text(value.values)}, {value.dtype!r}{layout})"
+
+
+def _layout_fields(value: ArrayInput) -> dict[str, Any]:
+    layout = value.layout
+    fields = {
+        "order": layout.order, "step": layout.step, "backwards": layout.backwards, "repeated": layout.repeated,
+        "offset": layout.offset,
+    }  # fmt: skip
+    usual = {"order": None, "step": 1, "backwards": (), "repeated": (), "offset": 0}
+    return {k: v for k, v in fields.items() if v != usual[k]}
+
+
+def number_text(value: Any) -> str:
+    """A number as Python reads it; NaN and infinities as NumPy's constants."""
+    if isinstance(value, (float, np.floating)) and not np.isfinite(value):
+        return "np.nan" if np.isnan(value) else "np.inf" if value > 0 else "-np.inf"
+    return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def array_text(values: Any) -> str:
+    """An expression that makes the array."""
+    kind = f"np.{values.dtype.name if values.dtype != np.bool_ else 'bool_'}"
+    flat = values.reshape(-1)
+    if values.size == 0:
+        return f"np.zeros({values.shape!r}, {kind})"
+    if values.size > 1 and (flat.view(f"V{flat.itemsize}") == flat[:1].view(f"V{flat.itemsize}")).all():
+        return f"np.full({values.shape!r}, {number_text(flat[0])}, {kind})"
+    if values.size <= _LITERAL:
+        return f"np.array({_nested(values)}, {kind})"
+    packed = base64.b85encode(zlib.compress(np.ascontiguousarray(values).tobytes(), 9)).decode()
+    unpacked = f'__import__("zlib").decompress(__import__("base64").b85decode({packed!r}))'
+    return f"np.frombuffer({unpacked}, {kind}).reshape({values.shape!r})"
+
+
+def _nested(values: Any) -> str:
+    if values.ndim == 0:
+        return number_text(values[()])
+    return "[" + ", ".join(_nested(v) for v in values) + "]"
+
+
+def _call(finding: Finding, groups: Any, poison: int | None = None) -> str:
+    parts = ["kernel", "arguments", f"device={finding.executor!r}"]
+    if finding.schedule != PLAIN:
+        given = ", ".join(f"{k}={v!r}" for k, v in finding.schedule.given().items())
+        parts.append(f"schedule=vk.testing.Schedule({given})")
+    if groups is not None:
+        parts.append(f"groups={groups!r}" if not callable(groups) else "groups=...  # the function given to the test")
+    parts.append(f"poison={finding.poison if poison is None else poison:#x}")
+    return f"vk.testing.run({', '.join(parts)})"
+
+
+def _check(finding: Finding, groups: Any) -> str:
+    call = _call(finding, groups)
+    if finding.kind in ("report", "outside", "property"):
+        what = "raised " + type(finding.error).__name__ if finding.error is not None else "wrote outside of an array"
+        return f"# this {what} when it was found\n{call}\nprint('no error any more')"
+    name = finding.array
+    if finding.kind in ("unwritten", "depends"):
+        other = 0x3C if finding.poison == 0xFF else 0xFF
+        return (
+            f"found = {call}[{name!r}]\n"
+            f"again = {_call(finding, groups, other)}[{name!r}]  # the Out held something else before\n"
+            "np.testing.assert_array_equal(found, again)\nprint('right')"
+        )
+    assert finding.difference is not None
+    return "\n".join([f"found = {call}[{name!r}]", *_comparison(finding.difference), "print('right')"])
+
+
+def _comparison(difference: Difference) -> list[str]:
+    expected = f"expected = {array_text(difference.expected)}"
+    if not difference.dtype.is_float:
+        return [expected, "np.testing.assert_array_equal(found, expected)"]
+    allowed = np.broadcast_to(difference.allowed, difference.found.shape)
+    return [
+        expected,
+        f"allowed = {array_text(np.ascontiguousarray(allowed))}",
+        "difference = np.where(found == expected, 0, np.abs(found - expected))",
+        "wrong = ~(difference <= allowed) & ~(np.isnan(found) & np.isnan(expected))",
+        "assert not wrong.any(), (np.argwhere(wrong), found[wrong], expected[wrong])",
+    ]

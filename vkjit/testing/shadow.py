@@ -1,0 +1,352 @@
+"""The interpreter with an eye on it: who wrote each element, and how far roundings can move each result.
+
+Enters: a kernel and a case. Leaves: `Writes` (the last writer of each element: source line and invocation), and outputs of
+runs in which every operation that rounds is moved by its documented error, in a chosen direction or at random. The spread of
+such runs is what the roundings of another device may do to this very input: cancellation, long sums and unstable formulas
+included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..dtypes import DType
+from ..errors import KernelError, Loc
+from ..interp.batch import Grid
+from ..interp.block import Arguments
+from ..interp.compile import BATCH, FunctionCode, FunctionCompiler, ProgramCompiler, Step
+from ..interp.device import InterpreterDevice, InterpreterKernel
+from ..interp.elementwise import meaning_of
+from ..interp.engine import Program
+from ..interp.memory import GlobalArray, Memory, Site
+from ..ir.core import Module, Op
+from ..ir.ops import OPS
+from ..ir.types import Array
+from ..jit import Kernel
+from ..runtime.artifact import KernelArtifact
+from ..runtime.interface import LoadedKernel
+from .case import Case, decode
+from .run import Executor, Outcome
+from .schedules import PLAIN, Schedule
+
+__all__ = ["Launch", "Shadow", "Write", "epsilon"]
+
+_ROUNDED = frozenset({"add", "sub", "mul", "fma"})
+"""Operations whose result is the exact one where that has a representation."""
+
+_DIRECTED = ("up", "down", "out", "in")
+RUNS = 8
+"""Perturbed runs: four with all errors in one direction, the others at random."""
+
+
+def epsilon(dtype: DType) -> float:
+    """The distance from 1 to the next number: one ULP at 1."""
+    if dtype is dtypes.bf16:
+        return 2.0**-7
+    return float(np.finfo(dtype.numpy).eps)
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """The store that wrote an element last: its place in the source, the global id of the invocation, its workgroup."""
+
+    loc: Loc
+    invocation: tuple[int, int, int]
+    group: tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class _State:
+    """What the steps of a shadow program read while it runs."""
+
+    direction: str | None = None  # None: no perturbation
+    random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    writes: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # array name: numbers of sites, of invocations
+    sites: list[Loc] = field(default_factory=list)
+    grid: Grid | None = None
+
+    def moved(self, value: Any, size: float, where: Any) -> Any:
+        """The value, moved by up to `size` of its magnitude where the flags say so."""
+        if self.direction is None or not np.any(where):
+            return value
+        with np.errstate(all="ignore"):
+            if self.direction == "random":
+                amount = self.random.uniform(-size, size, value.shape).astype(value.dtype) * np.abs(value)
+            elif self.direction in ("up", "down"):
+                amount = np.abs(value) * value.dtype.type(size if self.direction == "up" else -size)
+            else:
+                amount = value * value.dtype.type(size if self.direction == "out" else -size)
+            made = np.where(where & np.isfinite(value), value + amount, value)
+        return np.asarray(made, value.dtype)
+
+
+class _Array(GlobalArray):
+    """A global array that keeps its last writers."""
+
+    __slots__ = ("state",)
+
+    def __init__(self, plain: GlobalArray, state: _State) -> None:
+        super().__init__(
+            plain.cells, plain.first, plain.codec, plain.extents, plain.strides, plain.name, plain.is_linear
+        )
+        self.state = state
+        if plain.name not in state.writes:
+            count = len(plain.cells)
+            state.writes[plain.name] = (np.full(count, -1, np.int32), np.zeros(count, np.int64))
+
+    def store(self, indices: Sequence[Any], value: Any, mask: Any, site: Site) -> None:
+        super().store(indices, value, mask, site)
+        self._remember(indices, mask, site)
+
+    def lanes(self, indices: Sequence[Any], mask: Any, site: Site) -> tuple[Any, Any]:
+        self._remember(indices, mask, site)
+        return super().lanes(indices, mask, site)
+
+    def _remember(self, indices: Sequence[Any], mask: Any, site: Site) -> None:
+        position = site.batch.full(self._position(indices, mask, site))
+        batch = site.batch
+        numbers = np.asarray(batch.numbers)[:, None] * batch.size + np.arange(batch.size)[None, :]
+        keep = np.ones(position.shape, bool) if mask is None else batch.full(mask)
+        if site.loc not in self.state.sites:
+            self.state.sites.append(site.loc)
+        sites, invocations = self.state.writes[self.name]
+        sites[position[keep]] = self.state.sites.index(site.loc)
+        invocations[position[keep]] = numbers[keep]
+        self.state.grid = batch.grid
+
+
+class _Arguments(Arguments):
+    """Reads the argument block; arrays keep their writers."""
+
+    def __init__(self, artifact: KernelArtifact, module: Module, state: _State) -> None:
+        super().__init__(artifact, module.kernel)
+        self._state = state
+
+    def _array(self, block: bytes, number: int, type: Array, name: str, find: Any) -> GlobalArray:
+        return _Array(super()._array(block, number, type, name, find), self._state)
+
+
+class _FunctionCompiler(FunctionCompiler):
+    """Adds a step after each operation that rounds."""
+
+    state: _State
+
+    def _plain(self, op: Op, steps: list[Step]) -> None:
+        if op.name in ("sg_reduce", "sg_scan") and _is_float(op):
+            steps.append(_before(self, op, self.state))
+        super()._plain(op, steps)
+        made = _after(self, op, self.state)
+        if made is not None:
+            steps.append(made)
+
+
+class _ProgramCompiler(ProgramCompiler):
+    """Compiles functions with the steps of a shadow."""
+
+    state: _State
+
+    def function(self, name: str) -> FunctionCode:
+        if name not in self.done:
+            self.done[name] = self._compile(self.module.functions[name])
+        return self.done[name]
+
+    def kernel(self) -> FunctionCode:
+        return self._compile(self.module.kernel)
+
+    def _compile(self, function: Any) -> FunctionCode:
+        compiler = _FunctionCompiler(self, function)
+        compiler.state = self.state
+        return compiler.compile()
+
+
+def _is_float(op: Op) -> bool:
+    dtype = getattr(op.results[0].type, "dtype", None) if op.results else None
+    return isinstance(dtype, DType) and dtype.is_float
+
+
+def _before(compiler: FunctionCompiler, op: Op, state: _State) -> Step:
+    """A reduction over a subgroup: seven levels of additions, charged to what goes in."""
+    slot, size = compiler.slot(op.operands[0]), 3.5 * epsilon(op.operands[0].type.dtype)  # type: ignore[attr-defined]
+
+    def step(frame: Any, _mask: Any) -> None:
+        frame[slot] = state.moved(frame[slot], size, np.True_)
+
+    return step
+
+
+def _after(compiler: FunctionCompiler, op: Op, state: _State) -> Step | None:
+    """The step that moves a result, or None for an operation that is exact."""
+    if op.name == "atomic" and op.attrs.get("op") in ("add", "sub") and _is_float(op):
+        return _after_atomic(compiler, op, state)
+    if not _is_float(op):
+        return None
+    dtype: DType = op.result.type.dtype  # type: ignore[attr-defined]
+    row = OPS[op.name]
+    if op.name == "cast":
+        return _after_cast(compiler, op, state, dtype)
+    if not row.ulp or row.meaning is None:
+        return None
+    target, size = compiler.slot(op.result), float(row.ulp) * epsilon(dtype)
+    if op.name not in _ROUNDED or dtype is dtypes.f64:
+
+        def inexact(frame: Any, _mask: Any) -> None:
+            frame[target] = state.moved(frame[target], size, np.True_)
+
+        return inexact
+    sources, wide = compiler.slots(op.operands), meaning_of(op.name, dtypes.f64)
+
+    def rounded(frame: Any, _mask: Any) -> None:
+        if state.direction is not None:
+            exact = wide(*(frame[s].astype(np.float64) for s in sources))
+            frame[target] = state.moved(frame[target], size, exact != frame[target])
+
+    return rounded
+
+
+def _after_cast(compiler: FunctionCompiler, op: Op, state: _State, dtype: DType) -> Step:
+    source, target, size = compiler.slot(op.operands[0]), compiler.slot(op.result), 0.5 * epsilon(dtype)
+
+    def step(frame: Any, _mask: Any) -> None:
+        if state.direction is not None:
+            inexact = frame[source].astype(np.float64) != frame[target].astype(np.float64)
+            frame[target] = state.moved(frame[target], size, inexact)
+
+    return step
+
+
+def _after_atomic(compiler: FunctionCompiler, op: Op, state: _State) -> Step:
+    """Sums in any order: an element that takes n terms is moved by up to n roundings of the terms' magnitude."""
+    array, *indices, source = compiler.slots(op.operands)
+    dtype: DType = op.result.type.dtype  # type: ignore[attr-defined]
+    half, loc = 0.5 * epsilon(dtype), op.loc
+
+    def step(frame: Any, mask: Any) -> None:
+        if state.direction is None:
+            return
+        memory: Memory = frame[array]
+        batch = frame[BATCH]
+        cells, positions = memory.lanes([frame[slot] for slot in indices], mask, Site(batch, loc))
+        terms = batch.full(frame[source])
+        terms = np.abs(terms.reshape(-1) if mask is None else terms[batch.full(mask)]).astype(np.float64)
+        places, back = np.unique(positions, return_inverse=True)
+        counts, total = np.bincount(back), np.bincount(back, weights=terms)
+        held = decode(cells[places], dtype)
+        size = half * counts * (total + np.abs(held))
+        sign = state.random.uniform(-1, 1, len(places)) if state.direction == "random" else 1.0
+        sign = -sign if state.direction in ("down", "in") else sign
+        with np.errstate(all="ignore"):
+            cells[places] = memory.codec.encode((held + sign * size).astype(held.dtype))
+
+    return step
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What was launched: the front end's module and the number of workgroups."""
+
+    module: Module
+    groups: tuple[int, int, int]
+
+
+class _Device(InterpreterDevice):
+    """An interpreter whose kernels carry a shadow."""
+
+    def __init__(self, state: _State) -> None:
+        super().__init__()
+        self.state = state
+        self.launched: Launch | None = None
+
+    def load(self, artifact: KernelArtifact) -> InterpreterKernel:
+        module: Module = artifact.code
+        program = Program(module)
+        compiler = _ProgramCompiler(module)
+        compiler.state = self.state
+        program._code = compiler.kernel()
+        loaded = InterpreterKernel(artifact, program)
+        loaded.arguments = _Arguments(artifact, module, self.state)
+        return loaded
+
+    def launch(self, kernel: LoadedKernel, groups: Any, block: bytes, reads: Any, writes: Any) -> None:
+        self.launched = Launch(kernel.artifact.code, groups)
+        super().launch(kernel, groups, block, reads, writes)
+
+
+class Shadow:
+    """Shadow runs of one kernel; compiled once per signature."""
+
+    def __init__(self, kernel: Kernel, groups: Any = None) -> None:
+        self._state = _State()
+        self._device = _Device(self._state)
+        self._executor = Executor(kernel, self._device, groups)
+        self._last: tuple[Case, Launch | None] | None = None
+
+    def run(self, case: Case, schedule: Schedule) -> Outcome:
+        """A run without perturbation, its writers kept for `writer`. Raises what the kernel reports."""
+        self._state.direction = None
+        self._state.writes.clear()
+        return self._executor.run(case, schedule)
+
+    def launch(self, case: Case) -> Launch | None:
+        """What a plain launch of the case runs; None where it has no workgroups."""
+        if self._last is not None and self._last[0] is case:
+            return self._last[1]
+        self._device.launched = None
+        with contextlib.suppress(KernelError):
+            self.run(case, PLAIN)
+        self._last = (case, self._device.launched)
+        return self._device.launched
+
+    def writer(self, case: Case, name: str, index: tuple[int, ...]) -> Write | None:
+        """Who wrote an element last in the last run; None where nobody did."""
+        if name not in self._state.writes or self._state.grid is None:
+            return None
+        given = case.arrays()[name]
+        placement = given.layout.place(given.shape)
+        position = placement.first + sum(i * s for i, s in zip(index, placement.strides, strict=True))
+        sites, invocations = self._state.writes[name]
+        if sites[position] < 0:
+            return None
+        grid = self._state.grid
+        group, local = divmod(int(invocations[position]), grid.invocations)
+        x, y, _ = grid.groups
+        at = tuple(b + g for b, g in zip(grid.base, (group % x, group // x % y, group // (x * y)), strict=True))
+        return Write(self._state.sites[sites[position]], grid.global_id(group, local), (at[0], at[1], at[2]))
+
+    def spread(self, case: Case, schedule: Schedule) -> dict[str, tuple[Any, Any]]:
+        """For each output: how far perturbed runs lie from the plain one at most (per element, in the same units), and where
+        they disagree on what can't be measured (NaN, infinities, integers).
+
+        Raises what the kernel reports in a perturbed run.
+        """
+        plain = self.run(case, schedule)
+        arrays = case.arrays()
+        base = {n: decode(raw, arrays[n].dtype) for n, raw in plain.raw.items()}
+        widest = {n: np.zeros(b.shape) for n, b in base.items()}
+        undecided = {n: np.zeros(b.shape, bool) for n, b in base.items()}
+        for number in range(RUNS):
+            self._state.direction = _DIRECTED[number] if number < len(_DIRECTED) else "random"
+            self._state.random = np.random.default_rng(number)
+            outcome = self._executor.run(case, schedule)
+            for name, raw in outcome.raw.items():
+                found = decode(raw, arrays[name].dtype)
+                _widen(base[name], found, widest[name], undecided[name])
+        self._state.direction = None
+        return {n: (widest[n], undecided[n]) for n in base}
+
+
+def _widen(base: Any, found: Any, widest: Any, undecided: Any) -> None:
+    if base.dtype.kind != "f":
+        undecided |= base != found
+        return
+    with np.errstate(all="ignore"):
+        same = np.isfinite(base) & np.isfinite(found)
+        distance = np.abs(base.astype(np.float64) - found.astype(np.float64))
+        np.maximum(widest, np.where(same, distance, 0.0), out=widest)
+        undecided |= ~same & (base != found) & ~(np.isnan(base) & np.isnan(found))
+
