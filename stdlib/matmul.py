@@ -64,7 +64,7 @@ def multiply_tiles(
                     b.get(g, k + lane % 16, column + lane // 16 + 16 * step, pad=0)
                 )
         vk.barrier()
-        for t in vk.unroll(DEPTH):
+        for t in range(DEPTH):
             for i in vk.unroll(EACH):
                 x = a_tile[t, my_row + 16 * i]
                 for j in vk.unroll(EACH):

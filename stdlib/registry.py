@@ -7,12 +7,14 @@ they bring and loops are kept well below the driver's cap on iterations.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from vkjit.errors import InternalError
 
-__all__ = ["CPU_LOOP", "choose", "device_class", "variant"]
+__all__ = ["CPU_LOOP", "as_class", "choose", "device_class", "variant"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -22,8 +24,24 @@ CPU_LOOP = 8192
 """Iterations that one invocation runs at most on devices of class "cpu": far below the cap of 65,535."""
 
 
+_forced: contextvars.ContextVar[str | None] = contextvars.ContextVar("device_class", default=None)
+
+
+@contextlib.contextmanager
+def as_class(kind: str) -> Iterator[None]:
+    """Inside the block all devices count as "cpu" or "gpu": to run a variant where it isn't the usual one."""
+    token = _forced.set(kind)
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+
+
 def device_class(device: Any) -> str:
     """The class of a device: "cpu" or "gpu"."""
+    forced = _forced.get()
+    if forced is not None:
+        return forced
     return "cpu" if device.caps.kind in ("cpu", "interpreter") else "gpu"
 
 

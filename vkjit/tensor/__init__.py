@@ -15,9 +15,11 @@ class _TensorPackage(ModuleType):
 
     def __call__(self, data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
         """A new tensor with a copy of `data`; see `vkjit.tensor.creation.tensor`."""
-        from .api import creation
+        from . import api
+        from .creation import tensor
 
-        return creation.tensor(data, dtype, device, requires_grad)
+        del api  # imported so that methods are installed
+        return tensor(data, dtype, device, requires_grad)
 
 
 sys.modules[__name__].__class__ = _TensorPackage

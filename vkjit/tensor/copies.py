@@ -207,8 +207,8 @@ def repeat(x: Tensor, *sizes: Any) -> Tensor:
         raise ShapeError(f"repeat{counts} of a tensor with {x.ndim} axes: give a count for each axis")
     shape = (1,) * (len(counts) - x.ndim) + x.shape
     wide = reshape(x, tuple(n for e in shape for n in (1, e)))
-    stretched = wide.expand(tuple(n for c, e in zip(counts, shape, strict=True) for n in (c, e)))  # type: ignore[attr-defined]
-    return reshape(stretched, tuple(c * e for c, e in zip(counts, shape, strict=True))).clone()  # type: ignore[attr-defined]
+    stretched = wide.expand(tuple(n for c, e in zip(counts, shape, strict=True) for n in (c, e)))
+    return reshape(stretched, tuple(c * e for c, e in zip(counts, shape, strict=True))).clone()
 
 
 def tile(x: Tensor, *counts: Any) -> Tensor:
@@ -224,7 +224,7 @@ def repeat_interleave(x: Tensor, repeats: int, dim: int | None = None) -> Tensor
     axis = axis_of(dim, x.ndim, "repeat_interleave")
     wide = unsqueeze(x, axis + 1)
     shape = (*x.shape[: axis + 1], repeats, *x.shape[axis + 1 :])
-    stretched = wide.expand(shape)  # type: ignore[attr-defined]  # methods are installed at run time
+    stretched = wide.expand(shape)
     return reshape(stretched, (*x.shape[:axis], x.shape[axis] * repeats, *x.shape[axis + 1 :]))
 
 

@@ -78,7 +78,8 @@ def to_storage(values: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
     bits = np.ascontiguousarray(values, dtype=np.float32).reshape(values.shape).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     quiet_nan = np.uint32(0x7FC0)
-    return np.where(np.isnan(bits.view(np.float32)), quiet_nan, rounded).astype(np.uint16)
+    stored: npt.NDArray[Any] = np.where(np.isnan(bits.view(np.float32)), quiet_nan, rounded).astype(np.uint16)
+    return stored
 
 
 def upload(values: npt.NDArray[Any], dtype: DType, device: DeviceLike = None) -> Tensor:
@@ -213,8 +214,8 @@ def arange(
     whole = all(isinstance(v, (int, np.integer)) for v in (low, high, step))
     element = as_dtype(dtype) if dtype is not None else dtypes.i64 if whole else dtypes.f32
     count = max(0, math.ceil((high - low) / step) if not whole else -((int(low) - int(high)) // int(step)))
-    values = low + np.arange(count, dtype=np.int64 if whole else np.float64) * step
-    return upload(np.asarray(values), element, device)
+    places: Any = np.arange(count, dtype=np.int64 if whole else np.float64)
+    return upload(np.asarray(low + places * step), element, device)
 
 
 def linspace(start: float, end: float, steps: int, *, dtype: Any = dtypes.f32, device: DeviceLike = None) -> Tensor:

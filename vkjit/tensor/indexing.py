@@ -156,7 +156,7 @@ def _one_axis(part: Tensor, advanced: Sequence[tuple[int, Tensor]]) -> tuple[Ten
 
 def _checked_positions(positions: Tensor, extent: int) -> Any:
     """Positions of one of several indexed axes as numbers of at least 0; far outside all axes where out of range."""
-    wide: Any = positions.to(dtypes.i64)  # type: ignore[attr-defined]  # methods are installed at run time
+    wide: Any = positions.to(dtypes.i64)
     wrapped = where(wide < 0, wide + extent, wide)
     return where((wrapped >= 0) & (wrapped < extent), wrapped, -(2**40))
 
@@ -295,9 +295,10 @@ def _scattered(x: Tensor, axis: int, index: Tensor, values: Tensor, *, add: bool
     return Tensor(out)
 
 
-def _source(x: Tensor, index: Tensor, src: Any, name: str) -> Tensor:
-    if not isinstance(src, Tensor):
-        return creation.full(index.shape, src, dtype=x.dtype, device=x.device)
+def _source(x: Tensor, index: Tensor, source: Any, name: str) -> Tensor:
+    if not isinstance(source, Tensor):
+        return creation.full(index.shape, source, dtype=x.dtype, device=x.device)
+    src: Tensor = source
     if src.dtype is not x.dtype:
         raise DTypeError(f"{name}(): the source holds {src.dtype!r}, the tensor {x.dtype!r}: convert one of them")
     if src.ndim != index.ndim or any(i > s for i, s in zip(index.shape, src.shape, strict=True)):
@@ -341,7 +342,7 @@ def _lines(shape: tuple[int, ...], axis: int, index: Tensor) -> Tensor:
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """x with alpha times the slices of source added to those that a vector of positions names."""
     axis = axis_of(dim, x.ndim, "index_add")
-    scaled: Any = source if alpha == 1 else source * alpha  # type: ignore[operator]  # operators are installed at run time
+    scaled: Any = source if alpha == 1 else source * alpha
     return scatter_add(x, axis, _lines(x.shape, axis, index), scaled)
 
 
@@ -369,7 +370,7 @@ def _assign(target: Tensor, value: Any, plan: Plan) -> None:
         )
     shape = (*merged.shape[:axis], *positions.shape, *merged.shape[axis + 1 :])
     single = value if isinstance(value, Tensor) else creation.full((), value, dtype=target.dtype, device=target.device)
-    values = flatten(expand(_fitting(single.to(target.dtype), shape), shape), axis, axis + positions.ndim - 1) if positions.ndim else unsqueeze(expand(single, shape), axis)  # type: ignore[attr-defined]  # fmt: skip
+    values = flatten(expand(_fitting(single.to(target.dtype), shape), shape), axis, axis + positions.ndim - 1) if positions.ndim else unsqueeze(expand(single, shape), axis)  # fmt: skip
     lines = _lines(merged.shape, axis, Tensor(_flat_index(positions)))
     _scatter_lines(three_axes(merged._array, axis), axis, lines, values, add=False)
 

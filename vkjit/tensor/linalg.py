@@ -151,7 +151,7 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
     """All products of an element of one vector and an element of another: (M,) and (N,) give (M, N)."""
     if a.ndim != 1 or b.ndim != 1:
         raise ShapeError(f"outer() takes vectors, found shapes {a.shape} and {b.shape}")
-    return unsqueeze(a, 1) * unsqueeze(b, 0)  # type: ignore[operator, no-any-return]  # installed at run time
+    return unsqueeze(a, 1) * unsqueeze(b, 0)
 
 
 def addmm(c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -160,7 +160,8 @@ def addmm(c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1)
     scaled = product if alpha == 1 else product * alpha
     if beta == 0:
         return scaled  # type: ignore[no-any-return]
-    return scaled + (c if beta == 1 else c * beta)  # type: ignore[operator, no-any-return]
+    total: Tensor = scaled + (c if beta == 1 else c * beta)
+    return total
 
 
 baddbmm = addmm
@@ -172,7 +173,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         raise ShapeError(
             f"linear(): x of shape {x.shape} needs a weight of (outputs, {x.shape[-1] if x.ndim else '?'}), found {weight.shape}"
         )
-    product: Any = matmul(x, weight.t())  # type: ignore[attr-defined]  # methods are installed at run time
+    product: Any = matmul(x, weight.t())
     return product if bias is None else product + bias  # type: ignore[no-any-return]
 
 

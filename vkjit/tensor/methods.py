@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import dtypes, lang
 from ..lang import _stub
-from . import arithmetic, copies, creation, elementwise, indexing, inplace, linalg, random, reductions, views
+from . import arithmetic, copies, creation, elementwise, indexing, inplace, linalg, nn_softmax, random, reductions, views
 from .tensor import Tensor
 
 __all__ = ["install"]
@@ -42,6 +42,7 @@ _METHODS: tuple[tuple[Any, str], ...] = (
         reductions,
         "all allclose amax amin any argmax argmin count_nonzero equal logsumexp max mean min norm prod std sum var",
     ),
+    (nn_softmax, "softmax log_softmax"),
     (linalg, "addmm baddbmm bmm dot matmul mm mv outer trace"),
     (indexing, "gather index_add index_select masked_select nonzero scatter scatter_add take_along_dim"),
 )
@@ -111,11 +112,11 @@ def _new(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def _random_(name: str) -> Callable[..., Tensor]:
     def uniform_(self: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
         """Uniform numbers in [low, high) in place."""
-        return copies.copy_(self, random.rand(self.shape, device=self.device) * (high - low) + low)  # type: ignore[operator]
+        return copies.copy_(self, random.rand(self.shape, device=self.device) * (high - low) + low)
 
     def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
         """Normal numbers in place."""
-        return copies.copy_(self, random.randn(self.shape, device=self.device) * std + mean)  # type: ignore[operator]
+        return copies.copy_(self, random.randn(self.shape, device=self.device) * std + mean)
 
     return uniform_ if name == "uniform_" else normal_
 

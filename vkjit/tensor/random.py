@@ -5,6 +5,7 @@ Enters: shapes, bounds, optionally a seed of its own. Leaves: tensors. `manual_s
 
 from __future__ import annotations
 
+import secrets
 import threading
 from typing import Any
 
@@ -33,7 +34,7 @@ class _Stream:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.seed = int(np.random.SeedSequence().entropy or 0) % 2**63  # another one in every process
+        self.seed = secrets.randbits(63)  # another one in every process
         self.generator = np.random.Generator(np.random.Philox(self.seed))
 
     def restart(self, seed: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from .. import dtypes
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
+from ..runtime.interface import DeviceArray, contiguous_strides
 from . import creation, reducing
 from .arithmetic import maximum, minimum, where
 from .dispatch import operation
@@ -65,7 +66,7 @@ def _reduce(
     if x.numel() == 0:
         return creation.full(shape, empty, dtype=result, device=x.device)
     out = reduce_axes(x._array, axes, reducer, result, accumulate)
-    return Tensor(creation.DeviceArray(out.buffer, out.offset, out.dtype, shape, creation.contiguous_strides(shape)))
+    return Tensor(DeviceArray(out.buffer, out.offset, out.dtype, shape, contiguous_strides(shape)))
 
 
 def _sum_type(x: Tensor, dtype: Any) -> DType:
@@ -203,7 +204,7 @@ def all(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 def count_nonzero(x: Tensor, dim: Dims = None) -> Tensor:
     """How many elements aren't 0, over axes (i64)."""
-    return sum(x != 0, dim)  # type: ignore[arg-type]  # operators are installed at run time
+    return sum(x != 0, dim)
 
 
 @operation("var")
@@ -213,7 +214,7 @@ def _var(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, correction: float) 
         return creation.full(_reduced_shape(x, axes, keepdim), math.nan, dtype=x.dtype, device=x.device)
     wide = arithmetic_type(x.dtype)
     center = _mean(x, axes=axes, keepdim=True, dtype=wide)
-    away: Any = x.to(wide) - center  # type: ignore[attr-defined]  # methods are installed at run time
+    away: Any = x.to(wide) - center
     squares: Any = _reduce(away, axes, keepdim, reducing.SUM_OF_SQUARES, wide, wide, 0)
     return (squares / float(builtin_max(count - correction, 0))).to(x.dtype)  # type: ignore[no-any-return]
 
@@ -270,8 +271,8 @@ def norm(x: Tensor, p: float | str = 2.0, dim: Dims = None, keepdim: bool = Fals
     if math.isinf(power):
         return amax(size, dim, keepdim) if power > 0 else amin(size, dim, keepdim)
     if power == 0:
-        return sum((x != 0).to(x.dtype), dim, keepdim)  # type: ignore[attr-defined]
-    return sum(size**power, dim, keepdim) ** (1 / power)  # type: ignore[operator, no-any-return]
+        return sum((x != 0).to(x.dtype), dim, keepdim)
+    return sum(size**power, dim, keepdim) ** (1 / power)
 
 
 @operation("logsumexp")
@@ -280,11 +281,11 @@ def _logsumexp(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
 
     if x.numel() == 0:
         return creation.full(_reduced_shape(x, axes, keepdim), -math.inf, dtype=x.dtype, device=x.device)
-    wide: Any = x.to(arithmetic_type(x.dtype))  # type: ignore[attr-defined]  # methods are installed at run time
+    wide: Any = x.to(arithmetic_type(x.dtype))
     top = amax(wide, axes, True)
     finite = where(isinf(top), 0.0, top)
     total: Any = log(sum(exp(wide - finite), axes, True)) + finite
-    return reshape(total, _reduced_shape(x, axes, keepdim)).to(x.dtype)  # type: ignore[attr-defined, no-any-return]
+    return reshape(total, _reduced_shape(x, axes, keepdim)).to(x.dtype)
 
 
 def logsumexp(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
@@ -303,4 +304,4 @@ def allclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal
 
 def equal(a: Tensor, b: Tensor) -> bool:
     """Whether shapes and all elements are equal; waits for the values."""
-    return a.shape == b.shape and bool(all(a == b).item())  # type: ignore[arg-type]
+    return a.shape == b.shape and bool(all(a == b).item())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,11 @@ from ..autograd.tape import GradMeta, backward
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError
 from ..runtime.interface import Device, DeviceArray
+
+if TYPE_CHECKING:
+    from ._gen_methods import TensorMethods
+else:
+    TensorMethods = object
 
 __all__ = ["Tensor", "Version"]
 
@@ -33,7 +38,7 @@ class Version:
         self.recorded = 0
 
 
-class Tensor:
+class Tensor(TensorMethods):
     """An n-dimensional array on a device. Make one with `vk.tensor`, `vk.zeros`, `vk.from_numpy` and their like."""
 
     __slots__ = ("__weakref__", "_array", "_history", "_is_view", "_version", "meta")

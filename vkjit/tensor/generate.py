@@ -1,0 +1,138 @@
+"""Writes `_gen_methods.py`: the methods of `Tensor` as type checkers and editors see them.
+
+    python -m vkjit.tensor.generate            write the file
+    python -m vkjit.tensor.generate --check    only say whether it is up to date (exit status 1 if not)
+
+Enters: the class, with its methods installed. Leaves: a class of signatures without bodies, for `TYPE_CHECKING` alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from .tensor import Tensor
+
+__all__ = ["main", "render"]
+
+TARGET = Path(__file__).with_name("_gen_methods.py")
+
+_HEADER = '''"""The methods of `Tensor` for type checkers; written by `python -m vkjit.tensor.generate`. Do not edit."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+__all__ = ["TensorMethods"]
+
+
+class TensorMethods:
+    """What `methods.install` puts on `Tensor`."""
+
+    __slots__ = ()
+'''
+
+_OPERATORS = (
+    "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift iadd isub imul itruediv ifloordiv imod ipow radd rsub rmul "
+    "rtruediv rfloordiv rmod rpow rmatmul rand ror rxor rlshift rrshift lt le gt ge"
+).split()
+_BUILTIN = re.compile(r"\b(?<!\.)(int|float|bool|str|tuple|list|type)\b")
+_ALIASES = {
+    "Operand": "Any",
+    "Dims": "int | Sequence[int] | None",
+    "Shape": "tuple[int, ...]",
+    "Extreme": "Any",
+    "DeviceLike": "Any",
+    "F": "Any",
+}
+
+
+def _annotation(text: Any) -> str:
+    if text is inspect.Parameter.empty:
+        return "Any"
+    words = str(text)
+    for alias, meaning in _ALIASES.items():
+        words = re.sub(rf"\b{alias}\b", meaning, words)
+    return _BUILTIN.sub(r"builtins.\1", words)
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    prefix = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+    default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+    return f"{prefix}{parameter.name}: {_annotation(parameter.annotation)}{default}"
+
+
+def _method(name: str, function: Any) -> list[str]:
+    signature = inspect.signature(function)
+    first, *rest = signature.parameters.values()
+    shown = ["self"]
+    keywords_only = False
+    for parameter in rest:
+        if parameter.kind is parameter.KEYWORD_ONLY and not keywords_only and "*" not in "".join(p[0] for p in shown):
+            shown.append("*")
+            keywords_only = True
+        shown.append(_parameter(parameter))
+    del first
+    result = _annotation(signature.return_annotation)
+    summary = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
+    lines = [f"    def {name}({', '.join(shown)}) -> {result}:"]
+    lines.append(f'        """{summary}"""' if summary else f'        """`{name}`."""')
+    if result != "None":
+        lines.append("        raise NotImplementedError")
+    return [*lines, ""]
+
+
+def _installed() -> dict[str, Any]:
+    """Methods that were installed: those that the class statement doesn't define."""
+    from . import api, inplace, methods  # noqa: F401  # installs
+
+    names = [n for _, group in methods._METHODS for n in group.split()]
+    names += [*inplace.METHODS, *methods._CONVERSIONS, "uniform_", "normal_", "type_as", "where"]
+    names += [f"new_{n}" for n in ("zeros", "ones", "empty", "full", "tensor")]
+    return {name: vars(Tensor)[name] for name in sorted(set(names))}
+
+
+def render() -> str:
+    """The text of the file."""
+    lines = [_HEADER]
+    for name, function in _installed().items():
+        lines += _method(name, function)
+    for name in ("T", "mT"):
+        lines += ["    @property", f"    def {name}(self) -> Tensor:", f'        """`{name}`: see the function."""', "        raise NotImplementedError", ""]
+    for name in _OPERATORS:
+        lines += [f"    def __{name}__(self, other: Any, /) -> Tensor:", '        """The operator."""', "        raise NotImplementedError", ""]
+    for name in ("neg", "pos", "abs", "invert"):
+        lines += [f"    def __{name}__(self) -> Tensor:", '        """The operator."""', "        raise NotImplementedError", ""]
+    for name in ("eq", "ne"):
+        lines += [f"    def __{name}__(self, other: Any, /) -> Tensor:  # type: ignore[override]", '        """Elementwise."""', "        raise NotImplementedError", ""]
+    lines += [
+        "    def __getitem__(self, index: Any, /) -> Tensor:", '        """`x[index]`."""', "        raise NotImplementedError", "",
+        "    def __setitem__(self, index: Any, value: Any, /) -> None:", '        """`x[index] = value`."""', "",
+        "    def __iter__(self) -> Iterator[Tensor]:", '        """Slices along the first axis."""', "        raise NotImplementedError", "",
+    ]  # fmt: skip
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command; gives the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m vkjit.tensor.generate", description=__doc__.split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="only compare")
+    options = parser.parse_args(arguments)
+    text = render()
+    if not options.check:
+        TARGET.write_text(text, encoding="utf-8")
+        return 0
+    return 0 if TARGET.is_file() and TARGET.read_text(encoding="utf-8") == text else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
