@@ -73,8 +73,8 @@ def test_annotations_see_the_closure() -> None:
         ("vk.In[vk.f32, 'N N+']", "can't be read"),
         ("vk.In[vk.f32, '*a *b']", "at most one"),
         ("vk.Nothing", "doesn't exist"),
-        ("list", "no type that a parameter"),
-        ("f(x)", "isn't understood"),
+        ("list", "no type that it can"),
+        ("print('x')", "isn't understood"),
         ("1 +", "doesn't parse"),
     ],
 )

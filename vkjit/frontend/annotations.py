@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import ast
 import builtins
+import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -19,11 +21,13 @@ import numpy as np
 from .. import dtypes
 from ..dtypes import DType
 from ..errors import CompileError, DTypeError, Loc
+from ..lang.structs import StructType
 from ..lang.types import ArrayAnnotation, ConstAnnotation
+from ..lang.vectors import VectorType, vec
 
-__all__ = ["Annotation", "dtype_of", "read_annotation"]
+__all__ = ["Annotation", "dtype_of", "read_annotation", "read_field"]
 
-Annotation = ArrayAnnotation | ConstAnnotation | DType | TypeVar | None
+Annotation = ArrayAnnotation | ConstAnnotation | DType | TypeVar | StructType | VectorType | None
 
 _PYTHON_TYPES: dict[object, DType] = {float: dtypes.f32, int: dtypes.i32, bool: dtypes.boolean}
 
@@ -42,87 +46,102 @@ def dtype_of(value: object) -> DType | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """An annotation: what it belongs to, where, and the scopes in which its names are looked up."""
+
+    what: str
+    loc: Loc
+    scopes: tuple[Mapping[str, Any], ...]
+
+    def error(self, why: str) -> CompileError:
+        hint = 'write a dtype (vk.f32), a TypeVar, vk.Const[int], or an array such as vk.In[vk.f32, "M N"]'
+        return CompileError(f"annotation of {self.what}: {why}", self.loc, hint=hint)
+
+
 def read_annotation(function: FunctionType, parameter: str, scope: Mapping[str, Any] | None = None) -> Annotation:
     """What the annotation of a parameter says; CompileError where it can't be understood."""
-    raw = function.__annotations__.get(parameter)
-    if isinstance(raw, str):
-        raw = _Reader(function, parameter, scope or {}).read(raw)
-    return _classify(function, parameter, raw)
+    code = function.__code__
+    scopes = (_closure(function), _type_parameters(function), scope or {}, function.__globals__, vars(builtins))
+    place = _Place(f"{parameter} in {function.__name__}", Loc(code.co_filename, code.co_firstlineno), scopes)
+    return _read(place, function.__annotations__.get(parameter))
 
 
-def _classify(function: FunctionType, parameter: str, value: object) -> Annotation:
+def read_field(cls: type, name: str) -> Annotation:
+    """What the annotation of a class's field says; CompileError where it can't be understood."""
+    module = sys.modules.get(cls.__module__)
+    scopes = (vars(cls), vars(module) if module is not None else {}, vars(builtins))
+    place = _Place(f"{name} in {cls.__name__}", Loc(getattr(module, "__file__", None) or cls.__module__, 1), scopes)
+    return _read(place, cls.__dict__["__annotations__"][name])
+
+
+def _read(place: _Place, raw: object) -> Annotation:
+    value = _parsed(place, raw) if isinstance(raw, str) else raw
     if value is None or value is Any:
         return None
     if isinstance(value, ArrayAnnotation):
         element = value.dtype if isinstance(value.dtype, TypeVar) else dtype_of(value.dtype)
         if element is None:
-            raise _unreadable(function, parameter, f"{value.dtype!r} is no element type")
+            raise place.error(f"{value.dtype!r} is no element type")
         return ArrayAnnotation(value.mode, element, value.dims)
-    if isinstance(value, ConstAnnotation | TypeVar):
+    if isinstance(value, ConstAnnotation | TypeVar | StructType | VectorType):
         return value
     dtype = dtype_of(value)
     if dtype is None:
-        raise _unreadable(function, parameter, f"{value!r} is no type that a parameter can have")
+        raise place.error(f"{value!r} is no type that it can have")
     return dtype
 
 
-def _unreadable(function: FunctionType, parameter: str, why: str) -> CompileError:
-    code = function.__code__
-    return CompileError(
-        f"annotation of {parameter} in {function.__name__}: {why}",
-        Loc(code.co_filename, code.co_firstlineno),
-        hint='write a dtype (vk.f32), a TypeVar, vk.Const[int], or an array such as vk.In[vk.f32, "M N"]',
-    )
+def _parsed(place: _Place, text: str) -> object:
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except SyntaxError:
+        raise place.error(f"{text!r} doesn't parse") from None
+    return _resolved(place, tree.body)
 
 
-class _Reader:
-    """Resolves the tree of an annotation's text."""
+def _resolved(place: _Place, node: ast.expr) -> object:
+    """The object that the tree of an annotation's text stands for."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return _name(place, node.id)
+    if isinstance(node, ast.Attribute):
+        base = _resolved(place, node.value)
+        if not hasattr(base, node.attr):
+            raise place.error(f"{ast.unparse(node)} doesn't exist")
+        return getattr(base, node.attr)
+    if isinstance(node, ast.Tuple):
+        return tuple(_resolved(place, item) for item in node.elts)
+    if isinstance(node, ast.Subscript):
+        return _subscripted(place, node)
+    if isinstance(node, ast.Call):
+        return _called(place, node)
+    raise place.error(f"{ast.unparse(node)} isn't understood")
 
-    def __init__(self, function: FunctionType, parameter: str, scope: Mapping[str, Any]) -> None:
-        self.function = function
-        self.parameter = parameter
-        self.scopes = [_closure(function), _type_parameters(function), scope, function.__globals__, vars(builtins)]
 
-    def read(self, text: str) -> object:
-        try:
-            tree = ast.parse(text.strip(), mode="eval")
-        except SyntaxError:
-            raise _unreadable(self.function, self.parameter, f"{text!r} doesn't parse") from None
-        return self.visit(tree.body)
+def _name(place: _Place, name: str) -> object:
+    for scope in place.scopes:
+        if name in scope:
+            return scope[name]
+    raise place.error(f"{name} isn't found (names in annotations are looked up in the module's scope)")
 
-    def visit(self, node: ast.expr) -> object:
-        if isinstance(node, ast.Constant):
-            return node.value
-        if isinstance(node, ast.Name):
-            return self.name(node.id)
-        if isinstance(node, ast.Attribute):
-            base = self.visit(node.value)
-            if not hasattr(base, node.attr):
-                raise _unreadable(self.function, self.parameter, f"{ast.unparse(node)} doesn't exist")
-            return getattr(base, node.attr)
-        if isinstance(node, ast.Tuple):
-            return tuple(self.visit(item) for item in node.elts)
-        if isinstance(node, ast.Subscript):
-            return self.subscript(node)
-        raise _unreadable(self.function, self.parameter, f"{ast.unparse(node)} isn't understood")
 
-    def name(self, name: str) -> object:
-        for scope in self.scopes:
-            if name in scope:
-                return scope[name]
-        raise _unreadable(
-            self.function,
-            self.parameter,
-            f"{name} isn't found (names in annotations are looked up in the module's scope)",
-        )
+def _subscripted(place: _Place, node: ast.Subscript) -> object:
+    base: Any = _resolved(place, node.value)
+    key = _resolved(place, node.slice)
+    try:
+        return base[key]
+    except TypeError as error:
+        raise place.error(str(error)) from None
 
-    def subscript(self, node: ast.Subscript) -> object:
-        base: Any = self.visit(node.value)
-        key = self.visit(node.slice)
-        try:
-            return base[key]
-        except TypeError as error:
-            raise _unreadable(self.function, self.parameter, str(error)) from None
+
+def _called(place: _Place, node: ast.Call) -> object:
+    """Only `vk.vec(dtype, size)` is called in annotations."""
+    if _resolved(place, node.func) is not vec or node.keywords:
+        raise place.error(f"{ast.unparse(node)} isn't understood")
+    arguments: list[Any] = [_resolved(place, argument) for argument in node.args]
+    return vec(*arguments)
 
 
 def _closure(function: FunctionType) -> dict[str, Any]:

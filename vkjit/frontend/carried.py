@@ -21,11 +21,14 @@ from .values import (
     Conflict,
     KernelValue,
     Unbound,
+    alike,
     describe_type,
     describe_value,
     holds_lazy,
     is_literal,
+    parts_of,
     same_constant,
+    with_parts,
 )
 
 __all__ = ["Carried", "Exit", "Knowledge", "common_structure", "enter", "leave"]
@@ -175,8 +178,9 @@ def _bound_at_all(exits: list[Exit]) -> set[str]:
 
 
 def _has_runtime(value: KernelValue) -> bool:
-    if isinstance(value, tuple):
-        return any(map(_has_runtime, value))
+    parts = parts_of(value)
+    if parts is not None:
+        return any(map(_has_runtime, parts))
     return isinstance(value, Value) and not isinstance(value.type, Array)
 
 
@@ -185,11 +189,11 @@ def common_structure(ctx: Context, values: list[KernelValue], types: list[Type])
     first = values[0]
     if not any(map(_has_runtime, values)) and all(same_constant(first, v) for v in values):
         return first
-    tuples = [v for v in values if isinstance(v, tuple)]
-    if len(tuples) == len(values):
-        if len({len(t) for t in tuples}) != 1:
+    if parts_of(first) is not None:
+        if not all(alike(first, v) for v in values):
             raise Disagreement
-        return tuple(common_structure(ctx, list(items), types) for items in zip(*tuples, strict=True))
+        columns = zip(*(parts_of(v) or () for v in values), strict=True)
+        return with_parts(first, [common_structure(ctx, list(items), types) for items in columns])
     found: KernelValue = first
     agreed = agreed_type(ctx, first, first)
     for value in values[1:]:
@@ -217,8 +221,9 @@ def enter(ctx: Context, name: str, knowledge: Knowledge, node: ast.AST) -> Carri
 def _slots(ctx: Context, node: Place, value: KernelValue, carried: Carried, strong: list[Type | None]) -> KernelValue:
     """The structure of a value before the loop: numbers get slots, everything else stays as it is."""
     types = carried.types
-    if isinstance(value, tuple):
-        return tuple(_slots(ctx, node, item, carried, strong) for item in value)
+    parts = parts_of(value)
+    if parts is not None:
+        return with_parts(value, [_slots(ctx, node, item, carried, strong) for item in parts])
     is_weak = is_literal(value) or (isinstance(value, Value) and value in ctx.weak)
     if not is_weak and not _has_runtime(value):
         return value
@@ -263,10 +268,11 @@ def _fill(
     ctx: Context, carried: Carried, structure: KernelValue, value: KernelValue, knowledge: Knowledge, out: list[Value]
 ) -> bool:
     """Appends the operands for a structure; False where the value doesn't have it."""
-    if isinstance(structure, tuple):
-        if not isinstance(value, tuple) or len(value) != len(structure):
+    parts = parts_of(structure)
+    if parts is not None:
+        if not alike(structure, value):
             return False
-        return all(_fill(ctx, carried, s, v, knowledge, out) for s, v in zip(structure, value, strict=True))
+        return all(_fill(ctx, carried, s, v, knowledge, out) for s, v in zip(parts, parts_of(value) or (), strict=True))
     if not isinstance(structure, Slot):
         return same_constant(structure, value)
     type_, number = carried.types[structure.number], structure.number

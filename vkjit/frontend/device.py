@@ -13,16 +13,18 @@ from ..dtypes import DType
 from ..errors import CompileError, Note
 from ..ir.core import Function, Region, Value
 from ..ir.types import Array, Scalar, Type, Vector
+from ..lang.structs import StructType
 from ..lang.types import ArrayAnnotation, ConstAnnotation
 from .calls import bind_arguments, callable_values
 from .context import Call, Context, Return, Session
 from .conversions import as_exactly
 from .function import DeviceFunction
 from .joins import Disagreement, Slot, rebuild, to_type
+from .lazy import note_write
 from .resolve import also_capturable
 from .scope import analyse
 from .source import source_of
-from .values import Binding, KernelValue, describe_value
+from .values import Aggregate, Binding, KernelValue, describe_value, parts_of, with_parts
 
 __all__ = ["DeviceFunction"]
 
@@ -45,6 +47,11 @@ also_capturable(_is_device_function)
 @callable_values(_is_device_function)
 def _call(ctx: Context, call: Call, callee: KernelValue) -> KernelValue:
     assert isinstance(callee, DeviceFunction)
+    return call_device(ctx, callee, call)
+
+
+def call_device(ctx: Context, callee: DeviceFunction, call: Call) -> KernelValue:
+    """The results of a device function."""
     name = callee.fn.__name__
     if callee.fn in ctx.session.active:
         raise ctx.error(call.node, f"{name} calls itself", "device functions can't recur: write a loop")
@@ -55,13 +62,17 @@ def _call(ctx: Context, call: Call, callee: KernelValue) -> KernelValue:
     arguments = {p: _fitted(ctx, call, callee, p, v, typevars) for p, v in bound.arguments.items()}
     instance = _instance(ctx, call, callee, arguments, typevars)
     operands = [leaf for value in arguments.values() for leaf in _leaves(value)]
+    for value in operands:
+        if isinstance(value.type, Array) and value.type.access != "in":
+            note_write(ctx, value)
     op = ctx.builder.op("call", *operands, types=instance.function.result_types, callee=instance.function.name)
     return rebuild(instance.result, op.results)
 
 
 def _leaves(value: KernelValue) -> list[Value]:
-    if isinstance(value, tuple):
-        return [leaf for item in value for leaf in _leaves(item)]
+    parts = parts_of(value)
+    if parts is not None:
+        return [leaf for item in parts for leaf in _leaves(item)]
     return [value] if isinstance(value, Value) else []
 
 
@@ -96,6 +107,8 @@ def _fitted(
         return value
     if isinstance(annotation, ArrayAnnotation):
         return _fitted_array(ctx, call, annotation, value, what)
+    if isinstance(annotation, StructType) and not (isinstance(value, Aggregate) and value.kind is annotation):
+        raise ctx.error(call.node, f"{what} is {annotation!r}, found {describe_value(value)}")
     if isinstance(annotation, TypeVar):
         annotation = typevars.get(annotation.__name__)
     if isinstance(annotation, DType):
@@ -117,8 +130,9 @@ def _key(value: KernelValue) -> object:
     """What a value contributes to the signature of an instance."""
     if isinstance(value, Value):
         return value.type
-    if isinstance(value, tuple):
-        return tuple(_key(item) for item in value)
+    parts = parts_of(value)
+    if parts is not None:
+        return (value.kind if isinstance(value, Aggregate) else tuple, *map(_key, parts))
     if isinstance(value, float):
         return (float, value.hex())
     return (type(value), value)
@@ -167,8 +181,9 @@ def _lower(
 
 def _parameter(name: str, value: KernelValue, types: list[Type], names: list[str]) -> KernelValue:
     """The structure of an argument with a slot for each IR parameter."""
-    if isinstance(value, tuple):
-        return tuple(_parameter(f"{name}.{i}", item, types, names) for i, item in enumerate(value))
+    parts = parts_of(value)
+    if parts is not None:
+        return with_parts(value, [_parameter(f"{name}.{i}", item, types, names) for i, item in enumerate(parts)])
     if not isinstance(value, Value):
         return value
     types.append(value.type)
@@ -225,6 +240,6 @@ def _fill(ctx: Context, one: Return, structure: KernelValue) -> None:
 def _match(structure: KernelValue, value: KernelValue, found: list[tuple[KernelValue, Type]]) -> None:
     if isinstance(structure, Slot):
         found.append((value, structure.type))
-    elif isinstance(structure, tuple) and isinstance(value, tuple):
-        for s, v in zip(structure, value, strict=True):
+    else:
+        for s, v in zip(parts_of(structure) or (), parts_of(value) or (), strict=True):
             _match(s, v, found)

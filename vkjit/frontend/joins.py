@@ -18,7 +18,19 @@ from ..ir.ops import OPS
 from ..ir.types import Array, Scalar, Type, Vector
 from .context import Context, Place
 from .conversions import convert, default_dtype, fit, splat
-from .values import Binding, Conflict, KernelValue, Unbound, describe_value, holds_lazy, is_literal, same_constant
+from .values import (
+    Binding,
+    Conflict,
+    KernelValue,
+    Unbound,
+    alike,
+    describe_value,
+    holds_lazy,
+    is_literal,
+    parts_of,
+    same_constant,
+    with_parts,
+)
 
 __all__ = [
     "Disagreement",
@@ -104,8 +116,9 @@ def merge(ctx: Context, a: KernelValue, b: KernelValue, plan: Plan) -> KernelVal
     """One structure for two values, with a Slot for each value that has to be yielded; raises Disagreement."""
     if same_constant(a, b):
         return a
-    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
-        return tuple(merge(ctx, x, y, plan) for x, y in zip(a, b, strict=True))
+    if alike(a, b):
+        pairs = zip(parts_of(a) or (), parts_of(b) or (), strict=True)
+        return with_parts(a, [merge(ctx, x, y, plan) for x, y in pairs])
     type_ = agreed_type(ctx, a, b)
     plan.types.append(type_)
     plan.first.append(a)
@@ -117,8 +130,9 @@ def rebuild(structure: KernelValue, values: list[Value]) -> KernelValue:
     """The structure with its slots filled."""
     if isinstance(structure, Slot):
         return values[structure.number]
-    if isinstance(structure, tuple):
-        return tuple(rebuild(item, values) for item in structure)
+    parts = parts_of(structure)
+    if parts is not None:
+        return with_parts(structure, [rebuild(item, values) for item in parts])
     return structure
 
 
@@ -272,8 +286,9 @@ def _keep_one(
 
 def _slots(value: KernelValue, plan: Plan) -> KernelValue:
     """The structure of a value with a slot for each run-time value in it."""
-    if isinstance(value, tuple):
-        return tuple(_slots(item, plan) for item in value)
+    parts = parts_of(value)
+    if parts is not None:
+        return with_parts(value, [_slots(item, plan) for item in parts])
     if isinstance(value, Value) and not isinstance(value.type, Array):
         plan.types.append(value.type)
         plan.first.append(value)

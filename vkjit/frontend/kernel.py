@@ -25,6 +25,7 @@ from . import (  # noqa: F401  (they register lowerings)
     random,
     ranges,
     statements,
+    structs,
     vectors,
 )
 from .context import Context, Session

@@ -17,13 +17,18 @@ NONE: Names = frozenset()
 
 
 def assigned_names(nodes: Iterable[ast.AST]) -> Names:
-    """Names that any of the nodes, or what they hold, assigns."""
-    return frozenset(
-        n.id
-        for node in nodes
-        for n in ast.walk(node)
-        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store | ast.Del)
-    )
+    """Names that any of the nodes, or what they hold, assigns; `p.x = v` assigns p."""
+    found = (_assigned(n) for node in nodes for n in ast.walk(node))
+    return frozenset(name for name in found if name is not None)
+
+
+def _assigned(node: ast.AST) -> str | None:
+    if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Store | ast.Del):
+        return None
+    root: ast.expr = node
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    return root.id if isinstance(root, ast.Name) else None
 
 
 def read_names(*nodes: ast.AST | None) -> Names:

@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 from ..dtypes import DType
 from ..errors import ArgumentError, CompileError, Loc
 from ..lang.control import Tune
+from ..lang.structs import StructType
 from ..lang.types import ArrayAnnotation, ConstAnnotation
+from ..lang.vectors import VectorType
 from .annotations import read_annotation
 from .dims import Dims, parse_dims
 
@@ -99,6 +101,12 @@ def _parameter(fn: FunctionType, parameter: inspect.Parameter, scope: Mapping[st
         return ParamSpec(name, "array", annotation.mode, annotation.dtype, _dims(fn, name, annotation.dims), default)
     if isinstance(annotation, ConstAnnotation):
         return ParamSpec(name, "const", None, None, None, default)
+    if isinstance(annotation, StructType | VectorType):
+        raise CompileError(
+            f"{fn.__name__}: {name} is {annotation!r}: a kernel takes arrays and scalars",
+            place_of(fn),
+            hint="take the parts as scalars or from an array, and build the value in the kernel",
+        )
     return ParamSpec(name, "scalar" if annotation is not None else "any", None, annotation, None, default)
 
 

@@ -16,7 +16,8 @@ from .expressions import binary_name, condition
 from .joins import join_branches
 from .memory import indices, load, store, store_subscript, subscript_values
 from .messages import message_of
-from .values import KernelValue, describe_value, is_array
+from .structs import replace_field
+from .values import KernelValue, describe_value, is_array, parts_of
 
 __all__ = ["assign"]
 
@@ -66,6 +67,8 @@ def assign(ctx: Context, target: ast.expr, value: KernelValue, place: ast.expr |
         store_subscript(ctx, target, value, place)
     elif isinstance(target, ast.Tuple | ast.List):
         _unpack(ctx, target, value, place)
+    elif isinstance(target, ast.Attribute):
+        assign(ctx, *replace_field(ctx, target, value))
     else:
         raise ctx.error(target, f"{ast.unparse(target)} can't be assigned to", "bind a name or store into an array")
 
@@ -103,6 +106,12 @@ def _augmented(ctx: Context, node: ast.AugAssign) -> bool:
         read = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
         before = ctx.evaluate(read)
         assign(ctx, node.target, operators.binary(ctx, node, name, before, ctx.evaluate(node.value)))
+        return False
+    if isinstance(node.target, ast.Attribute):
+        field = ctx.evaluate(
+            ast.copy_location(ast.Attribute(node.target.value, node.target.attr, ast.Load()), node.target)
+        )
+        assign(ctx, node.target, operators.binary(ctx, node, name, field, ctx.evaluate(node.value)))
         return False
     if not isinstance(node.target, ast.Subscript):
         raise ctx.error(node.target, f"{ast.unparse(node.target)} can't be assigned to")
@@ -150,8 +159,9 @@ def _return(ctx: Context, node: ast.Return) -> bool:
 
 
 def _holds_array(value: KernelValue) -> bool:
-    if isinstance(value, tuple):
-        return any(map(_holds_array, value))
+    parts = parts_of(value)
+    if parts is not None:
+        return any(map(_holds_array, parts))
     return isinstance(value, Value) and isinstance(value.type, Array)
 
 

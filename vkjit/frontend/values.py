@@ -8,7 +8,7 @@ and the small classes below.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeGuard
@@ -19,6 +19,7 @@ from ..ir.core import Value
 from ..ir.types import Array, Scalar, Type, Vector
 
 __all__ = [
+    "Aggregate",
     "Binding",
     "Conflict",
     "GridStride",
@@ -29,13 +30,16 @@ __all__ = [
     "Source",
     "Unbound",
     "Unrolled",
+    "alike",
     "describe_value",
     "holds_lazy",
     "is_array",
     "is_literal",
     "is_runtime",
     "is_scalar",
+    "parts_of",
     "same_constant",
+    "with_parts",
 ]
 
 KernelValue = object
@@ -63,6 +67,14 @@ class GridStride:
 
     stop: KernelValue
     dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A structured value other than a tuple: `kind` says which structure (a struct type), `items` are its parts."""
+
+    kind: object
+    items: tuple[KernelValue, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +141,27 @@ def is_runtime(value: KernelValue) -> TypeGuard[Value]:
 
 def holds_lazy(value: KernelValue) -> bool:
     """Whether the value is lazy, or a tuple that holds a lazy one."""
-    return any(map(holds_lazy, value)) if isinstance(value, tuple) else isinstance(value, Lazy)
+    parts = parts_of(value)
+    return isinstance(value, Lazy) if parts is None else any(map(holds_lazy, parts))
+
+
+def parts_of(value: KernelValue) -> tuple[KernelValue, ...] | None:
+    """The parts of a tuple or another aggregate; None for a single value."""
+    if isinstance(value, tuple):
+        return value
+    return value.items if isinstance(value, Aggregate) else None
+
+
+def with_parts(value: KernelValue, parts: Iterable[KernelValue]) -> KernelValue:
+    """The same structure with other parts."""
+    return Aggregate(value.kind, tuple(parts)) if isinstance(value, Aggregate) else tuple(parts)
+
+
+def alike(a: KernelValue, b: KernelValue) -> bool:
+    """Whether two values are aggregates of one structure (their parts may differ)."""
+    if isinstance(a, Aggregate) and isinstance(b, Aggregate):
+        return a.kind is b.kind or a.kind == b.kind
+    return isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b)
 
 
 def is_scalar(value: KernelValue) -> TypeGuard[Value]:
@@ -151,8 +183,10 @@ def same_constant(a: KernelValue, b: KernelValue) -> bool:
     """The same compile-time value."""
     if isinstance(a, Value) or isinstance(b, Value) or type(a) is not type(b):
         return a is b
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(same_constant, a, b))
+    if alike(a, b):
+        return all(map(same_constant, parts_of(a) or (), parts_of(b) or ()))
+    if isinstance(a, tuple | Aggregate):
+        return False
     if isinstance(a, float) and isinstance(b, float):
         return a.hex() == b.hex()
     if isinstance(a, int | str):
@@ -168,6 +202,8 @@ def describe_value(value: KernelValue) -> str:
         return f"the literal {value!r}"
     if isinstance(value, tuple):
         return f"a tuple of {len(value)}"
+    if isinstance(value, Aggregate):
+        return f"a {value.kind}"
     if value is None:
         return "None"
     if isinstance(value, DType):

@@ -61,6 +61,7 @@ from .math import (
 )
 from .memory import barrier, fence, local, shared
 from .random import philox
+from .structs import StructType, struct
 from .types import Const, In, InOut, Out, bitcast
 from .vectors import VectorType, dot, vec
 
@@ -70,6 +71,7 @@ __all__ = [
     "InOut",
     "Out",
     "Scope",
+    "StructType",
     "Subgroup",
     "Tune",
     "VectorType",
@@ -134,6 +136,7 @@ __all__ = [
     "sin",
     "sinh",
     "sqrt",
+    "struct",
     "subgroup",
     "tan",
     "tanh",
