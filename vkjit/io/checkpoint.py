@@ -1,8 +1,8 @@
 """Checkpoints: everything that a training goes on from, in one safetensors file without pickle.
 
-Enters: trees of dictionaries, lists, tensors, numbers, strings, booleans and None: the states of a model, an optimiser, a
-schedule, the number of the epoch. Leaves: a file whose metadata holds the tree as JSON, each tensor in it replaced by its name
-in the file; and the same tree again.
+Enters: trees of dictionaries, lists, tensors, numbers, strings, booleans and None: the states of a model, an
+optimiser, a schedule, the number of the epoch. Leaves: a file whose metadata holds the tree as JSON, each tensor in it
+replaced by its name in the file; and the same tree again.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 def save_checkpoint(path: PathLike, **parts: Any) -> None:
     """Writes parts by name: `save_checkpoint("run.safetensors", model=model.state_dict(), optimizer=..., epoch=3)`.
 
-    The file appears whole or not at all, so a run that is killed leaves the last good one. Raises ArgumentError for values
-    of other kinds, with their place.
+    The file appears whole or not at all, so a run that is killed leaves the last good one. Raises ArgumentError for
+    values of other kinds, with their place.
     """
     tensors: dict[str, Tensor] = {}
     tree = {name: _encoded(value, name, tensors) for name, value in parts.items()}
@@ -54,7 +54,8 @@ def _encoded(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
         items = [_encoded(item, f"{place}.{i}", tensors) for i, item in enumerate(value)]
         return {_TUPLE: items} if isinstance(value, tuple) else items
     raise ArgumentError(
-        f"a checkpoint can't hold {place}, a {type(value).__name__}: expected tensors, numbers, strings, lists and dictionaries"
+        f"a checkpoint can't hold {place}, a {type(value).__name__}: "
+        f"expected tensors, numbers, strings, lists, dictionaries"
     )
 
 

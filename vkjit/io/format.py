@@ -1,7 +1,8 @@
-"""The safetensors format: eight bytes with the length of a JSON header, the header, then the tensors' bytes without gaps.
+"""The safetensors format: eight bytes with the length of a JSON header, the header, then the tensors' bytes without
+gaps.
 
-Enters: a path; names with element types, shapes and bytes. Leaves: a file written whole or not at all; a checked header with the
-bytes of a file, mapped instead of read.
+Enters: a path; names with element types, shapes and bytes. Leaves: a file written whole or not at all; a checked
+header with the bytes of a file, mapped instead of read.
 """
 
 from __future__ import annotations
@@ -65,7 +66,11 @@ def write(path: PathLike, tensors: Sequence[tuple[str, DType, npt.NDArray[Any]]]
     # larger elements first, so that each lies at a multiple of its size
     ordered = sorted(tensors, key=lambda item: (-item[1].itemsize, item[0]))
     for name, dtype, values in ordered:
-        header[name] = {"dtype": _NAMES[dtype], "shape": list(values.shape), "data_offsets": [position, position + values.nbytes]}
+        header[name] = {
+            "dtype": _NAMES[dtype],
+            "shape": list(values.shape),
+            "data_offsets": [position, position + values.nbytes],
+        }
         position += values.nbytes
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
@@ -105,7 +110,9 @@ def read(path: PathLike) -> Contents:
         raise _broken(name, f"it has {len(raw)} bytes, fewer than the 8 that give the header's length")
     length = int.from_bytes(raw[:8].tobytes(), "little")
     if length > min(_LONGEST_HEADER, len(raw) - 8):
-        raise _broken(name, f"its header would have {length} bytes, the file has {len(raw)}: cut off, or no safetensors file")
+        raise _broken(
+            name, f"its header would have {length} bytes, the file has {len(raw)}: cut off, or no safetensors file"
+        )
     try:
         header = json.loads(raw[8 : 8 + length].tobytes().decode())
     except ValueError as error:
@@ -141,16 +148,20 @@ def _entry(file: str, name: str, value: Any) -> Entry:
         raise _broken(file, f"data_offsets of {name} are {offsets}")
     needed = math.prod(shape) * dtype.itemsize
     if offsets[1] - offsets[0] != needed:
-        raise _broken(file, f"{name} of shape {shape} needs {needed} bytes, its offsets {offsets} give {offsets[1] - offsets[0]}")
+        raise _broken(
+            file, f"{name} of shape {shape} needs {needed} bytes, its offsets {offsets} give {offsets[1] - offsets[0]}"
+        )
     return Entry(dtype, tuple(shape), offsets[0], offsets[1])
 
 
 def _check_cover(file: str, entries: Mapping[str, Entry], size: int) -> None:
-    """The entries lie one after the other and fill the data: nothing overlaps, nothing is hidden, nothing is cut off."""
+    """The entries lie one after the other and fill the data: nothing overlaps, is hidden or is cut off."""
     position = 0
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].end)):
         if entry.start != position:
             raise _broken(file, f"{name} begins at byte {entry.start} of the data, expected {position}")
         position = entry.end
     if position != size:
-        raise _broken(file, f"its tensors take {position} bytes, the file has {size} after the header: cut off or padded")
+        raise _broken(
+            file, f"its tensors take {position} bytes, the file has {size} after the header: cut off or padded"
+        )

@@ -1,6 +1,7 @@
 """Dictionaries of tensors in safetensors files: no pickle, readable by every framework.
 
-Enters: tensors by name, as `state_dict` gives them. Leaves: a file, and tensors from a file. All element types are kept bit by bit.
+Enters: tensors by name, as `state_dict` gives them. Leaves: a file, and tensors from a file. All element types are
+kept bit by bit.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def save(tensors: Mapping[str, Tensor], path: PathLike, metadata: Mapping[str, s
         if not isinstance(name, str) or name == "__metadata__":
             raise ArgumentError(f"{name!r} can't be the name of a tensor: names are strings other than __metadata__")
         if not isinstance(tensor, Tensor):
-            raise ArgumentError(f"{name!r} is a {type(tensor).__name__}, expected a tensor: save other values in a checkpoint")
+            raise ArgumentError(
+                f"{name!r} is a {type(tensor).__name__}, expected a tensor: save other values in a checkpoint"
+            )
         rows.append((name, tensor.dtype, np.asarray(staging.fetch(tensor._array)).reshape(tensor.shape)))
     notes = dict(metadata or {})
     if not all(isinstance(key, str) and isinstance(value, str) for key, value in notes.items()):
@@ -55,7 +58,8 @@ def upload(contents: Contents, device: Any = None) -> dict[str, Tensor]:
 def load(path: PathLike, device: Any = None) -> dict[str, Tensor]:
     """The tensors of a file by name, on a device (default: the default device).
 
-    Raises ArgumentError for a file that can't be read or isn't in the format, DTypeError for element types that vkjit lacks.
+    Raises ArgumentError for a file that can't be read or isn't in the format, DTypeError for element types that vkjit
+    lacks.
     """
     return upload(read(path), device)
 

@@ -20,7 +20,8 @@ __all__ = ["MultiheadAttention"]
 
 
 class MultiheadAttention(Module):
-    """softmax(q k^T / sqrt(head size)) v for several heads, between linear maps of query, key and value, and of the result.
+    """softmax(q k^T / sqrt(head size)) v for several heads, between linear maps of query, key and value, and of the
+    result.
 
     in_proj_weight: (3 embed_dim, embed_dim), in_proj_bias: (3 embed_dim,), out_proj: Linear(embed_dim, embed_dim).
     """
@@ -68,14 +69,17 @@ class MultiheadAttention(Module):
     ) -> tuple[Tensor, Tensor | None]:
         """(L, N, E), (S, N, E), (S, N, E) (batch_first: N first) -> (L, N, E) and the mean weights (N, L, S) or None.
 
-        Masks: bool (true: not looked at) or float (added). attn_mask: (L, S) or (N heads, L, S), key_padding_mask: (N, S).
+        Masks: bool (true: not looked at) or float (added). attn_mask: (L, S) or (N heads, L, S), key_padding_mask:
+        (N, S).
         """
         if query.ndim != 3 or query.shape[-1] != self.embed_dim:
-            raise ShapeError(f"expected a query of 3 axes, the last of size {self.embed_dim}, found shape {query.shape}")
+            raise ShapeError(
+                f"expected a query of 3 axes, the last of size {self.embed_dim}, found shape {query.shape}"
+            )
         if not self.batch_first:
             query, key, value = (views.transpose(x, 0, 1) for x in (query, key, value))
         q, k, v = self._projected(query, key, value)
-        scores = matmul(q * (1 / math.sqrt(self.head_dim)), views.mT(k))  # type: ignore[operator]
+        scores = matmul(q * (1 / math.sqrt(self.head_dim)), views.mT(k))
         weights = F.softmax(self._masked(scores, attn_mask, key_padding_mask), -1)
         if self.training and self.dropout:
             weights = F.dropout(weights, self.dropout, True)
@@ -83,7 +87,7 @@ class MultiheadAttention(Module):
         result = self.out_proj(views.reshape(heads, (*query.shape[:2], self.embed_dim)))
         if not self.batch_first:
             result = views.transpose(result, 0, 1)
-        return result, weights.mean(1) if need_weights else None  # type: ignore[attr-defined]  # installed at run time
+        return result, weights.mean(1) if need_weights else None
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value as (N, heads, length, head size)."""
@@ -92,9 +96,7 @@ class MultiheadAttention(Module):
         else:
             biases = (None,) * 3 if self.in_proj_bias is None else views.chunk(self.in_proj_bias, 3)
             weights = views.chunk(self.in_proj_weight, 3)
-            parts = tuple(
-                F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True)
-            )
+            parts = tuple(F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
         q, k, v = (
             views.transpose(views.reshape(x, (*x.shape[:2], self.num_heads, self.head_dim)), 1, 2) for x in parts
         )

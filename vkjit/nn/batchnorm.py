@@ -19,9 +19,9 @@ __all__ = ["BatchNorm1d", "BatchNorm2d"]
 class _BatchNorm(Module):
     """(x - mean) / sqrt(variance + eps) * weight + bias per channel, over all other axes.
 
-    In training with the batch's own statistics, which move the running ones: running = (1 - momentum) running + momentum batch
-    (momentum None: the mean over all batches). In inference with the running ones. weight (ones at first), bias (zeros at
-    first), running_mean and running_var: (num_features,); num_batches_tracked counts batches.
+    In training with the batch's own statistics, which move the running ones: running = (1 - momentum) running +
+    momentum batch (momentum None: the mean over all batches). In inference with the running ones. weight (ones at
+    first), bias (zeros at first), running_mean and running_var: (num_features,); num_batches_tracked counts batches.
     """
 
     ranks: tuple[int, ...]
@@ -82,14 +82,18 @@ class _BatchNorm(Module):
             init.zeros_(self.bias)
 
     def _settle(self) -> None:
-        """Batches are counted on the host, which costs no launch per step, and added to the buffer when it is asked for."""
+        """Batches are counted on the host, which costs no launch per step, and added to the buffer when it is asked
+        for.
+        """
         counter = self._buffers["num_batches_tracked"]
         if self._new_batches and counter is not None:
-            counter.add_(self._new_batches)  # type: ignore[attr-defined]  # methods are installed at run time
+            counter.add_(self._new_batches)
             self.__dict__["_new_batches"] = 0
 
     def _batches(self, counter: Tensor) -> int:
-        """Batches seen; reads the buffer, which waits for the device, only where it has been written since the last time."""
+        """Batches seen; reads the buffer, which waits for the device, only where it has been written since the last
+        time.
+        """
         version, writes, seen = self._known
         if version is not counter._version or writes != counter.version:
             seen = int(counter.item())
@@ -101,8 +105,8 @@ class _BatchNorm(Module):
         if x.ndim not in self.ranks or x.shape[1] != self.num_features:
             ranks = " or ".join(map(str, self.ranks))
             raise ShapeError(
-                f"{type(self).__name__}({self.num_features}) takes {ranks} axes with {self.num_features} channels along axis 1, "
-                f"found shape {x.shape}"
+                f"{type(self).__name__}({self.num_features}) takes {ranks} axes with {self.num_features} channels "
+                f"along axis 1, found shape {x.shape}"
             )
         counter = self._buffers["num_batches_tracked"]
         momentum = 0.0 if self.momentum is None else self.momentum

@@ -28,8 +28,9 @@ def sizes(value: Any, rank: int, name: str, *, least: int = 1) -> tuple[int, ...
 
 
 class _Conv(Module):
-    """What the convolutions share. weight: (out_channels, in_channels / groups, *kernel_size), bias: (out_channels,), both
-    uniform within +-1/sqrt(in_channels / groups * elements of the kernel) at first."""
+    """What the convolutions share. weight: (out_channels, in_channels / groups, *kernel_size), bias: (out_channels,),
+    both uniform within +-1/sqrt(in_channels / groups * elements of the kernel) at first.
+    """
 
     rank: int
     weight: Parameter
@@ -113,7 +114,8 @@ class Conv1d(_Conv):
 class Conv2d(_Conv):
     """Convolution (cross-correlation) over images.
 
-    H out = floor((H + 2 padding - dilation (kernel_size - 1) - 1) / stride) + 1, W likewise; padding "same" keeps the size.
+    H out = floor((H + 2 padding - dilation (kernel_size - 1) - 1) / stride) + 1, W likewise; padding "same" keeps the
+    size.
     """
 
     rank = 2

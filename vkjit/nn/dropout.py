@@ -11,7 +11,8 @@ __all__ = ["Dropout"]
 
 
 class Dropout(Module):
-    """In training each element is zero with probability p, the others are divided by 1 - p; in inference nothing changes.
+    """In training each element is zero with probability p, the others are divided by 1 - p; in inference nothing
+    changes.
 
     Masks follow from `vk.manual_seed`.
     """

@@ -20,8 +20,8 @@ __all__ = ["Embedding"]
 class Embedding(Module):
     """The rows of a table that indices name.
 
-    weight: (num_embeddings, embedding_dim), normal of mean 0 and deviation 1 at first. The row padding_idx is zero at first
-    and gets no gradient.
+    weight: (num_embeddings, embedding_dim), normal of mean 0 and deviation 1 at first. The row padding_idx is zero at
+    first and gets no gradient.
     """
 
     weight: Parameter
@@ -47,14 +47,15 @@ class Embedding(Module):
         init.normal_(self.weight)
         if self.padding_idx is not None:
             with no_grad():
-                self.weight[self.padding_idx] = 0.0  # type: ignore[index]  # installed at run time
+                self.weight[self.padding_idx] = 0.0
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None) -> Embedding:
         """A layer with a given table (rows, columns), which isn't learned unless freeze=False."""
         if embeddings.ndim != 2:
             raise ShapeError(f"a table of vectors has 2 axes, found shape {embeddings.shape}")
-        made = cls(*embeddings.shape, padding_idx=padding_idx, device=embeddings.device, dtype=embeddings.dtype)
+        rows, columns = embeddings.shape
+        made = cls(rows, columns, padding_idx=padding_idx, device=embeddings.device, dtype=embeddings.dtype)
         made.weight = Parameter(embeddings, requires_grad=not freeze)
         return made
 

@@ -1,6 +1,7 @@
 """Hooks of modules: functions called around `forward` and in backward.
 
-Enters: a module's call. Leaves: its result. A module without hooks has no `Hooks` object, and its calls don't come here.
+Enters: a module's call. Leaves: its result. A module without hooks has no `Hooks` object, and its calls don't come
+here.
 """
 
 from __future__ import annotations

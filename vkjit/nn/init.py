@@ -1,7 +1,7 @@
 """Initialisation of parameters, in place: PyTorch's names, formulas and default bounds.
 
-Enters: a tensor (nothing is recorded), parameters of a distribution. Leaves: the same tensor. Numbers are drawn on the host from the
-stream that `vk.manual_seed` restarts, so that one seed gives the same parameters on every device.
+Enters: a tensor (nothing is recorded), parameters of a distribution. Leaves: the same tensor. Numbers are drawn on the
+host from the stream that `vk.manual_seed` restarts, so that one seed gives the same parameters on every device.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _drawn_type(tensor: Tensor, name: str) -> Any:
 
 def _write(tensor: Tensor, values: npt.NDArray[Any]) -> Tensor:
     with no_grad():
-        tensor.copy_(creation.upload(values, tensor.dtype, tensor.device))  # type: ignore[attr-defined]
+        tensor.copy_(creation.upload(values, tensor.dtype, tensor.device))
     return tensor
 
 
@@ -67,7 +67,7 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
     chance = 0.5 * (math.erf((b - mean) / (std * math.sqrt(2))) - math.erf((a - mean) / (std * math.sqrt(2))))
     if chance < 1e-3:
         raise ArgumentError(
-            f"[{a}, {b}] holds {chance:.1e} of a normal distribution of mean {mean} and deviation {std}: widen the bounds"
+            f"[{a}, {b}] holds {chance:.1e} of a normal distribution of mean {mean} and deviation {std}: widen it"
         )
     generator, drawn = _generator(), _drawn_type(tensor, "trunc_normal_")
     values = generator.standard_normal(tensor.shape) * std + mean
@@ -79,7 +79,7 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """One value everywhere."""
     with no_grad():
-        tensor.fill_(val)  # type: ignore[attr-defined]  # methods are installed at run time
+        tensor.fill_(val)
     return tensor
 
 
@@ -97,7 +97,7 @@ def eye_(tensor: Tensor) -> Tensor:
     """Ones on the diagonal of a matrix, zeros elsewhere."""
     if tensor.ndim != 2:
         raise ShapeError(f"eye_ fills a matrix, found shape {tensor.shape}")
-    return _write(tensor, np.eye(*tensor.shape))
+    return _write(tensor, np.eye(tensor.shape[0], tensor.shape[1]))
 
 
 def fan_in_and_out(tensor: Tensor) -> tuple[int, int]:
@@ -135,9 +135,7 @@ def _kaiming_deviation(tensor: Tensor, a: float, mode: str, nonlinearity: str) -
     return calculate_gain(nonlinearity, a) / math.sqrt(fan) if fan else 0.0
 
 
-def kaiming_uniform_(
-    tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
-) -> Tensor:
+def kaiming_uniform_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
     """Uniform within +-gain * sqrt(3 / fan) (He et al., 2015); `a` is the negative slope of leaky_relu."""
     bound = math.sqrt(3.0) * _kaiming_deviation(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound)
@@ -149,7 +147,7 @@ def kaiming_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinea
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
-    """Rows, or columns where there are more rows, orthogonal and of length `gain`; axes after the first count as one."""
+    """Rows (columns where there are more rows) orthogonal and of length `gain`; axes after the first count as one."""
     if tensor.ndim < 2:
         raise ShapeError(f"orthogonal_ needs at least 2 axes, found shape {tensor.shape}")
     drawn = _drawn_type(tensor, "orthogonal_")

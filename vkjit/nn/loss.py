@@ -26,7 +26,8 @@ class _Loss(Module):
 class CrossEntropyLoss(_Loss):
     """-log of the softmax of the logits at the target class.
 
-    weight: (C,), one per class; targets equal to ignore_index don't count; label_smoothing mixes in the uniform distribution.
+    weight: (C,), one per class; targets equal to ignore_index don't count; label_smoothing mixes in the uniform
+    distribution.
     """
 
     def __init__(
@@ -111,9 +112,7 @@ class BCEWithLogitsLoss(_Loss):
 
     pos_weight: Tensor | None
 
-    def __init__(
-        self, weight: Tensor | None = None, reduction: str = "mean", pos_weight: Tensor | None = None
-    ) -> None:
+    def __init__(self, weight: Tensor | None = None, reduction: str = "mean", pos_weight: Tensor | None = None) -> None:
         super().__init__(weight, reduction)
         self.register_buffer("pos_weight", pos_weight)
 

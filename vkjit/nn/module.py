@@ -1,8 +1,8 @@
 """`Module`: the base of layers and models.
 
-Enters: parameters, buffers and other modules, assigned as attributes. Leaves: their names, their states, calls of `forward`.
-Every parameter, buffer and child lies in the instance's dictionary, where attribute access is quick, and in one of three
-registries that `__setattr__` and `__delattr__` keep in step with it.
+Enters: parameters, buffers and other modules, assigned as attributes. Leaves: their names, their states, calls of
+`forward`. Every parameter, buffer and child lies in the instance's dictionary, where attribute access is quick, and in
+one of three registries that `__setattr__` and `__delattr__` keep in step with it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ class Module:
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Tensor | None]
     _modules: dict[str, Module | None]
+    _transient: set[str]
+    """Names of buffers that are no part of the state."""
     _hooks: hooks.Hooks | None
 
-    def __new__(cls, *_: Any, **__: Any) -> Module:
+    def __new__(cls: type[M], *_: Any, **__: Any) -> M:
         self = super().__new__(cls)
         self.__dict__.update(
             training=True, _parameters={}, _buffers={}, _transient=set(), _modules={}, _hooks=None
@@ -74,7 +76,7 @@ class Module:
             home = next((r for r in registries if name in r), None)
         elif name in self._parameters and isinstance(value, Tensor):
             raise ArgumentError(
-                f"{type(self).__name__}.{name} is a parameter, and a plain tensor was assigned: wrap it in vk.nn.Parameter(...)"
+                f"{type(self).__name__}.{name} is a parameter, found a plain tensor: wrap it in vk.nn.Parameter(...)"
             )
         for registry in registries:
             if registry is not home:
@@ -87,12 +89,9 @@ class Module:
 
     def __delattr__(self, name: str) -> None:
         for registry in (self._parameters, self._buffers, self._modules):
-            registry.pop(name, None)  # type: ignore[attr-defined]
+            registry.pop(name, None)
         self._transient.discard(name)
         object.__delattr__(self, name)
-
-    _transient: set[str]
-    """Names of buffers that are no part of the state."""
 
     def _check_name(self, name: str, registry: Mapping[str, Any]) -> None:
         if not isinstance(name, str) or not name or "." in name:
@@ -211,7 +210,9 @@ class Module:
         owner = self._descend(place, f"get_parameter({target!r})")
         found = owner._parameters.get(name)
         if found is None:
-            raise ArgumentError(f"get_parameter({target!r}): there is no such parameter, only {sorted(owner._parameters)}")
+            raise ArgumentError(
+                f"get_parameter({target!r}): there is no such parameter, only {sorted(owner._parameters)}"
+            )
         return found
 
     # -- modes, gradients, moves
@@ -265,7 +266,7 @@ class Module:
         place = None if device is None else open_device(device)
         for module in self.modules():
             for registry in (module._parameters, module._buffers):
-                for tensor in registry.values():  # type: ignore[attr-defined]
+                for tensor in registry.values():
                     if tensor is not None:
                         _convert(tensor, element, place)
         return self
@@ -293,7 +294,8 @@ class Module:
         return state.collect(self, prefix)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> state.Incompatible:
-        """Copies values into parameters and buffers, converted to their types. Values: tensors, NumPy or PyTorch arrays.
+        """Copies values into parameters and buffers, converted to their types. Values: tensors, NumPy or PyTorch
+        arrays.
 
         strict: names that are missing or unexpected are an error too; shapes that differ always are. The ArgumentError
         lists all of them, and nothing is changed then. Returns the missing and the unexpected names.
@@ -356,7 +358,7 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
     """A deep copy in which tensors get memory of their own."""
     if isinstance(value, Tensor) and not isinstance(value, Parameter):
         if id(value) not in memo:
-            memo[id(value)] = value.detach().clone()  # type: ignore[attr-defined]  # methods are installed at run time
+            memo[id(value)] = value.detach().clone()
         return memo[id(value)]
     if type(value) is dict:
         return {key: _copied(item, memo) for key, item in value.items()}
@@ -374,5 +376,5 @@ def _convert(tensor: Tensor, element: DType | None, place: Device | None) -> Non
     target = place if place is not None else tensor.device
     if dtype is tensor.dtype and target is tensor.device:
         return
-    moved = tensor.detach().to(dtype=dtype, device=target)  # type: ignore[attr-defined]  # installed at run time
+    moved = tensor.detach().to(dtype=dtype, device=target)
     replace_memory(tensor, moved)

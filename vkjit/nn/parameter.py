@@ -1,6 +1,7 @@
 """`Parameter`: a tensor that a module learns.
 
-Enters: a tensor. Leaves: a leaf of the autograd tape over the same memory. A module that gets one as an attribute lists it.
+Enters: a tensor. Leaves: a leaf of the autograd tape over the same memory. A module that gets one as an attribute
+lists it.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class MaxPool2d(Module):
         self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
     def forward(self, x: Tensor) -> Any:
-        """(N, C, H, W) or (C, H, W) -> (N, C, H out, W out) or (C, H out, W out); return_indices: and where they lie."""
+        """(N, C, H, W) or (C, H, W) -> (N, C, H out, W out) or (C, H out, W out), and indices if asked for."""
         options: dict[str, Any] = {"return_indices": True} if self.return_indices else {}
         return F.max_pool2d(
             x, self.kernel_size, self.stride, self.padding, self.dilation, ceil_mode=self.ceil_mode, **options
@@ -51,8 +51,8 @@ class MaxPool2d(Module):
 class AvgPool2d(Module):
     """The mean of each window; `stride` is the window's size where not given.
 
-    H out = floor((H + 2 padding - kernel_size) / stride) + 1 (ceil_mode: rounded up), W likewise. Padding counts as zeros unless
-    count_include_pad=False; divisor_override divides by that number instead.
+    H out = floor((H + 2 padding - kernel_size) / stride) + 1 (ceil_mode: rounded up), W likewise. Padding counts as
+    zeros unless count_include_pad=False; divisor_override divides by that number instead.
     """
 
     def __init__(
@@ -71,7 +71,13 @@ class AvgPool2d(Module):
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, H, W) or (C, H, W) -> (N, C, H out, W out) or (C, H out, W out)."""
         return F.avg_pool2d(
-            x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad, self.divisor_override
+            x,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.ceil_mode,
+            self.count_include_pad,
+            self.divisor_override,
         )
 
     def extra_repr(self) -> str:
@@ -82,7 +88,7 @@ class AvgPool2d(Module):
 class AdaptiveAvgPool2d(Module):
     """Means of windows that are chosen so that the result has the size asked for; None keeps an axis."""
 
-    def __init__(self, output_size: int | None | tuple[int | None, int | None]) -> None:
+    def __init__(self, output_size: int | tuple[int | None, int | None] | None) -> None:
         super().__init__()
         self.output_size = output_size
 

@@ -92,4 +92,4 @@ def _listed(title: str, names: list[str]) -> list[str]:
 
 def _copy(value: Any, target: Tensor) -> None:
     source = value if isinstance(value, Tensor) else creation.upload(value, target.dtype, target.device)
-    target.copy_(source)  # type: ignore[attr-defined]  # methods are installed at run time
+    target.copy_(source)

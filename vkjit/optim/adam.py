@@ -14,8 +14,9 @@ __all__ = ["Adam", "AdamW"]
 
 
 class Adam(Optimizer):
-    """p -= lr * m' / (sqrt(v') + eps), with running means m of gradients and v of their squares, corrected for the start
-    (Kingma and Ba, 2015). weight_decay adds weight_decay * p to the gradient; amsgrad divides by the largest v' so far.
+    """p -= lr * m' / (sqrt(v') + eps), with running means m of gradients and v of their squares, corrected for the
+    start (Kingma and Ba, 2015). weight_decay adds weight_decay * p to the gradient; amsgrad divides by the largest v'
+    so far.
     """
 
     decoupled = False
@@ -32,7 +33,8 @@ class Adam(Optimizer):
         maximize: bool = False,
     ) -> None:
         options = {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize,
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
+            "maximize": maximize,
         }  # fmt: skip
         super().__init__(params, options)
 

@@ -22,7 +22,7 @@ def _with_gradients(parameters: Iterable[Tensor] | Tensor) -> list[Tensor]:
 
 
 def total_norm(tensors: Iterable[Tensor], norm_type: float = 2.0) -> Tensor:
-    """The norm of all elements of all tensors, as a 0-d tensor: the root of the sum of their powers; inf: the largest."""
+    """The norm of all elements of all tensors, 0-d: the root of the sum of their powers; inf: the largest."""
     parts = [elementwise.abs(t) for t in tensors]
     if not parts:
         return creation.zeros(())

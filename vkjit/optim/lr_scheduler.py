@@ -1,7 +1,7 @@
 """Schedules of the learning rate: `scheduler.step()` once per epoch (or step), after `optimizer.step()`.
 
-Enters: an optimiser. Leaves: new values of `lr` in its groups. A schedule is a function of the number of steps and the rate at the
-start, so that a resumed one gives the same rates as an unbroken one.
+Enters: an optimiser. Leaves: new values of `lr` in its groups. A schedule is a function of the number of steps and the
+rate at the start, so that a resumed one gives the same rates as an unbroken one.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from ..errors import ArgumentError
 from .optimizer import Optimizer
 
 __all__ = [
-    "ConstantLR", "CosineAnnealingLR", "ExponentialLR", "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR", "ReduceLROnPlateau",
-    "StepLR",
+    "ConstantLR", "CosineAnnealingLR", "ExponentialLR", "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR",
+    "ReduceLROnPlateau", "StepLR",
 ]  # fmt: skip
 
 
@@ -104,7 +104,7 @@ class ExponentialLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """lr goes in equal steps from base * start_factor to base * end_factor within total_iters steps, and stays there."""
+    """lr goes in total_iters equal steps from base * start_factor to base * end_factor, and stays there."""
 
     def __init__(
         self, optimizer: Optimizer, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5
@@ -151,7 +151,8 @@ class LambdaLR(LRScheduler):
 
 
 class ReduceLROnPlateau(LRScheduler):
-    """lr *= factor when a metric hasn't become better for more than `patience` steps: `scheduler.step(validation_loss)`.
+    """lr *= factor when a metric hasn't become better for more than `patience` steps:
+    `scheduler.step(validation_loss)`.
 
     mode: "min" or "max", what is better; threshold: how much better counts, relative ("rel") or absolute ("abs");
     cooldown: steps to wait after a reduction; min_lr: the lowest rate; changes of at most eps are left out.
@@ -170,7 +171,9 @@ class ReduceLROnPlateau(LRScheduler):
         eps: float = 1e-8,
     ) -> None:
         if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
-            raise ArgumentError(f'mode is "min" or "max", threshold_mode "rel" or "abs", found {mode!r}, {threshold_mode!r}')
+            raise ArgumentError(
+                f'mode is "min" or "max", threshold_mode "rel" or "abs", found {mode!r}, {threshold_mode!r}'
+            )
         if not 0 <= factor < 1:
             raise ArgumentError(f"factor lies in [0, 1), found {factor}")
         self.mode, self.multiplier, self.patience = mode, factor, patience

@@ -1,7 +1,7 @@
 """The base of the optimisers: parameter groups, state per parameter, and their saving and loading.
 
-Enters: parameters or groups of them, with options. Leaves: a `step` that changes parameters in place, one launch per tensor. What
-a step counts is kept on the host, so nothing waits for the device.
+Enters: parameters or groups of them, with options. Leaves: a `step` that changes parameters in place, one launch per
+tensor. What a step counts is kept on the host, so nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -48,13 +48,17 @@ class Optimizer:
             if not isinstance(tensor, Tensor):
                 raise ArgumentError(f"parameter {position} is a {type(tensor).__name__}, expected a tensor")
             if not tensor.is_leaf:
-                raise ArgumentError(f"parameter {position} (shape {tensor.shape}) is the result of an operation, expected a leaf")
+                raise ArgumentError(
+                    f"parameter {position} (shape {tensor.shape}) is the result of an operation, expected a leaf"
+                )
             if id(tensor) in known:
                 raise ArgumentError(f"parameter {position} (shape {tensor.shape}) appears more than once")
             known.add(id(tensor))
         unknown = sorted(set(group) - set(self.defaults) - {"params"})
         if unknown:
-            raise ArgumentError(f"{type(self).__name__} has no option {unknown[0]!r}; there are: {', '.join(self.defaults)}")
+            raise ArgumentError(
+                f"{type(self).__name__} has no option {unknown[0]!r}; there are: {', '.join(self.defaults)}"
+            )
         made = {**self.defaults, **group, "params": tensors}
         self._check(made)
         self.param_groups.append(made)
@@ -78,7 +82,9 @@ class Optimizer:
                     parameter.meta.grad = creation.zeros_like(parameter)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Updates every parameter that has a gradient. `closure` computes the loss and its gradients first and is returned."""
+        """Updates every parameter that has a gradient. `closure` computes the loss and its gradients first and is
+        returned.
+        """
         loss = None
         if closure is not None:
             with enable_grad():
@@ -105,7 +111,9 @@ class Optimizer:
     # -- state
 
     def state_dict(self) -> dict[str, Any]:
-        """{"state": by number of the parameter, "param_groups": options and numbers}: PyTorch's form; tensors are not copied."""
+        """{"state": by number of the parameter, "param_groups": options and numbers}: PyTorch's form; tensors are not
+        copied.
+        """
         numbers = self._numbers()
         return {
             "state": {numbers[id(p)]: dict(state) for p, state in self.state.items()},
@@ -118,9 +126,11 @@ class Optimizer:
         return {id(p): i for i, p in enumerate(p for group in self.param_groups for p in group["params"])}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Takes over what `state_dict` gave; tensors are copied, to each parameter's device. Steps then go on as if unbroken.
+        """Takes over what `state_dict` gave; tensors are copied, to each parameter's device. Steps then go on as if
+        unbroken.
 
-        Raises ArgumentError, before anything is changed, where groups, parameters or shapes don't agree.
+        Options that this optimiser lacks are left out. Raises ArgumentError, before anything is changed, where groups,
+        parameters or shapes don't agree.
         """
         if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
             raise ArgumentError('an optimiser\'s state is a mapping with "state" and "param_groups"')
@@ -141,7 +151,8 @@ class Optimizer:
             }
         self.state = state
         for theirs, ours in zip(saved, self.param_groups, strict=True):
-            ours.update({k: tuple(v) if k == "betas" else v for k, v in theirs.items() if k != "params"})
+            known = (set(ours) | {"initial_lr"}) - {"params"}  # the latter is a schedule's
+            ours.update({k: tuple(v) if k == "betas" else v for k, v in theirs.items() if k in known})
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
@@ -157,7 +168,8 @@ def _check_groups(saved: Any, own: Sequence[Group]) -> None:
     for number, (theirs, ours) in enumerate(zip(saved, own, strict=True)):
         if len(theirs["params"]) != len(ours["params"]):
             raise ArgumentError(
-                f"group {number} of the state has {len(theirs['params'])} parameters, the optimiser's has {len(ours['params'])}"
+                f"group {number} of the state has {len(theirs['params'])} parameters, the optimiser's "
+                f"has {len(ours['params'])}"
             )
 
 
@@ -169,7 +181,9 @@ def _loaded(value: Any, name: str, number: int, parameter: Tensor) -> Any:
         return value
     found = tuple(value.shape)
     if found not in ((), parameter.shape):
-        raise ArgumentError(f"{name} of parameter {number} has shape {found}, expected the parameter's {parameter.shape}")
+        raise ArgumentError(
+            f"{name} of parameter {number} has shape {found}, expected the parameter's {parameter.shape}"
+        )
     if isinstance(value, Tensor):
-        return value.detach().to(device=parameter.device, copy=True)  # type: ignore[attr-defined]  # installed at run time
+        return value.detach().to(device=parameter.device, copy=True)
     return creation.tensor(value, dtype=parameter.dtype, device=parameter.device)

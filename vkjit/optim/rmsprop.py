@@ -32,8 +32,8 @@ class RMSprop(Optimizer):
         maximize: bool = False,
     ) -> None:
         options = {
-            "lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum, "centered": centered,
-            "maximize": maximize,
+            "lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum,
+            "centered": centered, "maximize": maximize,
         }  # fmt: skip
         super().__init__(params, options)
 

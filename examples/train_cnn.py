@@ -1,0 +1,121 @@
+"""A small convolutional network learns scikit-learn's handwritten digits, and its state goes through a file.
+
+`python examples/train_cnn.py` trains for a moment, `--full` to at least 97 % test accuracy; both say how far they came.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import vkjit as vk
+from vkjit import nn, optim
+
+Array = npt.NDArray[Any]
+
+
+def make_model(channels: int) -> nn.Sequential:
+    """(N, 1, 8, 8) -> (N, 10)."""
+    return nn.Sequential(
+        nn.Conv2d(1, channels, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(channels, 2 * channels, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(2 * channels * 16, 10),
+    )
+
+
+def load_digits() -> tuple[Array, Array, Array, Array]:
+    """Training and test images (N, 1, 8, 8) from 0 to 1, and their labels; every fifth image is for the test."""
+    from sklearn.datasets import load_digits as load
+
+    images, labels = load(return_X_y=True)
+    images, labels = (images / 16).astype(np.float32).reshape(-1, 1, 8, 8), labels.astype(np.int64)
+    test = np.arange(len(images)) % 5 == 4
+    return images[~test], labels[~test], images[test], labels[test]
+
+
+def batches(x: Array, y: Array, size: int, seed: int) -> Iterator[tuple[vk.Tensor, vk.Tensor]]:
+    """Shuffled batches of one size; what is left over at the end of an epoch is not used."""
+    order = np.random.default_rng(seed).permutation(len(x))
+    for start in range(0, len(x) - size + 1, size):
+        chosen = order[start : start + size]
+        yield vk.tensor(x[chosen]), vk.tensor(y[chosen])
+
+
+def accuracy(model: nn.Module, x: Array, y: Array) -> float:
+    """The share of images whose greatest logit is at their label."""
+    model.eval()
+    with vk.no_grad():
+        found = model(vk.tensor(x)).argmax(1).numpy()
+    model.train()
+    return float((found == y).mean())
+
+
+def train(model: nn.Module, x: Array, y: Array, epochs: int, batch: int, rate: float, seed: int) -> None:
+    """Adam with a rate that falls along a cosine."""
+    optimizer = optim.Adam(model.parameters(), lr=rate)
+    schedule = optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs, eta_min=rate / 20)
+    loss_of = nn.CrossEntropyLoss()
+    start = time.perf_counter()
+    for epoch in range(epochs):
+        losses = []
+        for images, labels in batches(x, y, batch, seed + epoch):
+            optimizer.zero_grad()
+            loss = loss_of(model(images), labels)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        schedule.step()
+        print(f"epoch {epoch + 1}: loss {vk.stack(losses).mean().item():.4f}, {time.perf_counter() - start:.1f} s")
+
+
+def main(
+    epochs: int = 1,
+    channels: int = 4,
+    batch: int = 32,
+    rate: float = 5e-3,
+    seed: int = 0,
+    least: float = 0.5,
+    images: int | None = 640,
+) -> float:
+    """Trains on so many images (None: all), saves and loads the state, and checks that the accuracy reaches `least`."""
+    vk.manual_seed(seed)
+    x_train, y_train, x_test, y_test = load_digits()
+    model = make_model(channels)
+    print(f"{model}\non {vk.default_device().name}")
+    train(model, x_train[:images], y_train[:images], epochs, batch, rate, seed)
+    reached = accuracy(model, x_test, y_test)
+    print(f"test accuracy {reached:.2%}")
+    assert reached >= least, f"expected at least {least:.0%}"
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "digits.safetensors"
+        vk.io.save(model.state_dict(), file, metadata={"accuracy": f"{reached:.4f}"})
+        copy = make_model(channels)
+        copy.load_state_dict(vk.io.load(file))
+        assert accuracy(copy, x_test, y_test) == reached
+        print(f"the same from {file.name} ({file.stat().st_size} bytes)")
+    return reached
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true", help="train to at least 97 percent")
+    parser.add_argument("--device", help="number or part of the name")
+    options = parser.parse_args()
+    if options.device:
+        vk.set_default_device(int(options.device) if options.device.isdigit() else options.device)
+    if options.full:
+        main(epochs=12, channels=16, least=0.97, images=None)
+    else:
+        main()

@@ -1,0 +1,97 @@
+"""A multi-layer perceptron learns scikit-learn's handwritten digits.
+
+`python examples/train_mlp.py` trains for a moment, `--full` to at least 95 % test accuracy; both say how far they came.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import vkjit as vk
+from vkjit import nn, optim
+
+Array = npt.NDArray[Any]
+
+
+class MLP(nn.Module):
+    """64 pixels -> hidden -> 10 classes."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(64, hidden)
+        self.second = nn.Linear(hidden, 10)
+
+    def forward(self, x: vk.Tensor) -> Any:
+        return self.second(self.first(x).relu())
+
+
+def load_digits() -> tuple[Array, Array, Array, Array]:
+    """Training and test images (N, 64) from 0 to 1, and their labels; every fifth image is for the test."""
+    from sklearn.datasets import load_digits as load
+
+    images, labels = load(return_X_y=True)
+    images, labels = (images / 16).astype(np.float32), labels.astype(np.int64)
+    test = np.arange(len(images)) % 5 == 4
+    return images[~test], labels[~test], images[test], labels[test]
+
+
+def batches(x: Array, y: Array, size: int, seed: int) -> Iterator[tuple[vk.Tensor, vk.Tensor]]:
+    """Shuffled batches of one size; what is left over at the end of an epoch is not used."""
+    order = np.random.default_rng(seed).permutation(len(x))
+    for start in range(0, len(x) - size + 1, size):
+        chosen = order[start : start + size]
+        yield vk.tensor(x[chosen]), vk.tensor(y[chosen])
+
+
+def accuracy(model: nn.Module, x: Array, y: Array) -> float:
+    """The share of images whose greatest logit is at their label."""
+    model.eval()
+    with vk.no_grad():
+        found = model(vk.tensor(x)).argmax(1).numpy()
+    model.train()
+    return float((found == y).mean())
+
+
+def main(
+    epochs: int = 2, hidden: int = 64, batch: int = 64, rate: float = 3e-3, seed: int = 0, least: float = 0.7
+) -> float:
+    """Trains, prints a line per epoch, and checks that the test accuracy reaches `least`."""
+    vk.manual_seed(seed)
+    x_train, y_train, x_test, y_test = load_digits()
+    model = MLP(hidden)
+    print(f"{model}\non {vk.default_device().name}")
+    optimizer = optim.Adam(model.parameters(), lr=rate)
+    loss_of = nn.CrossEntropyLoss()
+    start = time.perf_counter()
+    for epoch in range(epochs):
+        losses = []
+        for x, y in batches(x_train, y_train, batch, seed + epoch):
+            optimizer.zero_grad()
+            loss = loss_of(model(x), y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        print(f"epoch {epoch + 1}: loss {vk.stack(losses).mean().item():.4f}, {time.perf_counter() - start:.1f} s")
+    reached = accuracy(model, x_test, y_test)
+    print(f"test accuracy {reached:.2%} after {time.perf_counter() - start:.1f} s")
+    assert reached >= least, f"expected at least {least:.0%}"
+    return reached
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true", help="train to at least 95 percent")
+    parser.add_argument("--device", help="number or part of the name")
+    options = parser.parse_args()
+    if options.device:
+        vk.set_default_device(int(options.device) if options.device.isdigit() else options.device)
+    if options.full:
+        main(epochs=20, hidden=128, least=0.95)
+    else:
+        main()

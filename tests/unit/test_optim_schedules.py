@@ -1,0 +1,115 @@
+"""Schedules of the learning rate beside PyTorch's, and their states."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import vkjit as vk
+from vkjit import optim
+from vkjit.errors import ArgumentError
+from vkjit.optim import lr_scheduler
+
+EPOCHS = 15
+
+
+@pytest.fixture(autouse=True)
+def on_interpreter() -> Iterator[None]:
+    with vk.use_device("interpreter"):
+        yield
+
+
+def make_optimizer() -> optim.SGD:
+    return optim.SGD([{"params": [vk.zeros(1)], "lr": 0.5}, {"params": [vk.zeros(1)]}], lr=0.1)
+
+
+SCHEDULES: list[tuple[str, dict[str, Any]]] = [
+    ("StepLR", {"step_size": 4, "gamma": 0.5}),
+    ("MultiStepLR", {"milestones": [3, 4, 9], "gamma": 0.3}),
+    ("ExponentialLR", {"gamma": 0.9}),
+    ("LinearLR", {"start_factor": 0.25, "end_factor": 0.75, "total_iters": 6}),
+    ("ConstantLR", {"factor": 0.5, "total_iters": 4}),
+    ("CosineAnnealingLR", {"T_max": 10, "eta_min": 0.01}),
+    ("LambdaLR", {"lr_lambda": lambda epoch: 1 / (1 + epoch)}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), SCHEDULES, ids=[s[0] for s in SCHEDULES])
+def test_rates_are_pytorchs(name: str, options: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch")
+    ours = getattr(lr_scheduler, name)(make_optimizer(), **options)
+    reference = torch.optim.SGD([{"params": [torch.zeros(1)], "lr": 0.5}, {"params": [torch.zeros(1)]}], lr=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch warns of steps without optimiser steps
+        theirs = getattr(torch.optim.lr_scheduler, name)(reference, **options)
+        for _ in range(EPOCHS):
+            assert ours.get_last_lr() == pytest.approx(theirs.get_last_lr(), rel=1e-9)
+            ours.step()
+            theirs.step()
+
+
+@pytest.mark.parametrize(("name", "options"), SCHEDULES, ids=[s[0] for s in SCHEDULES])
+def test_a_resumed_schedule_goes_on(name: str, options: dict[str, Any]) -> None:
+    first = getattr(lr_scheduler, name)(make_optimizer(), **options)
+    for _ in range(5):
+        first.step()
+    second = getattr(lr_scheduler, name)(make_optimizer(), **options)
+    second.load_state_dict(first.state_dict())
+    for _ in range(EPOCHS):
+        assert second.get_last_lr() == first.get_last_lr()
+        first.step()
+        second.step()
+
+
+METRICS = [1.0, 0.8, 0.79999, 0.8, 0.9, 0.8, 0.7, 0.75, 0.72, 0.71, 0.9, 0.5, 0.6, 0.6, 0.6, 0.6, 0.6]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"patience": 1},
+        {"patience": 0, "cooldown": 2, "min_lr": 0.02, "factor": 0.5},
+        {"patience": 1, "mode": "max", "threshold_mode": "abs", "threshold": 0.05},
+        {"patience": 2, "threshold": 0.2},
+        {"patience": 1, "mode": "max", "threshold": 0.1},
+    ],
+    ids=str,
+)
+def test_plateaus_are_pytorchs(options: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch")
+    ours = lr_scheduler.ReduceLROnPlateau(make_optimizer(), **options)
+    reference = torch.optim.SGD([{"params": [torch.zeros(1)], "lr": 0.5}, {"params": [torch.zeros(1)]}], lr=0.1)
+    theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(reference, **options)
+    for metric in METRICS:
+        ours.step(metric)
+        theirs.step(metric)
+        assert ours.get_last_lr() == pytest.approx([g["lr"] for g in reference.param_groups], rel=1e-9)
+
+
+def test_a_plateau_takes_a_tensor_and_resumes() -> None:
+    first = lr_scheduler.ReduceLROnPlateau(make_optimizer(), patience=0, factor=0.5)
+    first.step(vk.tensor(1.0))
+    first.step(vk.tensor(2.0))
+    assert first.get_last_lr() == [0.25, 0.05]
+    with pytest.raises(ArgumentError, match="takes the metric"):
+        first.step()
+    second = lr_scheduler.ReduceLROnPlateau(make_optimizer(), patience=0, factor=0.5)
+    second.load_state_dict(first.state_dict())
+    assert second.best == 1.0
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="takes a vk.optim optimiser, found list"):
+        lr_scheduler.StepLR([], 1)  # type: ignore[arg-type]
+    schedule = lr_scheduler.StepLR(make_optimizer(), 2)
+    with pytest.raises(ArgumentError, match="no 'T_max' in its state"):
+        schedule.load_state_dict({"T_max": 3})
+    with pytest.raises(ArgumentError, match="1 rates, the optimiser 2 groups"):
+        schedule.load_state_dict({"base_lrs": [0.1]})
+    with pytest.raises(ArgumentError, match=r"\[0, 1\)"):
+        lr_scheduler.ReduceLROnPlateau(make_optimizer(), factor=1.5)
+    with pytest.raises(ArgumentError, match='"min" or "max"'):
+        lr_scheduler.ReduceLROnPlateau(make_optimizer(), mode="best")
