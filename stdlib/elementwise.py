@@ -21,14 +21,14 @@ R = TypeVar("R", bound=vk.Element)
 
 
 @vk.kernel(over="y", debug=False)
-def map1(a: vk.In[T, "*N"], y: vk.Out[R, "*N"], F: vk.Const[object], C: vk.Const[object]):
+def map1(a: vk.In[T, "*N"], y: vk.Out[R, "*N"], F: vk.Const[Any], C: vk.Const[Any]):
     """y = F(a)."""
     i = vk.index()
     y[i] = R(F(C(a[i])))
 
 
 @vk.kernel(over="y", debug=False)
-def map2(a: vk.In[T, "*N"], b: vk.In[U, "*N"], y: vk.Out[R, "*N"], F: vk.Const[object], C: vk.Const[object]):
+def map2(a: vk.In[T, "*N"], b: vk.In[U, "*N"], y: vk.Out[R, "*N"], F: vk.Const[Any], C: vk.Const[Any]):
     """y = F(a, b)."""
     i = vk.index()
     y[i] = R(F(C(a[i]), C(b[i])))
@@ -39,7 +39,7 @@ def map2_right(S: Any) -> Any:
     """y = F(a, s) with a scalar of type S."""
 
     @vk.kernel(over="y", debug=False)
-    def map2_right(a: vk.In[T, "*N"], s: S, y: vk.Out[R, "*N"], F: vk.Const[object], C: vk.Const[object]):
+    def map2_right(a: vk.In[T, "*N"], s: S, y: vk.Out[R, "*N"], F: vk.Const[Any], C: vk.Const[Any]):
         i = vk.index()
         y[i] = R(F(C(a[i]), C(S(s))))
 
@@ -51,7 +51,7 @@ def map2_left(S: Any) -> Any:
     """y = F(s, b) with a scalar of type S."""
 
     @vk.kernel(over="y", debug=False)
-    def map2_left(s: S, b: vk.In[T, "*N"], y: vk.Out[R, "*N"], F: vk.Const[object], C: vk.Const[object]):
+    def map2_left(s: S, b: vk.In[T, "*N"], y: vk.Out[R, "*N"], F: vk.Const[Any], C: vk.Const[Any]):
         i = vk.index()
         y[i] = R(F(C(S(s)), C(b[i])))
 
@@ -64,9 +64,9 @@ def map3(
     b: vk.In[U, "*N"],
     c: vk.In[V, "*N"],
     y: vk.Out[R, "*N"],
-    F: vk.Const[object],
-    A: vk.Const[object],
-    C: vk.Const[object],
+    F: vk.Const[Any],
+    A: vk.Const[Any],
+    C: vk.Const[Any],
 ):
     """y = F(a, b, c); the first operand is taken as A, the others as C."""
     i = vk.index()
@@ -83,9 +83,9 @@ def map3_right(S: Any) -> Any:
         b: vk.In[U, "*N"],
         s: S,
         y: vk.Out[R, "*N"],
-        F: vk.Const[object],
-        A: vk.Const[object],
-        C: vk.Const[object],
+        F: vk.Const[Any],
+        A: vk.Const[Any],
+        C: vk.Const[Any],
     ):
         i = vk.index()
         y[i] = R(F(A(a[i]), C(b[i]), C(S(s))))
@@ -103,9 +103,9 @@ def map3_middle(S: Any) -> Any:
         s: S,
         c: vk.In[U, "*N"],
         y: vk.Out[R, "*N"],
-        F: vk.Const[object],
-        A: vk.Const[object],
-        C: vk.Const[object],
+        F: vk.Const[Any],
+        A: vk.Const[Any],
+        C: vk.Const[Any],
     ):
         i = vk.index()
         y[i] = R(F(A(a[i]), C(S(s)), C(c[i])))
@@ -123,9 +123,9 @@ def map3_outer(S: Any) -> Any:
         s: S,
         t: S,
         y: vk.Out[R, "*N"],
-        F: vk.Const[object],
-        A: vk.Const[object],
-        C: vk.Const[object],
+        F: vk.Const[Any],
+        A: vk.Const[Any],
+        C: vk.Const[Any],
     ):
         i = vk.index()
         y[i] = R(F(A(a[i]), C(S(s)), C(S(t))))

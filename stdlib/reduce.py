@@ -7,7 +7,7 @@ time. `lines` gives a line to one invocation, `groups` to one workgroup (a tree 
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import vkjit as vk
 
@@ -80,12 +80,12 @@ def reduce_lines(
     x: vk.In[T, "A B R"],
     y: vk.Out[U, "A B"],
     total: vk.i64,
-    LOAD: vk.Const[object],
-    COMBINE: vk.Const[object],
-    FINISH: vk.Const[object],
-    INIT: vk.Const[object],
-    IN: vk.Const[object],
-    ACC: vk.Const[object],
+    LOAD: vk.Const[Any],
+    COMBINE: vk.Const[Any],
+    FINISH: vk.Const[Any],
+    INIT: vk.Const[Any],
+    IN: vk.Const[Any],
+    ACC: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
     """One invocation per line, four accumulators; lines have at most LIMIT elements."""
@@ -109,12 +109,12 @@ def reduce_groups(
     x: vk.In[T, "A B R"],
     y: vk.Out[U, "A B"],
     total: vk.i64,
-    LOAD: vk.Const[object],
-    COMBINE: vk.Const[object],
-    FINISH: vk.Const[object],
-    INIT: vk.Const[object],
-    IN: vk.Const[object],
-    ACC: vk.Const[object],
+    LOAD: vk.Const[Any],
+    COMBINE: vk.Const[Any],
+    FINISH: vk.Const[Any],
+    INIT: vk.Const[Any],
+    IN: vk.Const[Any],
+    ACC: vk.Const[Any],
 ):
     """One workgroup per line: neighbours read neighbours, four accumulators each, then a tree."""
     shared = vk.shared(ACC, GROUP)
@@ -165,8 +165,8 @@ def search_lines(
     first: vk.i64,
     step_a: vk.i64,
     step_b: vk.i64,
-    TAKES: vk.Const[object],
-    IN: vk.Const[object],
+    TAKES: vk.Const[Any],
+    IN: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
     """best[a, b] = the extreme of x[a, b, :], y[a, b] = its first position, plus first + a * step_a + b * step_b."""
@@ -188,8 +188,8 @@ def search_pairs(
     places: vk.In[vk.i64, "A B R"],
     best: vk.Out[T, "A B"],
     y: vk.Out[vk.i64, "A B"],
-    TAKES: vk.Const[object],
-    IN: vk.Const[object],
+    TAKES: vk.Const[Any],
+    IN: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
     """As `search_lines` over results of it: the extreme of x[a, b, :] and its entry of `places`."""
