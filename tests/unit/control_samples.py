@@ -375,4 +375,52 @@ def triangular(a, b):
     return total + b
 
 
+
+
+def unrolled_break(a, b):
+    total = 0
+    for k in (1, 2, 3, 4):
+        if k == b:
+            continue
+        total = total * 2 + k
+        if total > a + 4:
+            break
+        total += 1
+    else:
+        total += 100
+    return total
+
+
+def unrolled_break_in_a_loop(a, b):
+    total = 0
+    for i in range(3):
+        for k in (1, 2, 3):
+            if i * k == a:
+                break
+            if k + i == b:
+                return total
+            total += k
+        last = k
+        total += last
+    return total
+
+
+def unrolled_static_exits(a, b):
+    total = a
+    for k in (1, 2, 3, 4):
+        if k == 2:
+            continue
+        if k == 4:
+            break
+        total += k * b
+    return total
+
+
+def unrolled_early_return(a, b):
+    for k in (1, 2, 3):
+        if k == a:
+            return k * 10 + b
+    return -1
+
+
 SAMPLES = [f for f in list(globals().values()) if callable(f) and getattr(f, "__module__", "") == __name__]

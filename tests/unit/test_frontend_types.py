@@ -288,3 +288,17 @@ def test_powers_are_exact_products() -> None:
     np.testing.assert_array_equal(stored("a[i] ** 0", a=x), [1, 1, 1])
     assert "pow" not in text(made("a[i] ** 5", ("a",)), x, x, over="y")
     assert "pow" in text(made("a[i] ** 0.5", ("a",)), x, x, over="y")
+
+
+def returns_what_a_loop_carries(a, b):
+    n = 0
+    while n < 9:
+        n += a
+        if n > b:
+            return n
+    return b
+
+
+def test_returns_of_rounds_that_were_lowered_anew_do_not_count() -> None:
+    result = apply(returns_what_a_loop_carries, np.float64, column("uint32"), column("uint32"))
+    assert result.tolist() == [2, 4, 6]

@@ -1,15 +1,15 @@
 """Reads the annotations of kernels and device functions, as objects or as text, without evaluating code.
 
-Enters: an annotation (an object made by `vk.In[...]`, a dtype, a TypeVar, a Python type; or a string, as under
-`from __future__ import annotations`). Leaves: an `ArrayAnnotation`, a `ConstAnnotation`, a dtype, a TypeVar, or None where the
-type is to be inferred. Names in strings are looked up in the function's closure, globals, builtins and type parameters, and in
-the variables of the scope where the decorator ran.
-"""
+Enters: an annotation (an object made by `vk.In[...]`, a dtype, a TypeVar, a Python type; or a string, as under `from
+__future__ import annotations`). Leaves: an `ArrayAnnotation`, a `ConstAnnotation`, a dtype, a TypeVar, or None where
+the type is to be inferred. Names in strings are looked up in the function's closure, globals, builtins and type
+parameters, and in the variables of the scope where the decorator ran."""
 
 from __future__ import annotations
 
 import ast
 import builtins
+import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -67,12 +67,12 @@ def read_annotation(function: FunctionType, parameter: str, scope: Mapping[str, 
     return _read(place, function.__annotations__.get(parameter))
 
 
-def read_field(cls: type, name: str) -> Annotation:
+def read_field(cls: type, name: str, scope: Mapping[str, Any]) -> Annotation:
     """What the annotation of a class's field says; CompileError where it can't be understood."""
     module = sys.modules.get(cls.__module__)
-    scopes = (vars(cls), vars(module) if module is not None else {}, vars(builtins))
+    scopes = (vars(cls), scope, vars(module) if module is not None else {}, vars(builtins))
     place = _Place(f"{name} in {cls.__name__}", Loc(getattr(module, "__file__", None) or cls.__module__, 1), scopes)
-    return _read(place, cls.__dict__["__annotations__"][name])
+    return _read(place, inspect.get_annotations(cls)[name])
 
 
 def _read(place: _Place, raw: object) -> Annotation:

@@ -1,7 +1,7 @@
 """Lowers calls: intrinsics by the identity of what is called, dtypes as conversions, device functions, methods.
 
-Enters: call nodes. Leaves: values. An intrinsic registers under the objects that mean it (`vk.exp`, `math.exp`, `np.exp`).
-"""
+Enters: call nodes. Leaves: values. An intrinsic registers under the objects that mean it (`vk.exp`, `math.exp`,
+`np.exp`)."""
 
 from __future__ import annotations
 

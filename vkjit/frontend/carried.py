@@ -1,8 +1,7 @@
 """What one loop carries: for each name its structure and types, how it enters, and what it is at each way out.
 
-Enters: names before the loop and at its exits. Leaves: operands of `continue` and `break`, names after the loop. `Knowledge` is
-what earlier rounds of lowering have found; it only grows.
-"""
+Enters: names before the loop and at its exits. Leaves: operands of `continue` and `break`, names after the loop.
+`Knowledge` is what earlier rounds of lowering have found; it only grows."""
 
 from __future__ import annotations
 
@@ -49,10 +48,10 @@ class Exit:
 class Carried:
     """One carried name.
 
-    `structure` has a Slot for each run-time value; `types` are theirs; `origins` has an Origin for each that began as a
-    literal and has met no strong type yet. `bound`: the name has a value before the loop (else it enters as poison, and is bound by the body).
-    `outer`: the origins in loops around this one. `lost`: the ways out that have no value for it.
-    """
+    `structure` has a Slot for each run-time value; `types` are theirs; `origins` has an Origin for each that began as
+    a literal and has met no strong type yet. `bound`: the name has a value before the loop (else it enters as poison,
+    and is bound by the body). `outer`: the origins in loops around this one. `lost`: the ways out that have no value
+    for it."""
 
     name: str
     structure: KernelValue
@@ -90,9 +89,8 @@ class Carried:
 class Knowledge:
     """What lowering a loop's body has shown.
 
-    `strong`: types that literals took, by name. `conflicts`: names whose values disagree. `exported`: structures of names that
-    the body alone binds and that are read after the loop.
-    """
+    `strong`: types that literals took, by name. `conflicts`: names whose values disagree. `exported`: structures of
+    names that the body alone binds and that are read after the loop."""
 
     strong: dict[str, list[Type | None]] = field(default_factory=dict)
     conflicts: dict[str, Conflict] = field(default_factory=dict)
@@ -113,7 +111,9 @@ class Knowledge:
             self.changed = True
 
     def settle(self, ctx: Context, carried: list[Carried], exits: list[Exit]) -> None:
-        """After a round: weak variables that never joined a strong type take the one that they met; exports are found."""
+        """After a round: weak variables that never joined a strong type take the one that they met; exports are
+        found.
+        """
         for one in carried if not self.changed else ():
             for number, origin in enumerate(one.origins):
                 found = _settled(one.types[number], origin.met) if origin is not None else None
@@ -161,8 +161,8 @@ class Knowledge:
 def _settled(type_: Type, met: list[DType]) -> Type | None:
     """The type of a weak variable of default type `type_` that met strong types in operations; None if it may stay.
 
-    It takes the first that its default type can't stand for; one that adapted to a narrower type was treated too freely.
-    """
+    It takes the first that its default type can't stand for; one that adapted to a narrower type was treated too
+    freely."""
     assert isinstance(type_, Scalar)
     alike = [t for t in met if t.is_float == type_.dtype.is_float and t.kind != "bool"]
     wider = next((t for t in alike if strict_join(type_.dtype, t) is not type_.dtype), None)

@@ -1,8 +1,7 @@
 """The state of lowering one function, and the registries through which expressions and statements find their lowering.
 
-Enters: nodes of a syntax tree. Leaves: IR, through `builder`. `Session` is what all functions of one kernel share; `Context`
-belongs to one function instance.
-"""
+Enters: nodes of a syntax tree. Leaves: IR, through `builder`. `Session` is what all functions of one kernel share;
+`Context` belongs to one function instance."""
 
 from __future__ import annotations
 
@@ -93,7 +92,9 @@ class Return:
 
 @dataclass(slots=True)
 class Session:
-    """What all functions of one kernel share: `instances` of device functions, those being lowered (`active`), stores."""
+    """What all functions of one kernel share: `instances` of device functions, those being lowered (`active`),
+    stores.
+    """
 
     module: Module
     signature: Signature
@@ -197,6 +198,15 @@ class Context:
         if key not in self.allocations:
             self.allocations[key] = Op(type_.space, [], [type_], {"type": type_}, None, self.loc(node))
         return self.allocations[key].result
+
+    def mark(self) -> tuple[int, int]:
+        """How much has been noted so far, for `forget`."""
+        return len(self.returns), len(self.session.writes)
+
+    def forget(self, mark: tuple[int, int]) -> None:
+        """Takes back what was noted since, as what was lowered since is thrown away."""
+        del self.returns[mark[0] :]
+        del self.session.writes[mark[1] :]
 
     def finish_entry(self) -> None:
         """Puts the arrays of the function before its other operations."""

@@ -1,9 +1,8 @@
 """The typing rules: weak literals, the common type of two operands, implicit conversions, truth.
 
-Enters: kernel values. Leaves: IR values of the type that is wanted, or CompileError with the cast to write. Nothing converts
-silently but: a literal to what it fits, operands of an operation to their common type, integers to `index`; a store besides
-converts to a wider type, `index` to the array's integer type, and a float to a narrower float.
-"""
+Enters: kernel values. Leaves: IR values of the type that is wanted, or CompileError with the cast to write. Nothing
+converts silently but: a literal to what it fits, operands of an operation to their common type, integers to `index`;
+a store besides converts to a wider type, `index` to the array's integer type, and a float to a narrower float."""
 
 from __future__ import annotations
 
@@ -160,6 +159,7 @@ def weak_join(weak: DType, strong: DType) -> DType:
 
 
 def strict_join(a: DType, b: DType) -> DType | None:
+    """The common type of two strong operands, None if they have none."""
     try:
         return promote(a, b)
     except DTypeError:

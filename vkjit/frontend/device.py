@@ -1,13 +1,15 @@
 """Instances of device functions, one for each signature that they are called with.
 
-Enters: calls with lowered arguments. Leaves: a `call` of an `ir.Function`. Run-time scalars and vectors are parameters; arrays are
-parameters whose type belongs to the signature; everything known at compile time (literals too) is part of the signature.
-"""
+Enters: calls with lowered arguments. Leaves: a `call` of an `ir.Function`. Run-time scalars and vectors are
+parameters; arrays are parameters whose type belongs to the signature; everything known at compile time (literals too)
+is part of the signature."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TypeVar, cast
+
+import numpy as np
 
 from ..dtypes import DType
 from ..errors import CompileError, Note
@@ -21,7 +23,7 @@ from .conversions import as_exactly
 from .function import DeviceFunction
 from .joins import Disagreement, Slot, rebuild, to_type
 from .lazy import note_write
-from .resolve import also_capturable
+from .resolve import also_capturable, captured
 from .scope import analyse
 from .source import source_of
 from .values import Aggregate, Binding, KernelValue, describe_value, parts_of, with_parts
@@ -59,7 +61,8 @@ def call_device(ctx: Context, callee: DeviceFunction, call: Call) -> KernelValue
     typevars: dict[str, DType] = {}
     for parameter, value in bound.arguments.items():
         _bind_type(ctx, call, callee, parameter, value, typevars)
-    arguments = {p: _fitted(ctx, call, callee, p, v, typevars) for p, v in bound.arguments.items()}
+    given = {p: captured(ctx, call.node, p, v) if isinstance(v, np.generic) else v for p, v in bound.arguments.items()}
+    arguments = {p: _fitted(ctx, call, callee, p, v, typevars) for p, v in given.items()}
     instance = _instance(ctx, call, callee, arguments, typevars)
     operands = [leaf for value in arguments.values() for leaf in _leaves(value)]
     for value in operands:

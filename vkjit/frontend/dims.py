@@ -1,8 +1,7 @@
 """Dimension strings: "M K", "*batch 2*N", "_ N+1"; parsed, bound to shapes, and evaluated.
 
-Enters: the text of an annotation and the shapes of arguments. Leaves: an environment from names to sizes (a `*name` to a
-tuple), or words that say what disagrees. Simple texts (names, integers, `_`, `*name`) are read without lark.
-"""
+Enters: the text of an annotation and the shapes of arguments. Leaves: an environment from names to sizes (a `*name`
+to a tuple), or words that say what disagrees. Simple texts (names, integers, `_`, `*name`) are read without lark."""
 
 from __future__ import annotations
 
@@ -64,7 +63,8 @@ class Dims:
         star = next((i for i, d in enumerate(self.dims) if d.variadic), None)
         fixed = len(self.dims) - (star is not None)
         if len(shape) < fixed or (star is None and len(shape) != fixed):
-            return f"{'' if star is None else 'at least '}{fixed} dimension{'s' if fixed != 1 else ''} expected, found {len(shape)}"
+            plural = "s" if fixed != 1 else ""
+            return f"{'at least ' if star is not None else ''}{fixed} dimension{plural} expected, found {len(shape)}"
         pairs = list(zip(self.dims, shape, strict=False)) if star is None else self._around(star, shape)
         if star is not None:
             problem = _bind_batch(self.dims[star], shape[star : len(shape) - (len(self.dims) - star - 1)], env)

@@ -210,7 +210,9 @@ def _compare(ctx: Context, node: ast.Compare) -> KernelValue:
 
 
 def _chain(ctx: Context, links: list[Callable[[], Value | bool]]) -> Value | bool:
-    """a < b < c: the right operand of one link is the left of the next, so that later links nest inside earlier ones."""
+    """a < b < c: the right operand of one link is the left of the next, so that later links nest inside earlier
+    ones.
+    """
     first = links[0]()
     if len(links) == 1 or first is False:
         return first

@@ -1,8 +1,8 @@
-"""What a kernel depends on besides its arguments: its source, that of the device functions that it reaches, captured values.
+"""What a kernel depends on besides its arguments: its source, that of the device functions that it reaches, captured
+values.
 
-Enters: a function. Leaves: `Captures`: a digest for cache keys, and a cheap test of whether captured names still mean the same
-objects. Names are found in the tree, so that a name in a branch that isn't compiled counts too.
-"""
+Enters: a function. Leaves: `Captures`: a digest for cache keys, and a cheap test of whether captured names still mean
+the same objects. Names are found in the tree, so that a name in a branch that isn't compiled counts too."""
 
 from __future__ import annotations
 

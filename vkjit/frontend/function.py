@@ -17,8 +17,8 @@ __all__ = ["DeviceFunction"]
 class DeviceFunction:
     """A function that kernels call; it can't be called from Python.
 
-    `fn` is the Python function, `scope` the variables of the place where the decorator ran (for annotations that are text).
-    """
+    `fn` is the Python function, `scope` the variables of the place where the decorator ran (for annotations that are
+    text)."""
 
     def __init__(self, fn: Callable[..., Any], scope: Mapping[str, Any] | None = None) -> None:
         if not isinstance(fn, FunctionType):

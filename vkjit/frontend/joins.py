@@ -1,9 +1,9 @@
 """Values that meet: the results of `if`, of conditional expressions, and what a loop carries.
 
-Enters: the names as two branches leave them. Leaves: `yield`s and one set of names. Two values agree where they are the same
-compile-time value, have one type, or one is a literal that fits the other's type; tuples agree item by item. A name whose
-values disagree becomes a `Conflict`, a name that only one branch binds `Unbound`: reading it is the error, not the join.
-"""
+Enters: the names as two branches leave them. Leaves: `yield`s and one set of names. Two values agree where they are
+the same compile-time value, have one type, or one is a literal that fits the other's type; tuples agree item by item.
+A name whose values disagree becomes a `Conflict`, a name that only one branch binds `Unbound`: reading it is the
+error, not the join."""
 
 from __future__ import annotations
 
@@ -105,6 +105,7 @@ def _type(value: KernelValue) -> Type:
 
 
 def adapts(value: KernelValue, weak: Scalar, strong: Scalar) -> bool:
+    """Whether a literal, or a value that began as one, may take the type that it meets."""
     if weak.dtype.kind == "bool" or strong.dtype.kind == "bool":
         return False
     if weak.dtype.is_float and not strong.dtype.is_float:

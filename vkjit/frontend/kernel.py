@@ -24,6 +24,7 @@ from . import (  # noqa: F401  (they register lowerings)
     printing,
     random,
     ranges,
+    scans,
     statements,
     structs,
     vectors,
@@ -161,8 +162,8 @@ def _body(ctx: Context, spec: KernelSpec) -> None:
 def _over_index(ctx: Context, spec: KernelSpec) -> Value:
     """Sets the index of the invocation; gives whether it lies inside the array.
 
-    Axis rank - 1 - d is dimension d of the grid; the axes from 0 to rank - 3 share dimension 2, the last of them the fastest.
-    """
+    Axis rank - 1 - d is dimension d of the grid; the axes from 0 to rank - 3 share dimension 2, the last of them the
+    fastest."""
     array = ctx.env[spec.over or ""].value  # type: ignore[union-attr]
     if not isinstance(array, Value) or not isinstance(array.type, Array):
         raise CompileError(f"over={spec.over!r}: that argument is no array", ctx.source.name_loc())

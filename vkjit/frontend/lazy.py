@@ -1,9 +1,8 @@
 """Lazy values: slices of arrays and elementwise expressions of them, evaluated by a collective or `wg.store`.
 
-Enters: `x[r, :]` and operations on it. Leaves: `Lazy`, which computes the element at an index when it is asked. A lazy value
-denotes the elements where it is written: evaluating it after a store that may have changed them is an error that names the store.
-It can't leave the branch or loop that it is made in.
-"""
+Enters: `x[r, :]` and operations on it. Leaves: `Lazy`, which computes the element at an index when it is asked. A
+lazy value denotes the elements where it is written: evaluating it after a store that may have changed them is an
+error that names the store. It can't leave the branch or loop that it is made in."""
 
 from __future__ import annotations
 
@@ -24,7 +23,9 @@ __all__ = ["SliceTarget", "check_sources", "each_position", "element_of", "map_l
 
 @dataclass(frozen=True, slots=True)
 class SliceTarget:
-    """Where a slice lies: its array, and for each dimension the start and, unless a single index, the axis of the slice."""
+    """Where a slice lies: its array, and for each dimension the start and, unless a single index, the axis of the
+    slice.
+    """
 
     array: Value
     starts: tuple[Value, ...]
@@ -126,14 +127,23 @@ def _check_extents(ctx: Context, node: Place, a: tuple[Value, ...], b: tuple[Val
 def check_sources(ctx: Context, node: Place, lazy: Lazy) -> None:
     """CompileError where a store since the slice was written may have changed its elements."""
     for source in lazy.sources:
-        for written, place in ctx.session.writes[source.writes :]:
-            if _may_alias(source.array, written):
-                raise ctx.error(
-                    node,
-                    "the slice is evaluated after a store that may have changed it",
-                    "evaluate it before the store, or take the slice again after it",
-                    (Note(source.loc, "the slice"), Note(place, "the store")),
-                )
+        check_source(ctx, node, source, source.writes)
+        for frame in ctx.loops:
+            frame.evaluated.append((node, source))
+
+
+def check_source(ctx: Context, node: Place, source: Source, since: int) -> None:
+    """CompileError where a store from number `since` on may have changed a source that was taken before it."""
+    if source.writes > since:
+        return
+    for written, place in ctx.session.writes[since:]:
+        if _may_alias(source.array, written):
+            raise ctx.error(
+                node,
+                "the slice is evaluated after a store that may have changed it",
+                "evaluate it before the store, or take the slice again after it",
+                (Note(source.loc, "the slice"), Note(place, "the store")),
+            )
 
 
 def _may_alias(a: Value, b: Value) -> bool:
@@ -164,7 +174,9 @@ def each_position(
     carried: list[Value],
     body: Callable[[tuple[Value, ...], Value, list[Value]], list[Value]],
 ) -> list[Value]:
-    """A loop over the elements from number `start` on in steps: `body(index, number, carried)` gives the next carried."""
+    """A loop over the elements from number `start` on in steps: `body(index, number, carried)` gives the next
+    carried.
+    """
     b = ctx.builder
     total = shape[0]
     for size in shape[1:]:

@@ -1,11 +1,11 @@
 """Lowers `for` and `while`: counted loops, loops until a condition fails, written-out loops.
 
-Enters: loop nodes. Leaves: `for` and `loop` operations. The names that the body assigns and that are read in a later round or
-after the loop are carried; the types that they are carried in are found by lowering the body, and lowering it again where an
-assumption proved wrong: a literal takes the type of its first strong join, values that disagree become a `Conflict`, and a name
-that the body alone binds is carried out of the loop if every way out has it. What was found is remembered per loop, so that
-nested loops cost no more rounds than single ones. Knowledge only grows: each round adds to it, so the rounds end.
-"""
+Enters: loop nodes. Leaves: `for` and `loop` operations. The names that the body assigns and that are read in a later
+round or after the loop are carried; the types that they are carried in are found by lowering the body, and lowering
+it again where an assumption proved wrong: a literal takes the type of its first strong join, values that disagree
+become a `Conflict`, and a name that the body alone binds is carried out of the loop if every way out has it. What was
+found is remembered per loop, so that nested loops cost no more rounds than single ones. Knowledge only grows: each
+round adds to it, so the rounds end."""
 
 from __future__ import annotations
 
@@ -18,18 +18,24 @@ from ..ir import types
 from ..ir.core import Op, Region, Value
 from ..ir.types import Type
 from .carried import Carried, Exit, Knowledge, enter, leave
-from .context import Context, statement
+from .context import Context, Place, statement
 from .expressions import condition
+from .joins import join_branches
+from .lazy import check_source
 from .ranges import counted, iterable_of, range_bounds, static_trips
 from .scope import assigned_names
 from .statements import assign
-from .values import Binding, Conflict, KernelValue, Range, Unbound, Unrolled
+from .values import Binding, Conflict, Range, Source, Unbound, Unrolled
 
-__all__ = ["LoopFrame"]
+__all__ = ["DynamicExit", "LoopFrame", "emit_exit", "run_loop", "unless_broken"]
 
 Names = dict[str, "Binding | Unbound | Conflict"]
 BROKEN, ENDED = "broken", "ended"
 """The ways out of a loop: by `break`, or by the end of the range or the failing condition."""
+
+
+class DynamicExit(Exception):  # noqa: N818  (no error: the round is lowered anew, as a loop of one round)
+    """A `break` or `continue` of a written-out loop that depends on a run-time condition."""
 
 
 @dataclass(slots=True)
@@ -37,8 +43,8 @@ class LoopFrame:
     """An open loop: what it carries, and what its exits have shown.
 
     `once`: the body runs at least once, so that the end of the range is an exit at which names of the body are bound.
-    `flag`: the last carried value tells whether a `break` was taken, for `else`. `unrolled`: break and continue are static.
-    """
+    `flag`: the last carried value tells whether a `break` was taken, for `else`. `unrolled`: break and continue are
+    static."""
 
     node: ast.For | ast.While
     carried: list[Carried]
@@ -46,8 +52,10 @@ class LoopFrame:
     once: bool = False
     flag: bool = False
     unrolled: bool = False
+    single: bool = False
     breaks: int = 0
     ways: dict[str, list[Exit]] = field(default_factory=lambda: {BROKEN: [], ENDED: []})
+    evaluated: list[tuple[Place, Source]] = field(default_factory=list)
     after_break: Names = field(default_factory=dict)
     exit_kind: str = ""
 
@@ -60,31 +68,27 @@ class LoopFrame:
 
 
 @statement(ast.Break)
-def _break(ctx: Context, node: ast.Break) -> bool:
-    return _exit(ctx, node, "break")
+def _break(ctx: Context, _node: ast.Break) -> bool:
+    return _exit(ctx, "break")
 
 
 @statement(ast.Continue)
-def _continue(ctx: Context, node: ast.Continue) -> bool:
-    return _exit(ctx, node, "continue")
+def _continue(ctx: Context, _node: ast.Continue) -> bool:
+    return _exit(ctx, "continue")
 
 
-def _exit(ctx: Context, node: ast.Break | ast.Continue, kind: str) -> bool:
+def _exit(ctx: Context, kind: str) -> bool:
     frame = ctx.loops[-1]
-    if not frame.unrolled:
-        _emit_exit(ctx, frame, kind, broke=kind == "break")
-        return True
-    if ctx.builder.region is not frame.knowledge.region:
-        raise ctx.error(
-            node,
-            f"{kind} in a loop that is written out depends on a run-time condition",
-            "use range() instead of vk.unroll(), or guard the rest of the body with `if`",
-        )
-    frame.exit_kind = kind
+    if frame.unrolled:
+        if ctx.builder.region is not frame.knowledge.region:
+            raise DynamicExit
+        frame.exit_kind = kind
+    else:
+        emit_exit(ctx, frame, "break" if frame.single else kind, broke=kind == "break")
     return True
 
 
-def _emit_exit(ctx: Context, frame: LoopFrame, kind: str, *, broke: bool) -> None:
+def emit_exit(ctx: Context, frame: LoopFrame, kind: str, *, broke: bool) -> None:
     """`break` or `continue` with the carried values as the names hold them here."""
     way = BROKEN if broke else ENDED if kind == "break" or frame.once else None
     values = [v for c in frame.carried for v in leave(ctx, c, frame.knowledge, way)]
@@ -98,7 +102,7 @@ def _emit_exit(ctx: Context, frame: LoopFrame, kind: str, *, broke: bool) -> Non
     ctx.builder.op(kind, *values)
 
 
-def _run(
+def run_loop(
     ctx: Context,
     node: ast.For | ast.While,
     arguments: list[Type],
@@ -106,17 +110,18 @@ def _run(
     finish: Callable[[LoopFrame, Region, list[Value]], Op],
     *,
     once: bool,
+    single: bool = False,
 ) -> tuple[LoopFrame, Op]:
     """Lowers the loop until what it assumes of the carried names holds; binds the names as they are after it.
 
-    `body` lowers one round into the current region, given the arguments that aren't carried (`arguments` are their types);
-    `finish` makes the operation from the initial values.
-    """
-    knowledge = ctx.loop_memory.setdefault(node, Knowledge())
-    before = dict(ctx.env)
+    `body` lowers one round into the current region, given the arguments that aren't carried (`arguments` are their
+    types); `finish` makes the operation from the initial values."""
+    knowledge = Knowledge() if single else ctx.loop_memory.setdefault(node, Knowledge())
+    before, mark = dict(ctx.env), ctx.mark()
     names = _candidates(ctx, node)
     for _ in range(4 + 4 * len(names)):
-        frame = LoopFrame(node, [], knowledge, once, bool(node.orelse) and _has_break(node.body))
+        flag = single or (bool(node.orelse) and _has_break(node.body))
+        frame = LoopFrame(node, [], knowledge, once, flag, single=single)
         initial = _open(ctx, frame, names)
         region = Region([*arguments, *frame.types()])
         knowledge.changed = False
@@ -129,6 +134,7 @@ def _run(
             op = finish(frame, region, initial)
             _after(ctx, frame, op, names)
             return frame, op
+        ctx.forget(mark)
     raise InternalError(f"the types that the loop at {ctx.loc(node)} carries don't settle")
 
 
@@ -184,11 +190,15 @@ def _lower_body(
     for name, conflict in frame.knowledge.conflicts.items():
         ctx.env[name] = conflict
     ctx.loops.append(frame)
+    writes = len(ctx.session.writes)
     try:
         with ctx.builder.at(region):
             body(frame, region.args[:first])
     finally:
         ctx.loops.pop()
+    if not frame.single:
+        for place, source in frame.evaluated:
+            check_source(ctx, place, source, writes)
 
 
 def _after(ctx: Context, frame: LoopFrame, op: Op, names: list[str]) -> None:
@@ -227,19 +237,19 @@ def _while(ctx: Context, node: ast.While) -> bool:
         test = condition(ctx, node.test)
         ctx.builder.loc = place
         if test is False:
-            _emit_exit(ctx, frame, "break", broke=False)
+            emit_exit(ctx, frame, "break", broke=False)
             return
         if isinstance(test, Value):
             _leave_unless(ctx, frame, test)
         if not ctx.block(node.body):
             ctx.builder.loc = place
-            _emit_exit(ctx, frame, "continue", broke=False)
+            emit_exit(ctx, frame, "continue", broke=False)
 
     def finish(frame: LoopFrame, region: Region, initial: list[Value]) -> Op:
         ctx.builder.loc = place
         return ctx.builder.op("loop", *initial, types=frame.types(), regions=[region])
 
-    frame, op = _run(ctx, node, [], body, finish, once=False)
+    frame, op = run_loop(ctx, node, [], body, finish, once=False)
     if not frame.exits():
         ctx.builder.op("unreachable")
         return True
@@ -251,7 +261,7 @@ def _leave_unless(ctx: Context, frame: LoopFrame, test: Value) -> None:
     with ctx.builder.at(stay):
         ctx.builder.op("yield")
     with ctx.builder.at(go):
-        _emit_exit(ctx, frame, "break", broke=False)
+        emit_exit(ctx, frame, "break", broke=False)
     ctx.builder.op("if", test, types=[], regions=[stay, go])
 
 
@@ -261,14 +271,17 @@ def _else(ctx: Context, node: ast.For | ast.While, frame: LoopFrame, op: Op) -> 
         return False
     if not frame.flag:
         return ctx.block(node.orelse)
-    from .joins import join_branches
+    return unless_broken(ctx, node, frame, op, lambda: ctx.block(node.orelse))
 
+
+def unless_broken(ctx: Context, node: ast.For | ast.While, frame: LoopFrame, op: Op, rest: Callable[[], bool]) -> bool:
+    """Lowers `rest` where the loop wasn't left by `break`; says whether control never comes out."""
     regions, names, exited = [Region(), Region()], [], []
     before = ctx.env
-    for region, body, start in zip(regions, ([], node.orelse), (frame.after_break, before), strict=True):
+    for region, body, start in zip(regions, (lambda: False, rest), (frame.after_break, before), strict=True):
         ctx.env = dict(start)
         with ctx.builder.at(region):
-            exited.append(ctx.block(body))
+            exited.append(body())
         names.append(ctx.env)
     ctx.env = before
     return join_branches(ctx, node, op.results[-1], regions, names, exited)
@@ -280,7 +293,9 @@ def _for(ctx: Context, node: ast.For) -> bool:
     iterable = iterable_of(ctx, node.iter, ctx.evaluate(node.iter))
     ctx.builder.loc = ctx.loc(node)
     if isinstance(iterable, Unrolled):
-        return _unrolled(ctx, node, iterable.items)
+        from .unrolled import unrolled
+
+        return unrolled(ctx, node, iterable.items)
     return _counted(ctx, node, iterable)
 
 
@@ -292,31 +307,12 @@ def _counted(ctx: Context, node: ast.For, bounds: Range) -> bool:
         assign(ctx, node.target, arguments[0])
         if not ctx.block(node.body):
             ctx.builder.loc = place
-            _emit_exit(ctx, frame, "continue", broke=False)
+            emit_exit(ctx, frame, "continue", broke=False)
 
     def finish(frame: LoopFrame, region: Region, initial: list[Value]) -> Op:
         ctx.builder.loc = place
         return counted(ctx, low, high, step, initial, frame.types(), region)
 
     trips = static_trips(bounds)
-    frame, op = _run(ctx, node, [low.type], body, finish, once=bool(trips))
+    frame, op = run_loop(ctx, node, [low.type], body, finish, once=bool(trips))
     return _else(ctx, node, frame, op)
-
-
-def _unrolled(ctx: Context, node: ast.For, items: tuple[KernelValue, ...]) -> bool:
-    """Writes the body out for each item."""
-    knowledge = Knowledge(region=ctx.builder.region)
-    frame = LoopFrame(node, [], knowledge, unrolled=True)
-    for item in items:
-        ctx.loops.append(frame)
-        frame.exit_kind = ""
-        try:
-            assign(ctx, node.target, item)
-            exited = ctx.block(node.body)
-        finally:
-            ctx.loops.pop()
-        if exited and not frame.exit_kind:
-            return True
-        if frame.exit_kind == "break":
-            return False
-    return ctx.block(node.orelse)

@@ -1,8 +1,7 @@
 """Elementwise functions, casts by Python's names, and the builtins that have a meaning in kernels.
 
-Enters: calls of `vk.exp`, `math.exp`, `np.exp`, `min`, `len`, `float`... Leaves: operations of the table. Literals are computed by
-Python.
-"""
+Enters: calls of `vk.exp`, `math.exp`, `np.exp`, `min`, `len`, `float`... Leaves: operations of the table. Literals
+are computed by Python."""
 
 from __future__ import annotations
 
@@ -89,10 +88,10 @@ def _register_float(name: str, *others: str) -> None:
 
 
 for _name, _others in {
-    "sqrt": (), "rsqrt": (), "exp": (), "exp2": (), "expm1": (), "log": (), "log2": (), "log10": (), "log1p": (), "sin": (),
-    "cos": (), "tan": (), "asin": ("arcsin",), "acos": ("arccos",), "atan": ("arctan",), "sinh": (), "cosh": (), "tanh": (),
-    "asinh": ("arcsinh",), "acosh": ("arccosh",), "atanh": ("arctanh",), "erf": (), "erfc": (), "isnan": (), "isinf": (),
-    "isfinite": (),
+    "sqrt": (), "rsqrt": (), "exp": (), "exp2": (), "expm1": (), "log": (), "log2": (), "log10": (), "log1p": (),
+    "sin": (), "cos": (), "tan": (), "asin": ("arcsin",), "acos": ("arccos",), "atan": ("arctan",), "sinh": (),
+    "cosh": (), "tanh": (), "asinh": ("arcsinh",), "acosh": ("arccosh",), "atanh": ("arctanh",), "erf": (), "erfc": (),
+    "isnan": (), "isinf": (), "isfinite": (),
 }.items():  # fmt: skip
     _register_float(_name, *_others)
 

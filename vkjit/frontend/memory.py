@@ -1,8 +1,8 @@
 """Arrays: indexing, `get` and `put`, shape and strides, allocation, barriers.
 
-Enters: array values and indices. Leaves: loads and stores with one `index` per dimension. A constant negative index counts from
-the end; a constant index outside a known shape is an error. `get` and `put` test their indices and never leave the array.
-"""
+Enters: array values and indices. Leaves: loads and stores with one `index` per dimension. A constant negative index
+counts from the end; a constant index outside a known shape is an error. `get` and `put` test their indices and never
+leave the array."""
 
 from __future__ import annotations
 
@@ -95,7 +95,9 @@ def _size(ctx: Context, array: Value) -> KernelValue:
 def indices(
     ctx: Context, node: ast.AST, array: Value, values: list[KernelValue], *, checked: bool = True
 ) -> list[Value]:
-    """One `index` per dimension; `checked` gives constants their Python meaning and tests them against known extents."""
+    """One `index` per dimension; `checked` gives constants their Python meaning and tests them against known
+    extents.
+    """
     kind = array_type(array)
     if len(values) != kind.rank:
         noun = "index" if kind.rank == 1 else "indices"

@@ -1,8 +1,7 @@
 """What `for` runs over: ranges, written-out ranges, tuples, grid strides; and the operation of a counted loop.
 
-Enters: the value after `in`. Leaves: a `Range` or an `Unrolled`. Bounds are evaluated once; they take their common type, literals
-alone `i32`.
-"""
+Enters: the value after `in`. Leaves: a `Range` or an `Unrolled`. Bounds are evaluated once; they take their common
+type, literals alone `i32`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Looks names up: local, then closure, globals, builtins; and says which objects a kernel may capture.
 
-Enters: a name or an attribute of a captured object. Leaves: a kernel value. Captured are, by value: numbers, strings, None,
-enum members, dtypes, functions, modules, and tuples of these; what can change or is an array is an error.
-"""
+Enters: a name or an attribute of a captured object. Leaves: a kernel value. Captured are, by value: numbers, strings,
+None, enum members, dtypes, functions, modules, and tuples of these; what can change or is an array is an error."""
 
 from __future__ import annotations
 
@@ -45,12 +44,20 @@ def _local(ctx: Context, node: ast.Name) -> KernelValue:
         raise ctx.error(
             node,
             f"{node.id} has values of two kinds here: {entry.first} or {entry.second}",
-            "convert one of them, or use two names",
+            _conflict_hint(entry),
             (Note(entry.first_loc, f"here it is {entry.first}"), Note(entry.second_loc, f"here it is {entry.second}")),
         )
     notes = (Note(entry.loc, entry.why),) if isinstance(entry, Unbound) and entry.loc else ()
     why = "may be read before it has a value" if notes else "is read before it has a value"
     raise ctx.error(node, f"{node.id} {why}", f"bind {node.id} before, on every way that leads here", notes)
+
+
+def _conflict_hint(entry: Conflict) -> str:
+    if "lazy" in entry.first or "lazy" in entry.second:
+        return "slices can't be chosen at run time: evaluate each where it is made"
+    if "array" in entry.first or "array" in entry.second:
+        return "arrays can't be chosen at run time: choose the element, or call a function with each"
+    return "convert one of them, or use two names"
 
 
 def _misspelt(ctx: Context, name: str) -> str:

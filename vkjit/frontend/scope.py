@@ -1,8 +1,8 @@
 """Names of a function: which are local, which a statement assigns, and which are still read after it.
 
-Enters: the tree of a function. Leaves: a `Scope`. Liveness is conservative: a name that isn't live is never read, so that a
-join or a loop may forget it. In terms of sets: before = reads + (after - writes), with both branches of a choice joined.
-"""
+Enters: the tree of a function. Leaves: a `Scope`. Liveness is conservative: a name that isn't live is never read, so
+that a join or a loop may forget it. In terms of sets: before = reads + (after - writes), with both branches of a
+choice joined."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def read_names(*nodes: ast.AST | None) -> Names:
 
 @dataclass(slots=True)
 class Scope:
-    """`local_names` of the function; `after` an `if` or loop the live names; `head` those at the start of a loop's round."""
+    """`local_names` of the function; `after` an `if` or loop the live names; `head` those at the start of a loop's
+    round.
+    """
 
     local_names: Names
     after: dict[ast.AST, Names] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """What a kernel is compiled for: the kinds and element types of its arguments, and the launch's properties.
 
-Enters: what a launcher knows of the arguments. Leaves: `Signature`, hashable; equal signatures share one compiled kernel.
-"""
+Enters: what a launcher knows of the arguments. Leaves: `Signature`, hashable; equal signatures share one compiled
+kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ __all__ = ["Argument", "ArrayArg", "ConstArg", "ScalarArg", "Signature"]
 
 @dataclass(frozen=True, slots=True)
 class ArrayArg:
-    """An array: `contiguous` promises C order, `restrict` that no other argument overlaps it (unless neither is written)."""
+    """An array: `contiguous` promises C order, `restrict` that no other argument overlaps it (unless neither is
+    written).
+    """
 
     dtype: DType
     rank: int
@@ -43,10 +45,9 @@ Argument = ArrayArg | ScalarArg | ConstArg
 class Signature:
     """Arguments in the order of the kernel's parameters, and what the launch fixes at compile time.
 
-    `narrow`: every array spans fewer than 2**31 elements. `backward`: an array has a negative stride. `cut`: the grid may
-    be cut over several dispatches. `typevars`
-    binds the names of the kernel's type variables; those that array and scalar arguments bind may be left out.
-    """
+    `narrow`: every array spans fewer than 2**31 elements. `backward`: an array has a negative stride. `cut`: the grid
+    may be cut over several dispatches. `typevars` binds the names of the kernel's type variables; those that array
+    and scalar arguments bind may be left out."""
 
     args: tuple[Argument, ...]
     local_size: tuple[int, int, int] = (1, 1, 1)

@@ -1,9 +1,8 @@
 """Finds the source of a function and its syntax tree, with exact places.
 
-Enters: a Python function. Leaves: a `FunctionSource`: the tree of its definition and a way from nodes to `Loc`. Line numbers
-are those of the file, wherever the function is nested or decorated. Notebook cells work because they are in `linecache`.
-Trees are shared by all functions of a file and are never changed.
-"""
+Enters: a Python function. Leaves: a `FunctionSource`: the tree of its definition and a way from nodes to `Loc`. Line
+numbers are those of the file, wherever the function is nested or decorated. Notebook cells work because they are in
+`linecache`. Trees are shared by all functions of a file and are never changed."""
 
 from __future__ import annotations
 
@@ -80,7 +79,9 @@ def source_of(function: FunctionType) -> FunctionSource:
 
 
 _SOURCES: dict[int, tuple[CodeType, FunctionSource]] = {}
-"""By identity: equal code objects may come from different files. The code is held, so that its identity stays its own."""
+"""By identity: equal code objects may come from different files. The code is held, so that its identity stays its
+own.
+"""
 
 
 def _find(function: FunctionType, code: CodeType) -> FunctionSource:

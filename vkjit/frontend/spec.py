@@ -30,9 +30,9 @@ REQUIRED: Any = inspect.Parameter.empty
 class ParamSpec:
     """One parameter.
 
-    `kind`: "array", "scalar", "const", or "any" for an unannotated one, which may be array or scalar. `mode` of an array:
-    "in", "out", "inout"; None where it isn't annotated. `dtype`: None where it is inferred. `default`: REQUIRED if none.
-    """
+    `kind`: "array", "scalar", "const", or "any" for an unannotated one, which may be array or scalar. `mode` of an
+    array: "in", "out", "inout"; None where it isn't annotated. `dtype`: None where it is inferred. `default`:
+    REQUIRED if none."""
 
     name: str
     kind: str

@@ -23,7 +23,7 @@ __all__ = ["assign"]
 
 
 @statement(ast.Pass)
-def _pass(ctx: Context, node: ast.Pass) -> bool:
+def _pass(_ctx: Context, _node: ast.Pass) -> bool:
     return False
 
 

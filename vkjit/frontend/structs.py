@@ -1,7 +1,7 @@
 """Structs in kernels: construction, fields, methods, assignment to fields.
 
-Enters: calls of a struct, `p.x`, `p.x = v`. Leaves: an `Aggregate` whose kind is the `StructType`; no operation of its own.
-"""
+Enters: calls of a struct, `p.x`, `p.x = v`. Leaves: an `Aggregate` whose kind is the `StructType`; no operation of
+its own."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ also_capturable(_is_struct_type)
 
 @functools.cache
 def _fields(kind: StructType) -> dict[str, Annotation]:
-    return {name: read_field(kind.cls, name) for name in kind.fields}
+    return {name: read_field(kind.cls, name, kind.scope) for name in kind.fields}
 
 
 @functools.cache

@@ -1,9 +1,8 @@
 """What an expression of a kernel stands for while it is lowered.
 
-A run-time scalar, vector or array is an `ir.Value`. Everything else is known at compile time and stands for itself: Python
-numbers (weak literals), strings, None, dtypes, functions, modules, enum members, tuples (whose items may be run-time values),
-and the small classes below.
-"""
+A run-time scalar, vector or array is an `ir.Value`. Everything else is known at compile time and stands for itself:
+Python numbers (weak literals), strings, None, dtypes, functions, modules, enum members, tuples (whose items may be
+run-time values), and the small classes below."""
 
 from __future__ import annotations
 
@@ -230,8 +229,8 @@ def describe_type(type_: Type) -> str:
     if isinstance(type_, Vector):
         return f"vk.vec({type_.dtype!r}, {type_.size})"
     if isinstance(type_, Array):
-        place = "" if type_.space == "global" else f"{type_.space} "
-        return f"{'an ' if not place else 'a ' + place}array of {type_.dtype!r} with {type_.rank} dimension{'s' if type_.rank != 1 else ''}"
+        place = "an " if type_.space == "global" else f"a {type_.space} "
+        return f"{place}array of {type_.dtype!r} with {type_.rank} dimension{'s' if type_.rank != 1 else ''}"
     return str(type_)
 
 

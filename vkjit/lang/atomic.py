@@ -1,8 +1,7 @@
 """Atomic operations on one element: `vk.atomic.add(x, i, v)`, `vk.atomic.add(x, (i, j), v)`.
 
-`order` is "relaxed", "acquire", "release" or "acq_rel"; `scope` is "workgroup" or "device". Read-modify-write operations
-give the old value. Floats have add, sub, min, max, exchange, load and store.
-"""
+`order` is "relaxed", "acquire", "release" or "acq_rel"; `scope` is "workgroup" or "device". Read-modify-write
+operations give the old value. Floats have add, sub, min, max, exchange, load and store."""
 
 from __future__ import annotations
 

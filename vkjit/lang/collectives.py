@@ -1,12 +1,12 @@
 """What the invocations of a workgroup or a subgroup do together.
 
-`wg = vk.workgroup()` and `sg = vk.subgroup()` have the same methods. All invocations of the scope must come to a collective
-together, so that it stands in control flow that is uniform for the scope; kernels with `over=` have none. Sums of floats have
-one fixed order, a butterfly of ascending strides, so that results don't depend on the size of subgroups.
+`wg = vk.workgroup()` and `sg = vk.subgroup()` have the same methods. All invocations of the scope must come to a
+collective together, so that it stands in control flow that is uniform for the scope; kernels with `over=` have none.
+Sums of floats have one fixed order, a butterfly of ascending strides, so that results don't depend on the size of
+subgroups.
 
-Where a method takes a value, each invocation of the scope brings one. A lazy slice (`x[r, :]`) is spread over the scope instead:
-the method combines all its elements.
-"""
+Where a method takes a value, each invocation of the scope brings one. A lazy slice (`x[r, :]`) is spread over the
+scope instead: the method combines all its elements."""
 
 from __future__ import annotations
 
@@ -46,11 +46,15 @@ class Scope:
 
     @kernel_only
     def argmin(self, value: Any) -> Any:
-        """Where the minimum is: the least rank (the least position in a slice) that has it, an `index`. NaN counts as least."""
+        """Where the minimum is: the least rank (the least position in a slice) that has it, an `index`. NaN counts as
+        least.
+        """
 
     @kernel_only
     def argmax(self, value: Any) -> Any:
-        """Where the maximum is: the least rank (the least position in a slice) that has it, an `index`. NaN counts as greatest."""
+        """Where the maximum is: the least rank (the least position in a slice) that has it, an `index`. NaN counts as
+        greatest.
+        """
 
     @kernel_only
     def any(self, value: Any) -> Any:

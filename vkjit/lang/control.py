@@ -16,7 +16,7 @@ __all__ = ["Tune", "assume_uniform", "grid_stride", "tune", "unroll"]
 def unroll(start: int | Iterable[Any], stop: int | None = None, step: int = 1) -> Any:
     """A loop that is written out: `for t in vk.unroll(n)`; bounds are known at compile time, as is `t` in the body.
 
-    Takes the arguments of `range`, or a tuple. `break` and `continue` in it may depend on compile-time values only.
+    Takes the arguments of `range`, or a tuple.
     """
 
 
@@ -38,7 +38,8 @@ class Tune:
 
 
 def tune(*choices: Any) -> Any:
-    """Lets the library choose a Const parameter or a local size among `choices`, by measuring; the first is the default.
+    """Lets the library choose a Const parameter or a local size among `choices`, by measuring; the first is the
+    default.
 
     Raises ArgumentError without choices.
     """

@@ -1,13 +1,14 @@
 """Structs: named groups of values, `@vk.struct` on a class with annotated fields.
 
-Fields are dtypes, vectors, other structs, or type variables (which take any number). In a kernel the class makes values from its
-fields, in order or by keyword; values copy on assignment and live in registers. Functions in the class are device functions, whose
-first parameter is the value.
-"""
+Fields are dtypes, vectors, other structs, or type variables (which take any number). In a kernel the class makes
+values from its fields, in order or by keyword; values copy on assignment and live in registers. Functions in the
+class are device functions, whose first parameter is the value."""
 
 from __future__ import annotations
 
 import functools
+import inspect
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -19,13 +20,17 @@ Class = TypeVar("Class", bound=type)
 
 
 class StructType:
-    """What `@vk.struct` makes of a class: `name`, the names of the `fields`, `defaults` of some, `cls` as written."""
+    """What `@vk.struct` makes of a class: `name`, the names of the `fields`, `defaults` of some, `cls` as written.
 
-    def __init__(self, cls: type) -> None:
-        annotations = cls.__dict__.get("__annotations__", {})
+    `scope` holds the variables of the place where the decorator ran, for annotations that are text.
+    """
+
+    def __init__(self, cls: type, scope: Mapping[str, Any] | None = None) -> None:
+        annotations = inspect.get_annotations(cls)
         if not annotations:
             raise ArgumentError(f"@vk.struct: {cls.__name__} has no annotated fields: write e.g. `x: vk.f32`")
         self.cls = cls
+        self.scope = scope or {}
         self.name = cls.__name__
         self.fields: tuple[str, ...] = tuple(annotations)
         self.defaults: Mapping[str, Any] = {n: cls.__dict__[n] for n in self.fields if n in cls.__dict__}
@@ -50,4 +55,5 @@ else:
 
     def struct(cls):
         """Makes a struct of a class with annotated fields. Raises ArgumentError for a class without any."""
-        return StructType(cls)
+        frame = sys._getframe(1)
+        return StructType(cls, {**frame.f_globals, **frame.f_locals})

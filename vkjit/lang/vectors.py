@@ -1,8 +1,8 @@
 """Short vectors: `vk.vec(vk.f32, 4)` is a type; called in a kernel, it makes a vector.
 
-`V(x, y, z, w)` takes the components, `V(s)` spreads a scalar, `V(v)` converts the elements of a vector. Operators and elementwise
-functions work lane by lane; `v.x`, `v.y`, `v.z`, `v.w` (or `v[0]`...) are the lanes, `v.xy`, `v.wzyx` new vectors.
-"""
+`V(x, y, z, w)` takes the components, `V(s)` spreads a scalar, `V(v)` converts the elements of a vector. Operators and
+elementwise functions work lane by lane; `v.x`, `v.y`, `v.z`, `v.w` (or `v[0]`...) are the lanes, `v.xy`, `v.wzyx` new
+vectors."""
 
 from __future__ import annotations
 

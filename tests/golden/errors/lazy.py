@@ -72,3 +72,11 @@ def unknown_scan(x: vk.InOut[vk.f32, "R C"]):
 
 def bits_of_floats(x: vk.InOut[vk.f32, "R C"]):
     x[0, 0] = vk.subgroup().scan(x[0, 0], "xor")
+
+
+def store_later_in_the_loop(x: vk.InOut[vk.f32, "R C"]):
+    wg = vk.workgroup()
+    row = x[0, :]
+    for i in range(3):
+        total = wg.sum(row)
+        x[i, 0] = total

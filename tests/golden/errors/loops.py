@@ -33,8 +33,3 @@ def unroll_too_far(x: vk.InOut[vk.f32, "N"]):
         x[i] = 1
 
 
-def dynamic_break_in_unroll(x: vk.InOut[vk.f32, "N"]):
-    for i in vk.unroll(4):
-        if x[i] > 1:
-            break
-        x[i] = 1
