@@ -12,6 +12,7 @@ import pytest
 
 from tests.device.emit_kernels import expected, on_device, same
 from tests.property.programs import GROUPS, arguments, generate
+from vkjit.ir import F32, Array, Builder, Function, Module, Region
 from vkjit.ir.rewrite import clone_module
 from vkjit.passes import pipeline
 
@@ -25,3 +26,23 @@ def test_generated_kernels(device: Any, seed: int) -> None:
     for level in (0, 1, 2):
         lowered = pipeline.run(clone_module(module), device.caps, level)
         same(on_device(device, lowered, GROUPS, args), wanted)
+
+
+SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 2.0, -1.0, 1e-3], np.float32)
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div"])
+def test_literal_zeros(device: Any, name: str, zero: float) -> None:
+    """A driver's simplifications have to keep NaN, infinities and the signs of zeros."""
+    region = Region([Array(F32, 1, access="in"), Array(F32, 2, access="out")], ["x", "y"])
+    builder = Builder(region)
+    i = builder.emit("global_id", dim=0)
+    x, literal = builder.emit("load", region.args[0], i), builder.const(zero, F32)
+    for column, (a, b) in enumerate([(x, literal), (literal, x)]):
+        builder.op("store", region.args[1], i, builder.index(column), builder.emit(name, a, b))
+    builder.op("return")
+    module = Module(Function("k", region, [], {"local_size": (8, 1, 1), "arg_index": (0, 1), "strict": True}))
+    args = [SPECIAL, np.zeros((8, 2), np.float32)]
+    lowered = pipeline.run(clone_module(module), device.caps)
+    same(on_device(device, lowered, 1, args), expected(module, 1, args))

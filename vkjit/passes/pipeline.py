@@ -20,6 +20,7 @@ from .bounds import Bounds
 from .cse import CSE
 from .dce import DCE
 from .fold import Fold
+from .hide_zeros import HideZeros
 from .inline import Inline
 from .licm import LICM
 from .loop_guard import LoopGuard
@@ -56,7 +57,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2) -> list[tuple[str, Sequence
         ("normal", [LowerAccess()]),
         ("normal", [NarrowIndex(), *twice] if opt_level >= 2 else []),
         ("primitive", [LowerAtomics(caps.features), LowerBf16(), LowerMath(), LowerArithmetic(), guard]),
-        ("primitive", twice or simplify),
+        ("primitive", [*(twice or simplify), HideZeros("literal_float_zero" in caps.quirks)]),
     ]
 
 

@@ -7,6 +7,7 @@ The names:
 
 - ``subgroup_broadcast_first_float``: broadcast-first of a float expression inside a loop aborts the process;
 - ``shuffle_up_constant``: subgroup shuffle-up by a constant gives wrong lanes;
+- ``literal_float_zero``: float arithmetic with a literal zero is simplified as if there were no NaN, infinity or -0;
 - ``slow_subgroup_arithmetic``: subgroup reductions are lane loops, a shuffle-xor butterfly is several times faster;
 - ``scalar_loads``: non-uniform loads and stores are done lane by lane, so wider elements per lane are cheaper.
 """
@@ -52,6 +53,7 @@ _ROWS = (
             {
                 "subgroup_broadcast_first_float",
                 "shuffle_up_constant",
+                "literal_float_zero",
                 "slow_subgroup_arithmetic",
                 "scalar_loads",
             }

@@ -22,6 +22,7 @@ from ..passes.bounds import Bounds
 from ..passes.cse import CSE
 from ..passes.dce import DCE
 from ..passes.fold import Fold
+from ..passes.hide_zeros import HideZeros
 from ..passes.inline import Inline
 from ..passes.licm import LICM
 from ..passes.loop_guard import LoopGuard
@@ -43,6 +44,7 @@ PASSES: dict[str, Callable[[], Pass]] = {
     CSE.name: CSE,
     DCE.name: DCE,
     Fold.name: Fold,
+    HideZeros.name: HideZeros,
     Inline.name: Inline,
     LICM.name: LICM,
     LoopGuard.name: lambda: LoopGuard(65535),

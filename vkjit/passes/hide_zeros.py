@@ -1,0 +1,87 @@
+"""Hides literal zeros of float arithmetic from a driver that simplifies them wrongly.
+
+Enters and leaves: primitive form. Such a driver (quirk `literal_float_zero`) takes x * 0.0, x / 0.0 and 0.0 / x for
+0.0 and x + 0.0 for x, which is wrong for NaN, infinities and negative zeros. The zero becomes a number that the
+driver can't know: the top bit of a local id, which is never set::
+
+                                     %id = local_id {dim = 0} : index     (at the kernel's start)
+                                     %u = cast %id : u32
+                                     %t = and %u, %top : u32
+                                     %z = bitcast %t : f32
+    %0 = const 0.0 : f32             ...
+    %y = mul %x, %0 : f32     ->     %y = mul %x, %z : f32
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from .. import dtypes
+from ..dtypes import DType
+from ..ir.builder import Builder
+from ..ir.core import Module, Region, Value
+from ..ir.rewrite import constant_of
+from ..ir.types import U32, Scalar, Type, Vector
+
+__all__ = ["HideZeros"]
+
+_ARITHMETIC = frozenset({"add", "sub", "mul", "div", "fma"})
+
+
+@dataclass(frozen=True, slots=True)
+class HideZeros:
+    """Does nothing where `needed` is False."""
+
+    name: ClassVar[str] = "hide_zeros"
+    needed: bool = True
+
+    def run(self, module: Module) -> Module:
+        if not self.needed:
+            return module
+        zeros = _Zeros(Builder(Region(), module.kernel.loc))
+        for op in module.kernel.body.walk():
+            if op.name in _ARITHMETIC and any(map(_is_zero, op.operands)):
+                op.operands[:] = [zeros.hidden(v) if _is_zero(v) else v for v in op.operands]
+        module.kernel.body.ops[:0] = zeros.builder.region.ops
+        return module
+
+
+def _is_zero(value: Value) -> bool:
+    number = constant_of(value)
+    return number == 0 and isinstance(value.type, (Scalar, Vector)) and value.type.dtype.is_float
+
+
+@dataclass(slots=True)
+class _Zeros:
+    """The hidden zeros made so far, by type and sign; the builder appends to what goes in front of the kernel."""
+
+    builder: Builder
+    made: dict[tuple[Type, bool], Value] = field(default_factory=dict)
+
+    def hidden(self, constant: Value) -> Value:
+        negative = math.copysign(1, constant_of(constant)) < 0
+        return self.of(constant.type, negative)
+
+    def of(self, type: Type, negative: bool) -> Value:
+        key = (type, negative)
+        if key not in self.made:
+            self.made[key] = self.build(type, negative)
+        return self.made[key]
+
+    def build(self, type: Type, negative: bool) -> Value:
+        if isinstance(type, Vector):
+            return self.builder.emit("vec_make", *[self.of(Scalar(type.dtype), negative)] * type.size, type=type)
+        if negative:
+            return self.builder.emit("neg", self.of(type, False))
+        assert isinstance(type, Scalar)
+        return self.root() if type.dtype is dtypes.f32 else self.converted(type.dtype)
+
+    def converted(self, dtype: DType) -> Value:
+        return self.builder.cast(self.of(Scalar(dtypes.f32), False), dtype)
+
+    def root(self) -> Value:
+        b = self.builder
+        bits = b.emit("and", b.cast(b.emit("local_id", dim=0), U32), b.const(1 << 31, U32))
+        return b.emit("bitcast", bits, type=Scalar(dtypes.f32))
