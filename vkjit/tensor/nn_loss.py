@@ -250,7 +250,7 @@ def _check_classes(x: Any, target: Any, weight: Any, name: str) -> None:
 def _reduced_rows(loss: Any, scale: Any, reduction: str, name: str) -> Tensor:
     """Rows reduced; the mean is over the weights of the rows' classes."""
     if reduction == "mean":
-        return loss.sum() / scale.sum().to(loss.dtype)  # type: ignore[no-any-return]
+        return loss.sum() / scale.detach().sum().to(loss.dtype)  # type: ignore[no-any-return]
     return reduced(loss, reduction, name)
 
 
