@@ -143,3 +143,87 @@ def fill(S: Any) -> Any:
         y[i] = R(S(s))
 
     return fill
+
+
+# -- several elements at a time: contiguous arrays of one element size, seen as words of 64 bits
+
+
+@vk.func
+def unpacked(word, shift, D, BITS):
+    """The element of a word that begins at bit `shift`, of type D; BITS is the unsigned type of its size."""
+    return vk.bitcast(D, BITS(word >> shift))
+
+
+@vk.func
+def packed(value, shift, BITS):
+    """An element in its place in a word."""
+    return vk.u64(vk.bitcast(BITS, value)) << shift
+
+
+@vk.kernel(over="y", debug=False)
+def wide1(
+    a: vk.In[vk.u64, "N"],
+    y: vk.Out[vk.u64, "N"],
+    F: vk.Const[Any],
+    C: vk.Const[Any],
+    A: vk.Const[Any],
+    Y: vk.Const[Any],
+    BITS: vk.Const[Any],
+    SIZE: vk.Const[int],
+):
+    """y = F(a), elements of a of type A, of y of type Y, SIZE bits each."""
+    i = vk.global_id(0)
+    x = a[i]
+    result = vk.u64(0)
+    for n in vk.unroll(64 // SIZE):
+        result |= packed(Y(F(C(unpacked(x, n * SIZE, A, BITS)))), n * SIZE, BITS)
+    y[i] = result
+
+
+@vk.kernel(over="y", debug=False)
+def wide2(
+    a: vk.In[vk.u64, "N"],
+    b: vk.In[vk.u64, "N"],
+    y: vk.Out[vk.u64, "N"],
+    F: vk.Const[Any],
+    C: vk.Const[Any],
+    A: vk.Const[Any],
+    B: vk.Const[Any],
+    Y: vk.Const[Any],
+    BITS: vk.Const[Any],
+    SIZE: vk.Const[int],
+):
+    """y = F(a, b), elements of a of type A, of b of type B, of y of type Y, SIZE bits each."""
+    i = vk.global_id(0)
+    p, q = a[i], b[i]
+    result = vk.u64(0)
+    for n in vk.unroll(64 // SIZE):
+        value = F(C(unpacked(p, n * SIZE, A, BITS)), C(unpacked(q, n * SIZE, B, BITS)))
+        result |= packed(Y(value), n * SIZE, BITS)
+    y[i] = result
+
+
+@functools.cache
+def wide2_right(S: Any) -> Any:
+    """y = F(a, s) with a scalar of type S; elements of a of type A, of y of type Y, SIZE bits each."""
+
+    @vk.kernel(over="y", debug=False)
+    def wide2_right(
+        a: vk.In[vk.u64, "N"],
+        s: S,
+        y: vk.Out[vk.u64, "N"],
+        F: vk.Const[Any],
+        C: vk.Const[Any],
+        A: vk.Const[Any],
+        Y: vk.Const[Any],
+        BITS: vk.Const[Any],
+        SIZE: vk.Const[int],
+    ):
+        i = vk.global_id(0)
+        x = a[i]
+        result = vk.u64(0)
+        for n in vk.unroll(64 // SIZE):
+            result |= packed(Y(F(C(unpacked(x, n * SIZE, A, BITS)), C(S(s)))), n * SIZE, BITS)
+        y[i] = result
+
+    return wide2_right

@@ -88,52 +88,75 @@ def multiply_large_tiles(
     A_ROWS: vk.Const[bool],
     B_ROWS: vk.Const[bool],
 ):
-    """Tiles of 128 x 128 in shared memory, 8 x 8 results per invocation; the next tiles are on their way into registers
-    while these are multiplied."""
-    a_tile, b_tile = vk.shared(ACC, (DEPTH, LARGE + 4)), vk.shared(ACC, (DEPTH, LARGE + 4))
-    lane, g = vk.local_id(0), vk.group_id(2)
-    row, column = vk.group_id(1) * LARGE, vk.group_id(0) * LARGE
-    my_row, my_column = lane // 16 * 4, lane % 16 * 4
-    depth = a.shape[2]
-    acc, left = vk.local(ACC, (8, 8)), vk.local(ACC, 8)
-    next_a, next_b = vk.local(ACC, 8), vk.local(ACC, 8)
+    """Tiles of 128 x 128 in shared memory, in vectors of four, 8 x 8 results per invocation; the next tiles are on their way
+    into registers while these are multiplied. Loads past an edge repeat its last row or column, those past the depth are 0."""
+    V = vk.vec(ACC, 4)
+    a_tile, b_tile = vk.shared(V, (DEPTH, LARGE // 4 + 1)), vk.shared(V, (DEPTH, LARGE // 4 + 1))
+    lane, g = vk.i32(vk.local_id(0)), vk.group_id(2)
+    row, column = vk.i32(vk.group_id(1)) * LARGE, vk.i32(vk.group_id(0)) * LARGE
+    my_row, my_column = lane // 16, lane % 16
+    depth, last_row, last_column = vk.i32(a.shape[2]), vk.i32(c.shape[1]) - 1, vk.i32(c.shape[2]) - 1
+    acc = vk.local(V, (8, 2))
+    next_a, next_b = vk.local(V, 2), vk.local(V, 2)
     for i in vk.unroll(8):
-        for j in vk.unroll(8):
-            acc[i, j] = ACC(0)
-    for s in vk.unroll(8):
-        next_a[s] = ACC(a.get(g, row + along(lane, s, A_ROWS), across(lane, s, A_ROWS), pad=0))
-        next_b[s] = ACC(b.get(g, across(lane, s, not B_ROWS), column + along(lane, s, not B_ROWS), pad=0))
+        for j in vk.unroll(2):
+            acc[i, j] = V(0)
+    for s in vk.unroll(2):
+        next_a[s] = four_of_a(a, g, row, across(lane, s, A_ROWS), along(lane, s, A_ROWS), last_row, depth, ACC)
+        next_b[s] = four_of_b(b, g, column, across(lane, s, not B_ROWS), along(lane, s, not B_ROWS), last_column, depth, ACC)
     for k in range(0, depth, DEPTH):
-        for s in vk.unroll(8):
+        for s in vk.unroll(2):
             a_tile[across(lane, s, A_ROWS), along(lane, s, A_ROWS)] = next_a[s]
             b_tile[across(lane, s, not B_ROWS), along(lane, s, not B_ROWS)] = next_b[s]
         vk.barrier()
-        for s in vk.unroll(8):
-            next_a[s] = ACC(a.get(g, row + along(lane, s, A_ROWS), k + DEPTH + across(lane, s, A_ROWS), pad=0))
-            next_b[s] = ACC(b.get(g, k + DEPTH + across(lane, s, not B_ROWS), column + along(lane, s, not B_ROWS), pad=0))
+        after = k + DEPTH
+        for s in vk.unroll(2):
+            next_a[s] = four_of_a(a, g, row, after + across(lane, s, A_ROWS), along(lane, s, A_ROWS), last_row, depth, ACC)
+            next_b[s] = four_of_b(
+                b, g, column, after + across(lane, s, not B_ROWS), along(lane, s, not B_ROWS), last_column, depth, ACC
+            )
         for t in range(DEPTH):
-            for i in vk.unroll(8):
-                left[i] = a_tile[t, i // 4 * 64 + my_row + i % 4]
-            for j in vk.unroll(8):
-                right = b_tile[t, j // 4 * 64 + my_column + j % 4]
-                for i in vk.unroll(8):
-                    acc[i, j] = acc[i, j] + left[i] * right
+            for half in vk.unroll(2):
+                left = a_tile[t, half * 16 + my_row]
+                for j in vk.unroll(2):
+                    right = b_tile[t, j * 16 + my_column]
+                    for i in vk.unroll(4):
+                        acc[half * 4 + i, j] = acc[half * 4 + i, j] + right * left[i]
         vk.barrier()
     for i in vk.unroll(8):
-        for j in vk.unroll(8):
-            c.put(g, row + i // 4 * 64 + my_row + i % 4, column + j // 4 * 64 + my_column + j % 4, R(acc[i, j]))
+        for j in vk.unroll(2):
+            for e in vk.unroll(4):
+                c.put(g, row + i // 4 * 64 + my_row * 4 + i % 4, column + j * 64 + my_column * 4 + e, R(acc[i, j][e]))
+
+
+@vk.func
+def four_of_a(a, g, row, k, quad, last, depth, ACC):
+    """Four elements of a column of a tile of a."""
+    r, inside, p = row + quad * 4, k < depth, vk.min(k, depth - 1)
+    x, y = ACC(a[g, vk.min(r, last), p]), ACC(a[g, vk.min(r + 1, last), p])
+    z, w = ACC(a[g, vk.min(r + 2, last), p]), ACC(a[g, vk.min(r + 3, last), p])
+    return vk.vec(ACC, 4)(vk.where(inside, x, 0), vk.where(inside, y, 0), vk.where(inside, z, 0), vk.where(inside, w, 0))
+
+
+@vk.func
+def four_of_b(b, g, column, k, quad, last, depth, ACC):
+    """Four elements of a row of a tile of b."""
+    r, inside, p = column + quad * 4, k < depth, vk.min(k, depth - 1)
+    x, y = ACC(b[g, p, vk.min(r, last)]), ACC(b[g, p, vk.min(r + 1, last)])
+    z, w = ACC(b[g, p, vk.min(r + 2, last)]), ACC(b[g, p, vk.min(r + 3, last)])
+    return vk.vec(ACC, 4)(vk.where(inside, x, 0), vk.where(inside, y, 0), vk.where(inside, z, 0), vk.where(inside, w, 0))
 
 
 @vk.func
 def along(lane, step, depth_first):
-    """The row (of a) or column (of b) of a tile that an invocation loads in a step: neighbours along the depth, or not."""
-    return vk.where(depth_first, lane // 16 + 16 * step, lane % 128)
+    """Which four rows (of a) or columns (of b) of a tile an invocation loads in a step."""
+    return vk.where(depth_first, lane // 16 + 16 * step, lane % 32)
 
 
 @vk.func
 def across(lane, step, depth_first):
-    """The place along the depth that an invocation loads in a step."""
-    return vk.where(depth_first, lane % 16, lane // 128 + 2 * step)
+    """The place along the depth that an invocation loads in a step: neighbours along it, or not."""
+    return vk.where(depth_first, lane % 16, lane // 32 + 8 * step)
 
 
 @vk.kernel(

@@ -165,11 +165,13 @@ def search_lines(
     first: vk.i64,
     step_a: vk.i64,
     step_b: vk.i64,
+    step_r: vk.i64,
     TAKES: vk.Const[Any],
     IN: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """best[a, b] = the extreme of x[a, b, :], y[a, b] = its first position, plus first + a * step_a + b * step_b."""
+    """best[a, b] = the extreme of x[a, b, :], y[a, b] = its first position, counted as first + a * step_a + b * step_b +
+    r * step_r."""
     b, a = vk.global_id(0), vk.global_id(1)
     found = IN(x[a, b, 0])
     place = vk.i64(0)
@@ -179,7 +181,7 @@ def search_lines(
             found = value
             place = vk.i64(r)
     best[a, b] = T(found)
-    y[a, b] = place + first + vk.i64(a) * step_a + vk.i64(b) * step_b
+    y[a, b] = first + vk.i64(a) * step_a + vk.i64(b) * step_b + place * step_r
 
 
 @vk.kernel(over="y", debug=False)
@@ -192,14 +194,15 @@ def search_pairs(
     IN: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """As `search_lines` over results of it: the extreme of x[a, b, :] and its entry of `places`."""
+    """As `search_lines` over results of it: the extreme of x[a, b, :] and its entry of `places`, of equal ones the least."""
     b, a = vk.global_id(0), vk.global_id(1)
     found = IN(x[a, b, 0])
     place = places[a, b, 0]
     for r in range(1, vk.min(x.shape[2], LIMIT)):
         value = IN(x[a, b, r])
-        if TAKES(value, found):
+        here = places[a, b, r]
+        if TAKES(value, found) or (here < place and not TAKES(found, value)):
             found = value
-            place = places[a, b, r]
+            place = here
     best[a, b] = T(found)
     y[a, b] = place

@@ -150,6 +150,8 @@ def _launch(function: Any, operands: Sequence[Any], out: DeviceArray, compute: D
         dtype = first if first and position == 0 else compute
         lifted[position] = creation.full((), operands[position], dtype=dtype, device=out.device)
         return _launch(function, lifted, out, compute, first)
+    if count >= WIDE and pattern in _WIDE_KERNELS and len(target.shape) == 1 and _widen(function, values, target, compute):
+        return None
     if "s" in pattern:
         kernel = kernel(scalar_type(compute))
     if len(pattern) == 3:
@@ -170,6 +172,49 @@ _KERNELS: dict[str, Any] = {
     "tss": kernels.map3_outer,
 }
 """Which operands are tensors (t) and which numbers (s), to the kernel of that form (by the numbers' type, where there are some)."""
+
+
+_WIDE_KERNELS: dict[str, Any] = {"t": kernels.wide1, "tt": kernels.wide2, "ts": kernels.wide2_right}
+
+WIDE = 2048
+"""Elements from which on contiguous arrays are read and written in words of 64 bits."""
+
+
+def _widen(function: Any, values: list[Any], target: DeviceArray, compute: DType) -> bool:
+    """Runs over words of 64 bits where types and places allow it, the last few elements one by one; whether it did."""
+    arrays = [v for v in values if isinstance(v, DeviceArray)]
+    size = target.dtype.itemsize
+    if size not in (2, 4) or any(a.dtype.itemsize != size for a in arrays):
+        return False
+    if any(a.strides != (1,) or a.offset % 8 for a in (*arrays, target)):
+        return False
+    lanes = 8 // size
+    words = target.shape[0] // lanes
+    kernel: Any = kernels.wide2 if len(arrays) == 2 else kernels.wide1
+    if len(values) > len(arrays):
+        kernel = kernels.wide2_right(scalar_type(compute))
+    bits = dtypes.u32 if size == 4 else dtypes.u16
+    kernel(
+        *(_words(v, words) if isinstance(v, DeviceArray) else v for v in values), _words(target, words), function, compute,
+        *(a.dtype for a in arrays), target.dtype, bits, size * 8,
+    )  # fmt: skip
+    rest = target.shape[0] - words * lanes
+    if rest:
+        ends = [_end(v, rest) if isinstance(v, DeviceArray) else v for v in values]
+        narrow = _KERNELS["tt" if len(arrays) == 2 else "t" if len(values) == 1 else "ts"]
+        narrow = narrow(scalar_type(compute)) if len(values) > len(arrays) else narrow
+        narrow(*ends, _end(target, rest), function, compute)
+    return True
+
+
+def _words(array: DeviceArray, count: int) -> DeviceArray:
+    return DeviceArray(array.buffer, array.offset, dtypes.u64, (count,), (1,))
+
+
+def _end(array: DeviceArray, count: int) -> DeviceArray:
+    """The last elements of a contiguous array."""
+    offset = array.offset + (array.shape[0] - count) * array.dtype.itemsize
+    return DeviceArray(array.buffer, offset, array.dtype, (count,), (1,))
 
 
 def _flattened(inputs: list[DeviceArray], out: DeviceArray, count: int) -> list[DeviceArray]:

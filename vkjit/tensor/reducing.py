@@ -245,7 +245,7 @@ def segment_length(x: DeviceArray) -> int:
     elif device_class(x.device) == "cpu":
         longest, busy, shortest = 8192, 1024, 4096
     elif by_groups(x):
-        longest, busy, shortest = 1 << 22, 512, 8192
+        longest, busy, shortest = 1 << 22, 4096, 4096
     else:
         longest, busy, shortest = 1 << 16, 65536, 64
     return min(longest, max(shortest, -(-length * lines // busy)))
@@ -258,28 +258,75 @@ def search_axis(array: DeviceArray, axis: int, *, greatest: bool) -> DeviceArray
     x = _one_line_axis(array, _merged(array, stay), (array.shape[axis], array.strides[axis]))
     takes = kernels.greater if greatest else kernels.smaller
     options = (takes, arithmetic_type(array.dtype), line_limit(x))
-    length = max(segment_length(x), -(-x.shape[2] // LINE_LIMIT))
+    length = _search_length(x)
     if length < x.shape[2]:
         x = _lines_joined(x)
     shape = x.shape[:2]
     places = DeviceArray(out.buffer, 0, dtypes.i64, shape, contiguous_strides(shape))
     best = creation.allocate(shape, array.dtype, array.device)
     if length >= x.shape[2]:
-        kernels.search_lines(*_wide(x, best, places), 0, 0, 0, *options)
+        kernels.search_lines(*_wide(x, best, places), 0, 0, 0, 1, *options)
         return out
-    lines = x.shape[1]
-    values, positions = (
-        creation.allocate((-(-x.shape[2] // length), lines), dtype, array.device) for dtype in (x.dtype, dtypes.i64)
-    )
-    for part, first in _segments(x, length):
-        steps = (0, length) if lines == 1 else (length, 0)
-        kernels.search_lines(
-            part,
-            _places(values, part, first, lines),
-            _places(positions, part, first, lines),
-            first * length,
-            *steps,
-            *options,
-        )
-    kernels.search_pairs(_as_lines(values), _as_lines(positions), best, places, *options)
+    found = _search_parts(x, length, options)
+    while found[0].shape[2] > LINE_LIMIT // 4:
+        found = _search_again(*found, options)
+    kernels.search_pairs(*_wide(*found, best, places), *options)
     return out
+
+
+def _search_length(x: DeviceArray) -> int:
+    """How many elements one invocation looks at."""
+    lines, n = x.shape[0] * x.shape[1], x.shape[2]
+    busy = 4096 if x.device.caps.kind == "interpreter" else 1024 if device_class(x.device) == "cpu" else 1 << 16
+    return min(max(-(-n * lines // busy), 64 if busy == 4096 else 512), 4096)
+
+
+def _search_parts(x: DeviceArray, length: int, options: tuple[Any, ...]) -> tuple[DeviceArray, DeviceArray]:
+    """The extremes of interleaved parts of each line, (1, lines, r): part s has the elements s, s + parts, s + 2 parts..., so
+    that invocations side by side read side by side. Gives values and positions as (1, lines, parts)."""
+    _, lines, n = x.shape
+    parts = -(-n // length)
+    rounds, rest = divmod(n, parts)
+    made = [creation.allocate((lines, parts + bool(rest) * rest), dtype, x.device) for dtype in (x.dtype, dtypes.i64)]
+    step = x.strides[2]
+    for first, count, size in ((0, parts, rounds), (parts, rest, 1)):
+        if not count:
+            continue
+        start = 0 if first == 0 else rounds * parts
+        offset = x.offset + start * step * x.dtype.itemsize
+        part = DeviceArray(x.buffer, offset, x.dtype, (lines, count, size), (x.strides[1], step, parts * step))
+        places = [
+            DeviceArray(m.buffer, first * m.dtype.itemsize, m.dtype, (lines, count), (m.strides[0], 1)) for m in made
+        ]
+        kernels.search_lines(part, *places, start, 0, 1, parts, *options)
+    values, positions = (
+        DeviceArray(m.buffer, 0, m.dtype, (1, lines, m.shape[1]), (0, m.shape[1], 1)) for m in made
+    )
+    return values, positions
+
+
+def _search_again(
+    values: DeviceArray, positions: DeviceArray, options: tuple[Any, ...]
+) -> tuple[DeviceArray, DeviceArray]:
+    """Another round over very many parts."""
+    _, lines, n = values.shape
+    parts = -(-n // 1024)
+    rounds, rest = divmod(n, parts)
+    made = [creation.allocate((lines, parts + rest), m.dtype, m.device) for m in (values, positions)]
+    for first, count, size in ((0, parts, rounds), (parts, rest, 1)):
+        if not count:
+            continue
+        start = 0 if first == 0 else rounds * parts
+        sources, targets = (
+            [
+                DeviceArray(m.buffer, m.offset + place * m.dtype.itemsize, m.dtype, shape, strides)
+                for m, strides in zip(group, steps, strict=True)
+            ]
+            for group, place, shape, steps in (
+                ((values, positions), start, (lines, count, size), [(m.strides[1], 1, parts) for m in (values, positions)]),
+                (made, first, (lines, count), [(m.strides[0], 1) for m in made]),
+            )
+        )
+        kernels.search_pairs(*sources, *targets, *options)
+    again = [DeviceArray(m.buffer, 0, m.dtype, (1, lines, m.shape[1]), (0, m.shape[1], 1)) for m in made]
+    return again[0], again[1]
