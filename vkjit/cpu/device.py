@@ -1,0 +1,220 @@
+"""The processor as a device: buffers in host memory, kernels run when they are launched.
+
+Enters: artifacts whose code is object code. Leaves: changed buffers. Holds: an address is the memory's own, so host views
+cost nothing; a launch has run when it returns. What kernels report and print surfaces at `synchronize` and `read`, as
+on every device.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import dtypes
+from ..errors import ArgumentError, DeviceError, FeatureError, KernelError, OutOfMemoryError
+from ..runtime.artifact import REPORT_WORDS, KernelArtifact
+from ..runtime.interface import Buffer, Device, DeviceCaps, LoadedKernel
+from ..runtime.reports import error_of_report
+from . import machine
+from .pool import Pace, Pool, function_at, thread_count
+
+__all__ = ["CpuBuffer", "CpuDevice", "CpuKernel", "cpu_caps"]
+
+_ALIGNMENT = 64
+_FEATURES = frozenset({
+    "bfloat16", "buffer_device_address", "denorm_preserve_f16", "denorm_preserve_f32", "denorm_preserve_f64",
+    "float16", "float32_atomic_add", "float32_atomic_min_max", "float32_atomics", "float32_shared_atomic_add",
+    "float32_shared_atomic_min_max", "float32_shared_atomics", "float64", "float64_atomic_add",
+    "float64_atomic_min_max", "float64_atomics", "float64_shared_atomic_add", "float64_shared_atomics",
+    "full_subgroups", "int16", "int64", "int64_atomics", "int64_shared_atomics", "int8", "maximal_reconvergence",
+    "memory_model", "memory_model_device_scope", "rte_f16", "rte_f32", "rte_f64", "signed_zero_inf_nan_f16",
+    "signed_zero_inf_nan_f32", "signed_zero_inf_nan_f64", "storage_16bit", "storage_8bit", "subgroup_arithmetic",
+    "subgroup_ballot", "subgroup_basic", "subgroup_extended_types", "subgroup_shuffle", "subgroup_size_control",
+    "subgroup_uniform_control_flow", "subgroup_vote",
+})  # fmt: skip
+
+
+@functools.lru_cache(maxsize=1)
+def cpu_caps() -> DeviceCaps:
+    """What the device can do; the subgroup is a vector of the processor. The driver's name holds what object code
+    depends on: LLVM's version, the processor and its features."""
+    host = machine.host()
+    version = ".".join(map(str, host.llvm))
+    return DeviceCaps(
+        kind="llvm-cpu",
+        subgroup_sizes=(host.lanes,),
+        max_invocations=1024,
+        max_local_size=(1024, 1024, 1024),
+        max_groups=(2**31 - 1, 2**31 - 1, 2**31 - 1),
+        shared_bytes=64 << 10,
+        push_constant_bytes=1 << 16,
+        dtypes=frozenset(dtype.name for dtype in dtypes.ALL),
+        features=_FEATURES,
+        unified_memory=True,
+        driver=f"LLVM {version} {host.name} {host.flags}",
+    )
+
+
+class CpuBuffer(Buffer):
+    """Aligned bytes in host memory. Fresh memory holds anything."""
+
+    __slots__ = ("address", "data", "device", "nbytes")
+
+    device: CpuDevice
+
+    def __init__(self, device: CpuDevice, nbytes: int) -> None:
+        self.device = device
+        self.nbytes = nbytes
+        whole = np.empty(max(nbytes, 1) + _ALIGNMENT, dtype=np.uint8)
+        start = -int(whole.ctypes.data) % _ALIGNMENT
+        self.data: npt.NDArray[np.uint8] = whole[start : start + nbytes]
+        self.address = int(whole.ctypes.data) + start
+
+    def close(self) -> None:
+        self.data = np.zeros(0, dtype=np.uint8)
+
+
+class CpuKernel(LoadedKernel):
+    """A kernel's code in memory."""
+
+    __slots__ = ("artifact", "function", "linked", "pace", "report_offset")
+
+    def __init__(self, artifact: KernelArtifact) -> None:
+        self.artifact = artifact
+        self.linked = machine.link(artifact.code, artifact.entry)
+        self.function = function_at(self.linked.address)
+        self.pace = Pace()
+        found = [f.offset for f in artifact.fields if f.role == "report"]
+        self.report_offset = found[0] if found else None
+
+
+class CpuDevice(Device):
+    """Runs kernels as soon as they are launched, on the calling thread and a few others."""
+
+    def __init__(self, index: int = 0, threads: int | None = None) -> None:
+        self.name = "cpu"
+        self.caps = cpu_caps()
+        self.index = index
+        self.closed = False
+        self.pool = Pool(threads if threads is not None else thread_count())
+        self._lock = threading.RLock()
+        self._errors: list[KernelError] = []
+        self._local = threading.local()
+
+    def __repr__(self) -> str:
+        return f"<CpuDevice {self.index}>"
+
+    # -- memory
+
+    def allocate(self, nbytes: int) -> CpuBuffer:
+        self._check()
+        if nbytes < 0:
+            raise DeviceError(f"a buffer of {nbytes} bytes: expected zero or more")
+        try:
+            return CpuBuffer(self, nbytes)
+        except (MemoryError, ValueError) as error:
+            raise OutOfMemoryError(f"no memory for a buffer of {nbytes} bytes") from error
+
+    def write(self, buffer: Buffer, offset: int, data: npt.NDArray[np.uint8]) -> None:
+        self._part(buffer, offset, len(data))[:] = data
+
+    def read(self, buffer: Buffer, offset: int, out: npt.NDArray[np.uint8]) -> None:
+        self._surface()
+        out[:] = self._part(buffer, offset, len(out))
+
+    def copy(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int) -> None:
+        self._part(target, target_offset, nbytes)[:] = self._part(source, source_offset, nbytes)
+
+    def fill(self, buffer: Buffer, offset: int, nbytes: int, pattern: int) -> None:
+        if offset % 4 or nbytes % 4:
+            raise DeviceError(f"fill: expected multiples of 4, found offset {offset} and {nbytes} bytes")
+        self._part(buffer, offset, nbytes).view(np.uint32)[:] = np.uint32(pattern & 0xFFFFFFFF)
+
+    def host_view(self, buffer: Buffer) -> npt.NDArray[np.uint8] | None:
+        return self._own(buffer).data
+
+    # -- kernels
+
+    def load(self, artifact: KernelArtifact) -> CpuKernel:
+        self._check()
+        if not isinstance(artifact.code, bytes):
+            raise FeatureError(f"kernel {artifact.name}: expected object code, found {type(artifact.code).__name__}")
+        return CpuKernel(artifact)
+
+    def launch(
+        self,
+        kernel: LoadedKernel,
+        groups: tuple[int, int, int],
+        block: bytes,
+        reads: Sequence[Buffer],
+        writes: Sequence[Buffer],
+    ) -> None:
+        """Runs the kernel; what it reports is kept for the next `synchronize` or `read`."""
+        self._check()
+        if not isinstance(kernel, CpuKernel):
+            raise DeviceError(f"kernel {kernel.artifact.name} was loaded on another device")
+        for buffer in (*reads, *writes):
+            if buffer.device is not self:
+                self._own(buffer)
+        if min(groups) <= 0:
+            return
+        if kernel.report_offset is None:
+            self.pool.run(kernel.function, block, groups, kernel.pace)
+            return
+        words = self._report_words()
+        passed = bytearray(block)
+        struct.pack_into("<Q", passed, kernel.report_offset, int(words.ctypes.data))
+        self.pool.run(kernel.function, passed, groups, kernel.pace)
+        if words[0]:
+            with self._lock:
+                self._errors.append(error_of_report(kernel.artifact, words))
+            words[:] = 0
+
+    def _report_words(self) -> npt.NDArray[np.uint32]:
+        """This thread's report buffer, empty."""
+        words: npt.NDArray[np.uint32] | None = getattr(self._local, "words", None)
+        if words is None:
+            words = self._local.words = np.zeros(REPORT_WORDS, dtype=np.uint32)
+        return words
+
+    @property
+    def report_address(self) -> int:
+        return int(self._report_words().ctypes.data)
+
+    def synchronize(self) -> None:
+        self._check()
+        self._surface()
+
+    def close(self) -> None:
+        self.pool.close()
+        self.closed = True
+
+    def _surface(self) -> None:
+        if self._errors:
+            with self._lock:
+                errors, self._errors = self._errors, []
+            raise errors[0]
+
+    def _part(self, buffer: Buffer, offset: int, nbytes: int) -> npt.NDArray[np.uint8]:
+        self._check()
+        own = self._own(buffer)
+        if offset < 0 or nbytes < 0 or offset + nbytes > own.nbytes:
+            raise ArgumentError(f"bytes {offset} to {offset + nbytes} lie outside a buffer of {own.nbytes} bytes")
+        return own.data[offset : offset + nbytes]
+
+    def _own(self, buffer: Buffer) -> CpuBuffer:
+        if not isinstance(buffer, CpuBuffer) or buffer.device is not self:
+            raise DeviceError("the buffer belongs to another device")
+        if len(buffer.data) != buffer.nbytes:
+            raise DeviceError("the buffer was closed")
+        return buffer
+
+    def _check(self) -> None:
+        if self.closed:
+            raise DeviceError("the CPU device was closed: open it again to use it")
+

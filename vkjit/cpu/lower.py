@@ -1,0 +1,221 @@
+"""IR to object code: the driver.
+
+Enters: a lowered module (one kernel, normal form, primitive operations, linear arrays) and the device's capabilities.
+Leaves: a `KernelArtifact` whose code is an object file with one function::
+
+    void kernel(char *block, int64_t begin, int64_t end, int64_t x, int64_t y, int64_t z)
+
+that runs the workgroups `begin` to `end` (numbered along x first) of a grid of x * y * z with the argument block.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from ..emit import report as spirv_report
+from ..emit.layout import argument_numbers, block_layout
+from ..emit.usage import Usage, usage_of
+from ..errors import FeatureError
+from ..ir.core import Function, Module, Value
+from ..ir.types import Array, Scalar
+from ..passes.lower_access import LowerAccess
+from ..passes.lower_arithmetic import LowerArithmetic
+from ..passes.lower_exits import LowerExits
+from ..passes.lower_math import LowerMath
+from ..runtime.artifact import ArgField, KernelArtifact
+from ..runtime.interface import DeviceCaps
+from . import atomics, elementwise, ids, loops, machine, memory, report, subgroups
+from .generator import Generator, Geometry, Handler
+from .group import write_body
+from .phases import plan_of
+from .shapes import Shapes
+from .text import Text, memory_type
+
+__all__ = ["emit", "geometry_of", "kernel_text"]
+
+ENTRY = "kernel"
+MOST_STACK = 4 << 20
+"""Bytes of shared arrays, local arrays and stored values of a workgroup that the stack of a thread has room for."""
+
+_HANDLERS: dict[str, Handler] = {
+    **elementwise.HANDLERS,
+    **ids.HANDLERS,
+    **memory.HANDLERS,
+    **loops.HANDLERS,
+    **atomics.HANDLERS,
+    **subgroups.HANDLERS,
+    **report.HANDLERS,
+}
+
+
+def emit(module: Module, caps: DeviceCaps) -> KernelArtifact:
+    """Object code for a module. Raises FeatureError for what the device lacks, InternalError for operations that had to
+    be lowered."""
+    module = _without_functions(LowerAccess().run(LowerExits().run(module)))
+    kernel = module.kernel
+    usage = usage_of(module)
+    fields, size, _ = block_layout(module, caps, usage=usage)
+    geometry = geometry_of(kernel, machine.host().lanes)
+    text = kernel_text(module, geometry, fields, usage, machine.host().features)
+    code = machine.compile_text(text)
+    return KernelArtifact(
+        name=kernel.name,
+        code=code,
+        entry=ENTRY,
+        local_size=geometry.local,
+        fields=fields,
+        block_size=size,
+        indirect=False,
+        reads=_numbers(kernel, usage.reads),
+        writes=_numbers(kernel, usage.writes),
+        subgroup_size=geometry.width if kernel.attrs.get("subgroups") else None,
+        sites=tuple(module.sites),
+        digest=hashlib.sha256(code).hexdigest(),
+        info=spirv_report.describe(usage.reports),
+    )
+
+
+def _without_functions(module: Module) -> Module:
+    """What `fast_math` left to the device's own functions, as formulas: there are no others here."""
+    kernel = module.kernel
+    if not kernel.attrs.get("fast_math"):
+        return module
+    del kernel.attrs["fast_math"]
+    module = LowerArithmetic().run(LowerMath().run(module))
+    module.kernel.attrs["fast_math"] = True
+    return module
+
+
+def _numbers(kernel: Function, positions: set[int]) -> frozenset[int]:
+    numbers = argument_numbers(kernel)
+    return frozenset(numbers[position] for position in positions)
+
+
+def geometry_of(kernel: Function, lanes: int) -> Geometry:
+    """How the workgroup is cut into vectors: along x wherever its size allows."""
+    x, y, z = (int(size) for size in kernel.attrs["local_size"])
+    local = (x, y, z)
+    if kernel.attrs.get("subgroups"):
+        return Geometry(local, lanes)
+    total = x * y * z
+    width = lanes
+    if x % lanes and x * 2 >= lanes and x & (x - 1) == 0:
+        width = x
+    while width > 1 and width // 2 >= total:
+        width //= 2
+    return Geometry(local, width)
+
+
+def kernel_text(
+    module: Module, geometry: Geometry, fields: tuple[ArgField, ...], usage: Usage, features: frozenset[str]
+) -> str:
+    """The module in LLVM's text form."""
+    kernel = module.kernel
+    shapes = Shapes.of(kernel, geometry.steps)
+    g = Generator(module, geometry, shapes, fields, _HANDLERS, features)
+    _load_arguments(g, kernel, usage)
+    plan = plan_of(kernel, shapes)
+    _over_groups(g, lambda: write_body(g, plan))
+    return _module_text(g)
+
+
+def _load_arguments(g: Generator, kernel: Function, usage: Usage) -> None:
+    """Reads the argument block in the entry block."""
+    text = g.text
+    for (role, arg, axis), item in g.fields.items():
+        place = text.op(f"getelementptr i8, ptr %block, i64 {item.offset}")
+        part = text.load(memory_type(item.dtype), place, ", align 1")
+        if role in ("extent", "stride") and item.dtype.bits == 32:
+            part = text.op(f"sext i32 {part} to i64")
+        g.arguments[role, arg, axis] = part
+    for position, param in enumerate(kernel.params):
+        number = g.numbers[param]
+        if isinstance(param.type, Array):
+            if position in usage.addresses:
+                address = g.field_value("address", number)
+                g.bases[param] = text.op(f"inttoptr i64 {address} to ptr")
+                if param.type.restrict:
+                    g.alias_scopes[param] = len(g.alias_scopes)
+        elif isinstance(param.type, Scalar) and position in usage.scalars:
+            part = g.field_value("scalar", number)
+            if param.type.dtype.kind == "bool":
+                part = text.op(f"icmp ne i8 {part}, 0")
+            g.parts[param] = [part]
+
+
+def _over_groups(g: Generator, write: object) -> None:
+    """The loop over the workgroups `begin` to `end`."""
+    text = g.text
+    names = ("x", "y", "z")
+    place = {name: text.variable("i64", f"group_{name}") for name in names}
+    number = text.variable("i64", "group")
+    text.store("i64", "%begin", number)
+    rest = text.op("udiv i64 %begin, %x")
+    text.store("i64", text.op("urem i64 %begin, %x"), place["x"])
+    text.store("i64", text.op(f"urem i64 {rest}, %y"), place["y"])
+    text.store("i64", text.op(f"udiv i64 {rest}, %y"), place["z"])
+    head, body, leave = "groups", "group_body", "group_leave"
+    text.jump(head)
+    text.label(head)
+    now = text.load("i64", number)
+    text.branch(text.op(f"icmp slt i64 {now}, %end"), body, leave)
+    text.label(body)
+    for axis, name in enumerate(names):
+        g.ids["group", axis] = text.load("i64", place[name])
+        g.ids["groups", axis] = f"%{name}"
+    with g.scope():
+        write()  # type: ignore[operator]
+    if text.open:
+        _next_group(text, place, number)
+        text.jump(head)
+    text.label(leave)
+    text.do("ret void")
+
+
+def _next_group(text: Text, place: dict[str, str], number: str) -> None:
+    text.store("i64", text.op(f"add i64 {text.load('i64', number)}, 1"), number)
+    x = text.op(f"add i64 {text.load('i64', place['x'])}, 1")
+    over = text.op(f"icmp eq i64 {x}, %x")
+    text.store("i64", text.op(f"select i1 {over}, i64 0, i64 {x}"), place["x"])
+    y = text.op(f"add i64 {text.load('i64', place['y'])}, {text.op(f'zext i1 {over} to i64')}")
+    over = text.op(f"icmp eq i64 {y}, %y")
+    text.store("i64", text.op(f"select i1 {over}, i64 0, i64 {y}"), place["y"])
+    z = text.op(f"add i64 {text.load('i64', place['z'])}, {text.op(f'zext i1 {over} to i64')}")
+    text.store("i64", z, place["z"])
+
+
+def _module_text(g: Generator) -> str:
+    lines = [
+        f"define void @{ENTRY}(ptr noalias %block, i64 %begin, i64 %end, i64 %x, i64 %y, i64 %z) nounwind {{",
+        "entry:",
+        *g.text.variables,
+        *g.text.lines,
+        "}",
+        *g.text.declared.values(),
+        '!0 = !{!"branch_weights", i32 2000, i32 1}',
+        '!1 = !{!"branch_weights", i32 1, i32 2000}',
+        *_alias_metadata(g.alias_scopes),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _alias_metadata(scopes: dict[Value, int]) -> list[str]:
+    """One scope per array that overlaps no other; an access is in its own and not in the others."""
+    count = len(scopes)
+    lines = ['!99 = distinct !{!99, !"arrays"}']
+    for number in range(count):
+        own = 1000 + number
+        others = ", ".join(f"!{1000 + other}" for other in range(count) if other != number)
+        lines.append(f"!{own} = distinct !{{!{own}, !99}}")
+        lines.append(f"!{100 + 2 * number} = !{{!{own}}}")
+        lines.append(f"!{101 + 2 * number} = !{{{others}}}")
+    return lines
+
+
+def check_stack(bytes_needed: int, name: str) -> None:
+    """FeatureError where a workgroup needs more memory than a thread's stack has."""
+    if bytes_needed > MOST_STACK:
+        raise FeatureError(
+            f"kernel {name}: a workgroup needs {bytes_needed} bytes of shared, local and stored values; the CPU device "
+            f"has {MOST_STACK}: use a smaller workgroup"
+        )

@@ -1,0 +1,182 @@
+"""Runs the workgroups of a launch on a few threads.
+
+Enters: the address of a kernel's function, its argument block, the grid. Leaves: all workgroups run, once each, when `run`
+returns. Holds: threads take chunks of workgroups from one counter, without the interpreter's lock while they compute;
+what a launch computes doesn't depend on who runs which chunk. The calling thread takes part, and comes back to Python
+between chunks, so that Ctrl-C works; what it raises there stops the others after their chunk. Launches that take less
+than about a tenth of a millisecond run on the calling thread alone.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import cffi
+
+from ..errors import ArgumentError
+from ..runtime.handles import on_fork
+
+__all__ = ["Pace", "Pool", "function_at", "thread_count"]
+
+_FFI = cffi.FFI()
+_WORTH_SHARING = 120_000
+"""Nanoseconds of work from which waking other threads pays."""
+_CHUNK = 4_000_000
+"""Nanoseconds that a chunk should take at most, so that Ctrl-C is prompt and threads end together."""
+
+
+def function_at(address: int) -> Any:
+    """The kernel's function, to be called without the interpreter's lock."""
+    return _FFI.cast("void (*)(char *, int64_t, int64_t, int64_t, int64_t, int64_t)", address)
+
+
+def thread_count() -> int:
+    """VKJIT_NUM_THREADS, else the processors that this process may use."""
+    text = os.environ.get("VKJIT_NUM_THREADS", "")
+    if not text:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentError(f"VKJIT_NUM_THREADS is {text!r}: expected a number from 1")
+    return int(text)
+
+
+@dataclass(slots=True)
+class Pace:
+    """Nanoseconds that a workgroup of a kernel took lately; 0 before the first launch."""
+
+    per_group: float = 0.0
+
+    def learn(self, groups: int, nanoseconds: int) -> None:
+        fresh = nanoseconds / groups
+        self.per_group = fresh if not self.per_group else 0.7 * self.per_group + 0.3 * fresh
+
+
+@dataclass(slots=True)
+class _Job:
+    """A launch that several threads work on."""
+
+    function: Any
+    block: Any
+    grid: tuple[int, int, int]
+    chunks: deque[tuple[int, int]]
+    helpers: int
+    finished: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    def work(self) -> None:
+        """Runs chunks until none is left."""
+        function, block, (x, y, z), chunks = self.function, self.block, self.grid, self.chunks
+        while True:
+            try:
+                begin, end = chunks.popleft()
+            except IndexError:
+                return
+            function(block, begin, end, x, y, z)
+
+
+class Pool:
+    """`threads` threads, the calling one among them; the others start with the first launch that is worth it."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._lock = threading.Lock()
+        self._queue: deque[_Job | None] = deque()
+        self._wake = threading.Semaphore(0)
+        self._started = 0
+        on_fork(self._forget)
+
+    def _forget(self) -> None:
+        """In a child of a fork the threads are gone."""
+        self._lock = threading.Lock()
+        self._queue.clear()
+        self._wake = threading.Semaphore(0)
+        self._started = 0
+
+    def run(self, function: Any, block: bytes | bytearray, grid: tuple[int, int, int], pace: Pace) -> None:
+        """Runs all workgroups of the grid."""
+        total = grid[0] * grid[1] * grid[2]
+        data = _FFI.from_buffer(block)
+        begin = 0
+        if not pace.per_group:
+            begin = self._first(function, data, grid, total, pace)
+        left = (total - begin) * pace.per_group
+        if left <= _WORTH_SHARING or self.threads == 1 or total - begin < 2:
+            self._alone(function, data, grid, begin, total, pace)
+        else:
+            self._shared(function, data, grid, begin, total, pace)
+
+    def _first(self, function: Any, data: Any, grid: tuple[int, int, int], total: int, pace: Pace) -> int:
+        """Runs a few workgroups of a kernel that has never run, to learn its pace; gives how many."""
+        begin, size = 0, 1
+        while begin < total:
+            end = min(total, begin + size)
+            start = time.perf_counter_ns()
+            function(data, begin, end, *grid)
+            taken = time.perf_counter_ns() - start
+            groups, begin = end - begin, end
+            if taken > 20_000 or begin == total:
+                pace.learn(groups, taken)
+                return begin
+            size *= 4
+        return begin
+
+    def _alone(
+        self, function: Any, data: Any, grid: tuple[int, int, int], begin: int, total: int, pace: Pace
+    ) -> None:
+        step = max(1, int(_CHUNK * 4 / max(pace.per_group, 1e-3)))
+        while begin < total:
+            end = min(total, begin + step)
+            start = time.perf_counter_ns()
+            function(data, begin, end, *grid)
+            pace.learn(end - begin, time.perf_counter_ns() - start)
+            begin = end
+
+    def _shared(
+        self, function: Any, data: Any, grid: tuple[int, int, int], begin: int, total: int, pace: Pace
+    ) -> None:
+        groups = total - begin
+        step = min(-(-groups // (self.threads * 4)), int(_CHUNK / max(pace.per_group, 1e-3)))
+        step = max(step, 1, int(30_000 / max(pace.per_group, 1e-3)))
+        chunks = deque((at, min(at + step, total)) for at in range(begin, total, step))
+        helpers = min(self.threads, len(chunks)) - 1
+        job = _Job(function, data, grid, chunks, helpers)
+        self._start(helpers)
+        start = time.perf_counter_ns()
+        for _ in range(helpers):
+            self._queue.append(job)
+            self._wake.release()
+        try:
+            job.work()
+        finally:
+            chunks.clear()
+            for _ in range(helpers):
+                job.finished.acquire()
+        pace.learn(groups, (time.perf_counter_ns() - start) * (helpers + 1))
+
+    def _start(self, helpers: int) -> None:
+        with self._lock:
+            while self._started < helpers:
+                threading.Thread(target=self._serve, name="vkjit-cpu", daemon=True).start()
+                self._started += 1
+
+    def _serve(self) -> None:
+        wake, queue = self._wake, self._queue
+        while True:
+            wake.acquire()
+            job = queue.popleft()
+            if job is None:
+                return
+            job.work()
+            job.finished.release()
+
+    def close(self) -> None:
+        """Ends the threads; a later launch starts new ones."""
+        with self._lock:
+            for _ in range(self._started):
+                self._queue.append(None)
+                self._wake.release()
+            self._started = 0

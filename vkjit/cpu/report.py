@@ -1,0 +1,72 @@
+"""The `report` operation: tells the host that something went wrong, and where.
+
+Enters: `report %cond, values... {site}`. Leaves: where the condition holds in a running lane, the first such lane claims
+word 0 of the report buffer by compare-and-exchange (site's number plus one); the claimer stores its global id (words 1
+to 3) and the values, 64 bits each (words 4 on): integers as i64, floats as the bits of an f64.
+"""
+
+from __future__ import annotations
+
+from .. import dtypes
+from ..ir.core import Op, Value
+from ..runtime.artifact import REPORT_WORDS
+from .elementwise import convert
+from .generator import Generator, Handler, dtype_of
+from .ids import global_id_scalars
+from .shapes import constant_number
+
+__all__ = ["HANDLERS", "lane_bits"]
+
+_FIRST_VALUE = 4
+_MOST_VALUES = (REPORT_WORDS - _FIRST_VALUE) // 2
+
+
+def lane_bits(g: Generator, value: Value, lane: str) -> str:
+    """A scalar of one lane (i32) as 64 bits."""
+    dtype = dtype_of(value.type)
+    shape = g.shapes.of_value(value)
+    if shape is not None and shape.size == 0:
+        part = g.scalar(value)
+    else:
+        part = g.text.op(f"extractelement {g.type(dtype, True)} {g.vector(value)}, i32 {lane}")
+    if dtype.is_float:
+        wide = convert(g, part, dtype, dtypes.f64, False)
+        return g.text.op(f"bitcast double {wide} to i64")
+    return convert(g, part, dtype, dtypes.i64, False)
+
+
+def _report(g: Generator, op: Op) -> None:
+    text, condition = g.text, op.operands[0]
+    failed, claimed, after = text.new_label("failed"), text.new_label("claimed"), text.new_label("fine")
+    if constant_number(condition) is True:
+        lanes = g.mask
+    elif g.shapes.is_uniform(condition):
+        scalar = g.scalar(condition)
+        lanes = g.text.op(f"select i1 {scalar}, {g.mask_type} {g.mask_or_all()}, {g.mask_type} zeroinitializer")
+    else:
+        lanes = g.both(g.mask, g.vector(condition))
+    text.branch(g.any(lanes), failed, after, likely=False)
+    text.label(failed)
+    with g.scope():
+        buffer = text.op(f"inttoptr i64 {g.field_value('report', -1)} to ptr")
+        site = op.attrs["site"] + 1
+        pair = text.op(f"cmpxchg ptr {buffer}, i32 0, i32 {site} monotonic monotonic")
+        won = text.op(f"extractvalue {{ i32, i1 }} {pair}, 1")
+        text.branch(won, claimed, after)
+        text.label(claimed)
+        _write(g, op, buffer, g.first_lane(lanes))
+    text.jump(after)
+    text.label(after)
+
+
+def _write(g: Generator, op: Op, buffer: str, lane: str) -> None:
+    text = g.text
+    for axis, number in enumerate(global_id_scalars(g, lane)):
+        place = text.op(f"getelementptr i32, ptr {buffer}, i64 {1 + axis}")
+        text.do(f"store i32 {text.op(f'trunc i64 {number} to i32')}, ptr {place}")
+    for position, value in enumerate(op.operands[1 : 1 + _MOST_VALUES]):
+        place = text.op(f"getelementptr i64, ptr {buffer}, i64 {_FIRST_VALUE // 2 + position}")
+        text.do(f"store i64 {lane_bits(g, value, lane)}, ptr {place}")
+
+
+HANDLERS: dict[str, Handler] = {"report": _report}
