@@ -1,7 +1,7 @@
 """`python -m vkjit test FILE.py[:kernel]`: property tests of the kernels of a file, without a reference.
 
-Each kernel runs on inputs drawn from its signature, on several devices and under several schedules, which have to agree; bounds,
-asserts, divisions by zero, writes outside of arrays and unwritten Outs are checked.
+Each kernel runs on inputs drawn from its signature, on several devices and under several schedules, which have to
+agree; bounds, asserts, divisions by zero, writes outside of arrays and unwritten Outs are checked.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
 """Property-based testing of anybody's kernels.
 
-`strategies` draws arguments from a kernel's signature, `check_kernel` and `@check` look for inputs and schedules for which a
-kernel is wrong, shrink them and show the line, `check_grads` compares gradients with differences, `tolerance` derives
-bounds, `run` launches a kernel once with guarded memory. Drawing needs hypothesis: pip install 'vkjit[test]'.
+`strategies` draws arguments from a kernel's signature, `check_kernel` and `@check` look for inputs and schedules for
+which a kernel is wrong, shrink them and show the line, `check_grads` compares gradients with differences,
+`tolerance` derives bounds, `run` launches a kernel once with guarded memory. Drawing needs hypothesis: pip install
+'vkjit[test]'.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from .case import array, out
 from .checks import CheckResult, check, check_kernel
@@ -15,16 +18,30 @@ from .run import run
 from .schedules import Schedule
 from .tolerances import Tolerance, tolerance
 
+if TYPE_CHECKING:
+    from .gradients import GradientError, check_grads
+
 __all__ = [
     "CheckFailure",
     "CheckResult",
+    "GradientError",
     "Schedule",
     "Tolerance",
     "array",
     "check",
+    "check_grads",
     "check_kernel",
     "out",
     "run",
     "strategies",
     "tolerance",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs the tensor layer is loaded when it is first used."""
+    if name in ("GradientError", "check_grads"):
+        from . import gradients
+
+        return getattr(gradients, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

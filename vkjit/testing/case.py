@@ -1,7 +1,7 @@
 """One set of arguments of a kernel: what a property test draws, runs, shrinks and prints.
 
-Enters: what was drawn. Leaves: `Case`, plain data that needs no hypothesis. Values are held as NumPy carries them (bf16 as
-float32); `encode` and `decode` go to what lies in memory and back.
+Enters: what was drawn. Leaves: `Case`, plain data that needs no hypothesis. Values are held as NumPy carries them
+(bf16 as float32); `encode` and `decode` go to what lies in memory and back.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ def strided(array: ArrayInput) -> NumpyArray:
 
 
 def array(values: Any, dtype: Any = None, **layout: Any) -> ArrayInput:
-    """An array argument for `vk.testing.run`: values, element type (default: the values' own), and fields of `Layout`."""
+    """An array argument for `vk.testing.run`: values, element type (default: the values' own), and fields of
+    `Layout`."""
     held = np.asarray(values)
     kind = dtypes.from_numpy(held.dtype) if dtype is None else dtype
     carried = decode(encode(held, kind), kind)

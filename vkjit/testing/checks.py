@@ -1,7 +1,7 @@
 """Property tests of kernels: `check_kernel` runs one, `check` makes a test that pytest collects.
 
-Enters: a kernel, a reference (or none), what may vary. Leaves: a `CheckResult`, or a `CheckFailure` with the smallest input
-that hypothesis, and steps of our own after it, have found.
+Enters: a kernel, a reference (or none), what may vary. Leaves: a `CheckResult`, or a `CheckFailure` with the
+smallest input that hypothesis, and steps of our own after it, have found.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import ArgumentError, CompileError, KernelError
+from ..errors import ArgumentError, BoundsError, CompileError, KernelError, KernelZeroDivisionError
 from ..jit import Kernel
 from ._extra import load_hypothesis
 from .case import Case
-from .drawing import Drawing
+from .drawing import Drawing, dtype_of_param
 from .examine import Examiner, Finding
 from .failures import CheckFailure, Origin
 from .minimise import grown, minimise
@@ -51,7 +51,7 @@ class CheckResult:
         return f"{text}{f', {types}' if types else ''}, {self.seconds:.1f} s"
 
 
-class _Broken(AssertionError):
+class _BrokenError(AssertionError):
     """What hypothesis shrinks on; carries the finding."""
 
     def __init__(self, finding: Finding) -> None:
@@ -81,7 +81,8 @@ def check_kernel(
 ) -> CheckResult:
     """Looks for inputs and schedules for which the kernel is wrong. Raises CheckFailure with the smallest one found.
 
-    reference: a function of the arguments that it names, which returns the outputs (one array, or a tuple in order of Outs
+    reference: a function of the arguments that it names, which returns the outputs (one array, or a tuple in order
+    of Outs
         and InOuts, or a dictionary), or None after writing into the output arrays that it names. Without a reference,
         devices and schedules are compared with each other.
     devices: numbers, names or devices (default: the interpreter and the default device).
@@ -93,8 +94,8 @@ def check_kernel(
     schedules: varies workgroup sizes, orders and optimisation levels; strict: also with and without strict mode.
     seed: makes the search repeatable. script: a path to which the program that reproduces a failure is written.
 
-    Always checked: index bounds, integer division by zero and asserts (debug mode), writes outside of arrays, elements of
-    Outs that nobody writes, results that depend on what an Out held before.
+    Always checked: index bounds, integer division by zero and asserts (debug mode), writes outside of arrays,
+    elements of Outs that nobody writes, results that depend on what an Out held before.
     """
     settings = {
         "devices": devices, "max_examples": max_examples, "dims": dims, "elements": elements, "where": where,
@@ -166,10 +167,25 @@ class _Check:
         self._look_for_larger(finding)
         write = self.examiner.writer(finding)
         origin = Origin(write, tuple(self.examiner.stores(finding)))
-        failure = CheckFailure(self.kernel, finding, origin, self.largest, self.groups)
+        failure = CheckFailure(self.kernel, finding, origin, self.largest, self.groups, self._hint(finding))
         if self.settings["script"] is not None:
             failure.write_script(self.settings["script"])
         return failure
+
+    def _hint(self, finding: Finding) -> str:
+        """What to say of the inputs where they may be to blame."""
+        free = [
+            p.name for p in self.kernel.spec.params
+            if self.drawing.domains[p.name].free and p.kind != "const" and p.mode != "out"
+            and dtype_of_param(p, finding.case.dtypes).is_integer
+        ]  # fmt: skip
+        names = self.drawing.dimensions.names or ["N"]
+        if isinstance(finding.error, BoundsError) and free:
+            domain = f"{{{free[0]!r}: (0, '{names[0]}-1')}}"
+            return f"{free[0]} may be any integer; if it is an index, say so: elements={domain}"
+        if isinstance(finding.error, KernelZeroDivisionError) and free:
+            return f"{free[-1]} may be zero; if that is not meant, say so: elements={{{free[-1]!r}: (1, 100)}}"
+        return ""
 
     def _look_for_larger(self, finding: Finding) -> None:
         """A larger case that fails in the same way shows the pattern of the wrong elements."""
@@ -188,7 +204,7 @@ class _Check:
             finding = self.examiner.examine(case, schedules)
             if finding is not None:
                 self._keep_largest(finding)
-                raise _Broken(finding)
+                raise _BrokenError(finding)
 
         property_holds.__name__ = f"{self.kernel.name}_holds"
         property_holds.__qualname__ = property_holds.__name__
@@ -203,7 +219,7 @@ class _Check:
             warnings.simplefilter("ignore", hypothesis.errors.HypothesisWarning)
             try:
                 test()
-            except _Broken as broken:
+            except _BrokenError as broken:
                 return broken.finding
             except hypothesis.errors.Flaky:
                 # the same input passes and fails: a race, or a result left to chance
@@ -228,13 +244,15 @@ class _Check:
     def _schedules(self) -> Any:
         from hypothesis import strategies as st
 
-        names = {name: fields for name, fields in self.choices.items() if fields}
-        made = {
-            name: st.fixed_dictionaries({f: st.sampled_from(values) for f, values in fields}).map(
-                lambda chosen: Schedule(**chosen)
-            )
-            for name, fields in names.items()
-        }
+        # one matter at a time: each combination would be compiled for itself
+        made = {}
+        for name, fields in self.choices.items():
+            ways = [st.just(PLAIN)]
+            for field_name, values in fields:
+                usual, *others = dict.fromkeys(values)
+                shares = [Schedule(**{field_name: v}) for v in others if v != usual]
+                ways.append(st.sampled_from(shares))
+            made[name] = st.one_of(*ways)
         return st.fixed_dictionaries(made)
 
     def _keep_largest(self, finding: Finding) -> None:
@@ -265,15 +283,16 @@ def check(
         def test_saxpy(a, x, y):
             return a * x + y
 
-    With `reference=`, the function may assert more: it is called with the arguments that it names, outputs as they are after
-    the launch::
+    With `reference=`, the function may assert more: it is called with the arguments that it names, outputs as they
+    are after the launch::
 
         @vk.testing.check(softmax, reference=numpy_softmax)
         def test_softmax(x, y):
             assert (y >= 0).all()
 
-    Right above a kernel, with `reference=`, the kernel's name becomes that of a test (the kernel is its attribute `kernel`).
-    All other arguments are those of `check_kernel`. Failures are CheckFailures; hypothesis remembers them in its database.
+    Right above a kernel, with `reference=`, the kernel's name becomes that of a test (the kernel is its attribute
+    `kernel`). All other arguments are those of `check_kernel`. Failures are CheckFailures; hypothesis remembers them
+    in its database.
     """
     defaults: dict[str, Any] = check_kernel.__kwdefaults__ or {}
     unknown = [k for k in settings if k not in defaults]

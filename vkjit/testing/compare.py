@@ -1,7 +1,7 @@
 """Compares an output with what it should be.
 
-Enters: found and expected values, the bounds. Leaves: a `Difference` that says which elements are wrong and by how much, or
-None. NaN equals NaN, infinities have to agree in sign, integers and bools have to be equal.
+Enters: found and expected values, the bounds. Leaves: a `Difference` that says which elements are wrong and by how
+much, or None. NaN equals NaN, infinities have to agree in sign, integers and bools have to be equal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Bounds:
     """How exact an output has to be.
 
     `given`: the user's tolerance, which then is all. Else `budget` gives the sum of errors of `ErrorBudget` (None:
-    unknown), and `spread` gives, when it is needed, the measured spread and the undecided elements. `exact`: bit for bit.
+    unknown), and `spread` gives, when it is needed, the measured spread and the undecided elements. `exact`: bit for
+    bit.
     """
 
     budget: Callable[[], float | None]

@@ -1,7 +1,8 @@
 """Sizes for the dimension names of a kernel's signature.
 
-Enters: a kernel, what the user says of its dimensions. Leaves: `Dimensions`: which names there are, which sizes each may
-take, and the shapes that follow. Expressions such as `2*N` follow from the names in them; names that arrays share agree.
+Enters: a kernel, what the user says of its dimensions. Leaves: `Dimensions`: which names there are, which sizes each
+may take, and the shapes that follow. Expressions such as `2*N` follow from the names in them; names that arrays share
+agree.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ..errors import ArgumentError
 from ..frontend import Dims, KernelSpec, parse_dims, tune_choice
 from ..jit import Kernel
 
-__all__ = ["Dimensions", "Sizes", "interesting_sizes", "size_table"]
+__all__ = ["Dimensions", "Sizes", "interesting_sizes", "size_table", "tiles_of"]
 
 _LONG, _SHORT = (700, 320, 200, 120), (0, 40, 16, 8)
 """Largest size of the one long dimension of a case, and of the others, by the number of names (1, 2, 3, 4 and more)."""
@@ -34,7 +35,8 @@ class Sizes:
 
 
 def size_table(low: int, high: int, special: Iterable[int]) -> list[int]:
-    """All sizes from `low` to `high` in order, those worth trying repeated: drawing a position draws a size, and a smaller
+    """All sizes from `low` to `high` in order, those worth trying repeated: drawing a position draws a size, and a
+    smaller
     position is a smaller size."""
     weights: dict[int, int] = dict.fromkeys(range(low, high + 1), 1)
     usual = max(high - low + 1, 8)
@@ -48,16 +50,20 @@ def size_table(low: int, high: int, special: Iterable[int]) -> list[int]:
 
 
 def interesting_sizes(kernel: Kernel) -> list[int]:
-    """Sizes at which kernels like this one tend to fail: around the workgroup's size, its tiles, powers of two, primes."""
-    tiles = {4, 8, 16, 32, 64, 128, 256, 512}
-    tiles.update(kernel.declared_local() or (128,))
-    for param in kernel.spec.params:
-        if param.kind == "const" and isinstance(tune_choice(param.default), int):
-            tiles.add(tune_choice(param.default))
-    tiles.update(_numbers_of(kernel.spec.fn))
+    """Sizes at which kernels like this one tend to fail: around the workgroup's size, its tiles, powers of two,
+    primes."""
+    tiles = {4, 8, 16, 32, 64, 128, 256, 512, *tiles_of(kernel)}
     near = {t + d for t in tiles if 1 < t <= _LARGEST_TILE for d in (-1, 0, 1)}
     near |= {2 * t + d for t in tiles - {512} if 1 < t <= _LARGEST_TILE // 2 for d in (0, 1)}
     return sorted({n for n in (*near, *_PRIMES) if n > 0})
+
+
+def tiles_of(kernel: Kernel) -> list[int]:
+    """Lengths in which the kernel may cut its work: the workgroup's size, Const parameters, captured numbers."""
+    found = [n for n in kernel.declared_local() or (128,) if n > 1]
+    constants = [tune_choice(p.default) for p in kernel.spec.params if p.kind == "const"]
+    found += [value for value in constants if isinstance(value, int)]
+    return list(dict.fromkeys([*found, *sorted(_numbers_of(kernel.spec.fn))]))
 
 
 def _numbers_of(function: types.FunctionType) -> set[int]:
@@ -74,8 +80,8 @@ def _numbers_of(function: types.FunctionType) -> set[int]:
 class Dimensions:
     """The dimension names of a kernel, with what the user says of them.
 
-    `given` maps a name to a size, a (low, high) pair, a list of choices (of tuples for a `*name`), a hypothesis strategy;
-    or the name of an array parameter without dimensions to their text ("M N").
+    `given` maps a name to a size, a (low, high) pair, a list of choices (of tuples for a `*name`), a hypothesis
+    strategy; or the name of an array parameter without dimensions to their text ("M N").
     """
 
     def __init__(self, kernel: Kernel, given: Mapping[str, Any]) -> None:
@@ -106,7 +112,8 @@ class Dimensions:
         return size_table(bounds.low, high, self.special)
 
     def shapes(self, env: Mapping[str, Any], loose: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]] | None:
-        """The shape of each array; None where these sizes make a negative one. `loose` gives sizes to dimensions without
+        """The shape of each array; None where these sizes make a negative one. `loose` gives sizes to dimensions
+        without
         a name, by array, in order."""
         made = {}
         for name, dims in self.of_array.items():

@@ -1,7 +1,8 @@
 """Values for arrays and scalars: which are allowed, simple ones first, special ones on demand.
 
-Enters: an element type, a shape, what the user says of an argument. Leaves: NumPy arrays made from a pattern and a seed (so
-that a large array is one draw), and the values that deserve to be mixed in: NaN, infinities, subnormals, -0, extremes.
+Enters: an element type, a shape, what the user says of an argument. Leaves: NumPy arrays made from a pattern and a
+seed (so that a large array is one draw), and the values that deserve to be mixed in: NaN, infinities, subnormals,
+-0, extremes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from ..frontend import parse_dims
 __all__ = ["PATTERNS", "SPECIAL_KINDS", "Domain", "domain_of", "fill", "special_values", "width_of"]
 
 PATTERNS = ("ones", "zeros", "counting", "small", "random", "wide")
-"""How an array is filled, simplest first. "wide" uses the whole range of an integer type; floats spread over magnitudes."""
+"""How an array is filled, simplest first. "wide" uses the whole range of an integer type; floats spread over
+magnitudes."""
 
 SPECIAL_KINDS = ("nan", "inf", "negative_zero", "subnormal", "extreme")
 """What `special=` may name."""
@@ -32,7 +34,8 @@ _PERIOD = 61  # a prime, so that counting values don't repeat in step with tiles
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What an argument may hold: a range (inclusive), `choices`, or a hypothesis `strategy` of elements; all None: anything.
+    """What an argument may hold: a range (inclusive), `choices`, or a hypothesis `strategy` of elements; all None:
+    anything.
 
     Bounds may be texts over dimension names, such as "N-1".
     """
@@ -74,8 +77,8 @@ def domain_of(name: str, given: Any) -> Domain:
     if isinstance(given, (str, bool, int, float, np.generic)):
         return Domain(choices=(given,))
     raise ArgumentError(
-        f"elements: {name} is {given!r}: expected a (low, high) pair, a list of values, one value, a text over dimension "
-        "names, or a hypothesis strategy"
+        f"elements: {name} is {given!r}: expected a (low, high) pair, a list of values, one value, a text over "
+        "dimension names, or a hypothesis strategy"
     )
 
 
@@ -110,7 +113,9 @@ def fill(
     ends = limits(dtype)
     low, high = (ends[0] if low is None else max(low, ends[0])), (ends[1] if high is None else min(high, ends[1]))
     with np.errstate(all="ignore"):
-        made = _integers(pattern, seed, count, low, high) if dtype.is_integer else _floats(pattern, seed, count, low, high)
+        made = (
+            _integers(pattern, seed, count, low, high) if dtype.is_integer else _floats(pattern, seed, count, low, high)
+        )
         return made.astype(dtype.numpy).reshape(shape)
 
 

@@ -1,9 +1,9 @@
 """Runs one case everywhere and says what is wrong with it.
 
-Enters: a `Case` and the schedules to run it under. Leaves: a `Finding`, or None. In this order: what a kernel reports (in debug
-mode on the first executor, which is the interpreter where it takes part), writes outside of arrays, elements of Outs that
-nobody wrote or that depend on what was there before, results that differ from the reference or, without one, between
-executors and schedules.
+Enters: a `Case` and the schedules to run it under. Leaves: a `Finding`, or None. In this order: what a kernel
+reports (in debug mode on the first executor, which is the interpreter where it takes part), writes outside of
+arrays, elements of Outs that nobody wrote or that depend on what was there before, results that differ from the
+reference or, without one, between executors and schedules.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from .tolerances import ErrorBudget, Tolerance, rounded_operations
 __all__ = ["Examiner", "Finding", "stores_of"]
 
 EXACT_OPERATIONS = frozenset({
-    "add", "sub", "mul", "div", "sqrt", "neg", "abs", "min", "max", "fmin", "fmax", "floor", "ceil", "trunc", "round", "sign",
-    "select", "copysign", "cast", "const",
+    "add", "sub", "mul", "div", "sqrt", "neg", "abs", "min", "max", "fmin", "fmax", "floor", "ceil", "trunc", "round",
+    "sign", "select", "copysign", "cast", "const",
 })  # fmt: skip
 """What strict mode makes equal bit for bit on every device; casts are, too."""
 
@@ -41,8 +41,10 @@ EXACT_OPERATIONS = frozenset({
 class Finding:
     """What is wrong with a case.
 
-    `kind`: "report" (`error` has what the kernel reported), "outside" (`array`, `offsets`: written beside an array), "unwritten"
-    and "depends" (`array`, `wrong`: elements that nobody wrote, or that depend on what the Out held before), "reference" and
+    `kind`: "report" (`error` has what the kernel reported), "outside" (`array`, `offsets`: written beside an array),
+    "unwritten" and "depends" (`array`, `wrong`: elements that nobody wrote, or that depend on what the Out held
+    before),
+    "reference" and
     "disagreement" (`array`, `difference`; for the latter, `other` says what was compared with).
     """
 
@@ -112,9 +114,6 @@ class Examiner:
     def examine(self, case: Case, schedules: Mapping[str, Schedule]) -> Finding | None:
         """The first thing that is wrong. Raises CompileError for a kernel that doesn't compile, and what the reference
         raises."""
-        expected = None
-        if self.reference is not None:
-            expected = expected_outputs(self.reference, self.kernel.spec, case, precise=self.precise)
         first = self.executors[0]
         plan = [(first, replace(PLAIN, debug=True), 0), (first, schedules.get(first.name, PLAIN), 1)]
         plan += [(e, schedules.get(e.name, PLAIN), number % 2) for number, e in enumerate(self.executors[1:])]
@@ -125,6 +124,9 @@ class Examiner:
                 return made
             if made is not None:
                 runs.append(made)
+        expected = None
+        if self.reference is not None:  # after the kernel, which says more of an index that is out of bounds
+            expected = expected_outputs(self.reference, self.kernel.spec, case, precise=self.precise)
         return self._untouched(case, runs) or self._differences(case, runs, expected) or self._ask(case, runs)
 
     def _run(self, case: Case, executor: Executor, schedule: Schedule, poison: int) -> _Run | Finding | None:
@@ -157,16 +159,17 @@ class Examiner:
         for name in self.outs:
             for one, two in itertools.pairwise(runs):
                 untouched = one.outcome.untouched(name) & two.outcome.untouched(name)
-                if one.outcome.poison != two.outcome.poison and untouched.any():
+                if one.outcome.poison == two.outcome.poison or not untouched.any():
+                    continue
+                untouched &= ~self.shadow.written(case, name)  # poison that was read and written back
+                if untouched.any():
                     return Finding(
                         "unwritten", case, two.executor.name, two.schedule, name, wrong=untouched,
                         poison=two.outcome.poison,
                     )  # fmt: skip
         return None
 
-    def _differences(
-        self, case: Case, runs: Sequence[_Run], expected: Mapping[str, Any] | None
-    ) -> Finding | None:
+    def _differences(self, case: Case, runs: Sequence[_Run], expected: Mapping[str, Any] | None) -> Finding | None:
         """Outputs that differ from the reference; those that it doesn't give, from the first run."""
         spread = _Once(lambda: self.shadow.spread(case, PLAIN))
         for name, given in case.arrays().items():
@@ -174,7 +177,7 @@ class Examiner:
                 continue
             bounds = self._bounds(case, name, spread)
             if expected is not None and name in expected:
-                kind, wanted, compared = "reference", expected[name], runs
+                kind, wanted, compared = "reference", expected[name], [*runs[1:], *runs[:1]]
             elif self.partial and name in self.outs:
                 continue
             else:
@@ -193,7 +196,9 @@ class Examiner:
     ) -> Finding:  # fmt: skip
         poison = run.outcome.poison
         if kind == "disagreement" and self._depends(case, run, name):
-            return Finding("depends", case, run.executor.name, run.schedule, name, wrong=difference.wrong, poison=poison)
+            return Finding(
+                "depends", case, run.executor.name, run.schedule, name, wrong=difference.wrong, poison=poison
+            )
         other = f"{first.executor.name} (launched {first.schedule})" if kind == "disagreement" else ""
         return Finding(
             kind, case, run.executor.name, run.schedule, name, difference=difference, other=other, poison=poison,
@@ -308,4 +313,3 @@ def stores_of(module: Module, array: str) -> list[Loc]:
                 if passed:
                     pending.append((module.functions[op.attrs["callee"]], passed))
     return sorted(found, key=lambda loc: (loc.file, loc.line, loc.col))
-

@@ -1,8 +1,8 @@
 """What a failing property test says.
 
 Enters: a kernel, a `Finding` at its smallest, and the largest failing case seen on the way. Leaves: `CheckFailure`, an
-AssertionError with these as attributes, whose text shows the input, the first wrong element, the pattern of the wrong ones,
-the line that wrote it, and a script that reproduces it.
+AssertionError with these as attributes, whose text shows the input, the first wrong element, the pattern of the
+wrong ones, the line that wrote it, and a script that reproduces it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..errors import Loc, render_caret
 from ..jit import Kernel
 from .case import ArrayInput
 from .compare import ulps_between
-from .dimensions import interesting_sizes
+from .dimensions import tiles_of
 from .examine import Finding
 from .patterns import pattern_of
 from .script import number_text, script_of
@@ -46,25 +46,27 @@ class Origin:
         return (self.write.loc,) if self.write is not None else self.stores
 
 
-class CheckFailure(AssertionError):
+class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the check
     """A kernel that doesn't do what it should.
 
     kind: "reference", "disagreement", "unwritten", "depends", "outside", "report" or "property".
-    kernel: its name. arguments: the smallest failing input by name (NumPy arrays of the logical values; None for an Out).
+    kernel: its name. arguments: the smallest failing input by name (NumPy arrays of the logical values; None for an
+    Out).
     dims: sizes by name. dtypes: element types by type variable. device, schedule: where it fails.
-    array, index: the first wrong element. found, expected, ulps: its values. bad, total: number of wrong elements, of all.
+    array, index: the first wrong element. found, expected, ulps: its values. bad, total: number of wrong elements,
+    of all.
     pattern: what they have in common. lines: places in the source (file, line) that wrote it. script: a program that
     reproduces it. finding: all of it.
     """
 
-    def __init__(self, kernel: Kernel, finding: Finding, origin: Origin, largest: Finding | None, groups: Any) -> None:
+    def __init__(
+        self, kernel: Kernel, finding: Finding, origin: Origin, largest: Finding | None, groups: Any, hint: str = ""
+    ) -> None:
         self.finding = finding
         self.kind = finding.kind
         self.kernel = kernel.name
         self.case = finding.case
-        self.arguments = {
-            n: v.values if isinstance(v, ArrayInput) else v for n, v in finding.case.arguments.items()
-        }
+        self.arguments = {n: v.values if isinstance(v, ArrayInput) else v for n, v in finding.case.arguments.items()}
         self.dims = dict(finding.case.dims)
         self.dtypes = dict(finding.case.dtypes)
         self.device = finding.executor
@@ -76,6 +78,7 @@ class CheckFailure(AssertionError):
         self.script = script_of(kernel, finding, groups)
         self._measure(finding)
         self.pattern = _pattern(kernel, finding)
+        self.hint = hint
         self.larger = _larger(kernel, finding, largest)
         super().__init__(self._text(kernel))
 
@@ -108,7 +111,13 @@ class CheckFailure(AssertionError):
     # -- the text
 
     def _text(self, kernel: Kernel) -> str:
-        parts = [self._headline(), *self._where(), "smallest failing input:", *_input_lines(kernel, self.finding)]
+        parts = [
+            self._headline(),
+            *self._where(),
+            *([f"help: {self.hint}"] if self.hint else []),
+            "smallest failing input:",
+            *_input_lines(kernel, self.finding),
+        ]
         if self.bad:
             count = f"{self.bad} of {self.total} elements of {self.array} wrong"
             parts.append(count + (f": {self.pattern}" if self.pattern else ""))
@@ -191,10 +200,11 @@ def _index_text(flat: Any, shape: Sequence[int]) -> str:
 
 def _tiles(kernel: Kernel, finding: Finding) -> list[int]:
     """Lengths in which the work may be cut, the likely ones first."""
-    local = finding.schedule.local or kernel.declared_local() or (128,)
-    constants = [v for v in finding.case.arguments.values() if type(v) is int and v > 1]
-    known = [t for t in interesting_sizes(kernel) if t & (t - 1) == 0 and t >= 4]
-    return list(dict.fromkeys([*(t for t in local if t > 1), *constants, *sorted(known, reverse=True)]))
+    local = finding.schedule.local or ()
+    constants = [
+        v for p, v in zip(kernel.spec.params, finding.case.arguments.values(), strict=True) if p.kind == "const"
+    ]
+    return list(dict.fromkeys(t for t in (*local, *tiles_of(kernel), *constants) if type(t) is int and t > 1))
 
 
 def _pattern(kernel: Kernel, finding: Finding) -> str:
@@ -211,5 +221,3 @@ def _larger(kernel: Kernel, finding: Finding, largest: Finding | None) -> str:
     sizes = ", ".join(f"{n} = {v}" for n, v in largest.case.dims.items())
     text = f"in a larger failing case ({sizes or f'shape {flags.shape}'}): {int(flags.sum())} of {flags.size} wrong"
     return f"{text}: {words}" if words else text
-
-

@@ -1,7 +1,7 @@
 """How the elements of an array lie in memory: strides, direction, gaps, offset; and the memory around them.
 
-Enters: a shape. Leaves: a `Placement` in elements, and byte images of arrays with margins whose bytes are known, so that
-what a kernel writes beside its array shows.
+Enters: a shape. Leaves: a `Placement` in elements, and byte images of arrays with margins whose bytes are known, so
+that what a kernel writes beside its array shows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ CANARY = 0xA5
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where an array's elements lie: `strides` in elements, `first` the position of the first one in a buffer of `count`
+    """Where an array's elements lie: `strides` in elements, `first` the position of the first one in a buffer of
+    `count`
     elements, margins included."""
 
     strides: tuple[int, ...]
@@ -37,9 +38,9 @@ class Placement:
 class Layout:
     """One way of laying out an array.
 
-    `order`: the axes from the slowest to the fastest in memory (None: C order). `step`: distance of neighbours along the
-    fastest axis. `backwards`: axes that run from high to low addresses. `repeated`: axes of stride 0. `offset`: elements
-    that lie before the array in its buffer.
+    `order`: the axes from the slowest to the fastest in memory (None: C order). `step`: distance of neighbours along
+    the fastest axis. `backwards`: axes that run from high to low addresses. `repeated`: axes of stride 0. `offset`:
+    elements that lie before the array in its buffer.
     """
 
     order: tuple[int, ...] | None = None
@@ -88,7 +89,9 @@ def view_of(data: Bytes, placement: Placement, shape: tuple[int, ...], storage: 
     return np.lib.stride_tricks.as_strided(cells[placement.first :], shape, strides)
 
 
-def image(values: npt.NDArray[Any] | None, layout: Layout, shape: tuple[int, ...], storage: np.dtype[Any], poison: int) -> Bytes:
+def image(
+    values: npt.NDArray[Any] | None, layout: Layout, shape: tuple[int, ...], storage: np.dtype[Any], poison: int
+) -> Bytes:
     """The bytes of a buffer that holds the array; elements without values are made of the byte `poison`."""
     placement = layout.place(shape)
     data = np.full(placement.count * storage.itemsize, CANARY, np.uint8)

@@ -1,8 +1,8 @@
 """Makes a failing case smaller by hand, after hypothesis: sizes, layouts, values.
 
 Enters: a `Finding` and a way to examine candidates. Leaves: the finding of a case to which no single step is a smaller
-failing one, or the best within a budget. Knowing what a case is, this makes steps that a shrinker of draws can't make: one
-size changes and all arrays are cut to fit; half of an array becomes zero.
+failing one, or the best within a budget. Knowing what a case is, this makes steps that a shrinker of draws can't
+make: one size changes and all arrays are cut to fit; half of an array becomes zero.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ def minimise(finding: Finding, drawing: Drawing, attempt: Try, *, runs: int = 40
 
 
 class _Resize:
-    """Gives cases other sizes."""
+    """Gives cases other sizes; what is cut off lies at the end of arrays, or at their beginning (`from_end`)."""
 
-    def __init__(self, drawing: Drawing) -> None:
+    def __init__(self, drawing: Drawing, from_end: bool = False) -> None:
         self.drawing = drawing
+        self.from_end = from_end
 
     def resized(self, case: Case, env: dict[str, Any]) -> Case | None:
         """The case with other sizes: arrays are cut, and repeat their values where they grow."""
@@ -53,7 +54,7 @@ class _Resize:
             if values is not None:
                 if values.size == 0 and 0 not in shape:
                     return None
-                values = _cut(values, shape)
+                values = _cut(values, shape, self.from_end)
             arguments[name] = ArrayInput(given.dtype, shape, values, given.layout if _fits(given, shape) else C_ORDER)
         made = Case(env, case.dtypes, arguments)
         return self._refitted(made, case)
@@ -153,9 +154,10 @@ class _Search:
         case = self.best.case
         for name, size in case.dims.items():
             for smaller in self._smaller(name, size):
-                made = _Resize(self.drawing).resized(case, {**case.dims, name: smaller})
-                if made is not None:
-                    yield made, self.best.schedule
+                for from_end in (False, True):
+                    made = _Resize(self.drawing, from_end).resized(case, {**case.dims, name: smaller})
+                    if made is not None:
+                        yield made, self.best.schedule
 
     def _smaller(self, name: str, size: Any) -> Iterator[Any]:
         bounds = self.drawing.dimensions.sizes[name]
@@ -217,9 +219,11 @@ class _Search:
             if param.kind != "scalar" or domain.strategy is not None or isinstance(value, bool):
                 continue
             is_float = isinstance(value, float)
-            for simpler in ((0.0, 1.0, -1.0, 2.0) if is_float else (0, 1, 2, -1)):
-                if _rank(simpler) < _rank(value) and domain.allows(np.asarray(simpler), case.dims) and (
-                    simpler >= 0 or dtype_of_param(param, case.dtypes).is_signed
+            for simpler in (0.0, 1.0, -1.0, 2.0) if is_float else (0, 1, 2, -1):
+                if (
+                    _rank(simpler) < _rank(value)
+                    and domain.allows(np.asarray(simpler), case.dims)
+                    and (simpler >= 0 or dtype_of_param(param, case.dtypes).is_signed)
                 ):
                     yield case.with_argument(param.name, simpler), self.best.schedule
 
@@ -265,7 +269,8 @@ def _simpler_values(values: Any) -> Iterator[Any]:
             yield made.reshape(values.shape)
         size //= 2
     for place in interesting[:16]:
-        for simpler in (one, np.trunc(flat[place]) if values.dtype.kind == "f" else flat[place] // 2):
+        nearer = np.trunc(flat[place]) if values.dtype.kind == "f" else flat[place] // 2
+        for simpler in (one, *([-one] if values.dtype.kind in "fi" else []), nearer):
             if values.dtype != np.bool_ and _rank(simpler) < _rank(flat[place]):
                 made = flat.copy()
                 made[place] = simpler
@@ -277,13 +282,14 @@ def _constant_along(values: Any, axis: int) -> bool:
     return bool(np.array_equal(np.broadcast_to(first, values.shape), values, equal_nan=values.dtype.kind == "f"))
 
 
-def _cut(values: Any, shape: tuple[int, ...]) -> Any:
-    """Values for another shape: the leading part, repeated where it is too short."""
+def _cut(values: Any, shape: tuple[int, ...], from_end: bool) -> Any:
+    """Values for another shape: the leading part (or the last), repeated where it is too short."""
     if values.ndim != len(shape):
         return np.resize(values, shape)
     for axis, size in enumerate(shape):
         if size != values.shape[axis]:
-            values = values.take(np.arange(size) % max(values.shape[axis], 1), axis=axis)
+            start = max(values.shape[axis] - size, 0) if from_end else 0
+            values = values.take((start + np.arange(size)) % max(values.shape[axis], 1), axis=axis)
     return np.array(values)
 
 
@@ -301,5 +307,3 @@ def _key(case: Case, schedule: Schedule) -> bytes:
         else:
             parts.append(f"{name}{value!r}")
     return "|".join(parts).encode()
-
-

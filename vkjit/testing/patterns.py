@@ -18,7 +18,8 @@ Mask = npt.NDArray[np.bool_]
 
 
 def pattern_of(wrong: Mask, tiles: Sequence[int] = ()) -> str:
-    """The pattern of the wrong elements. `tiles`: lengths in which the work may be cut (workgroup sizes, tile sizes), the most
+    """The pattern of the wrong elements. `tiles`: lengths in which the work may be cut (workgroup sizes, tile
+    sizes), the most
     likely first."""
     count = int(wrong.sum())
     if count == 0 or wrong.ndim == 0:
@@ -78,7 +79,8 @@ def _runs(found: Any, extent: int, tiles: Sequence[int]) -> str:
     if last == extent - 1:
         for tile in tiles:
             if tile > 1 and first and first % tile == 0:
-                return f"from {first} on: all but the first {f'{first // tile} blocks' if first > tile else 'block'} of {tile}"
+                blocks = f"{first // tile} blocks" if first > tile else "block"
+                return f"from {first} on: all but the first {blocks} of {tile}"
         return f"from {first} on" if count > 1 else "the last one"
     if first == 0:
         return f"up to {last}" if count > 1 else "the first one"
@@ -105,4 +107,4 @@ def _steps(found: Any, extent: int, tiles: Sequence[int]) -> str:
 
 
 def _ordinal(number: int) -> str:
-    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10 if number % 100 not in (11, 12, 13) else 0, 'th')}"
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10 if number % 100 not in (11, 12, 13) else 0, 'th') }"

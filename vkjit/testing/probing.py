@@ -1,7 +1,7 @@
 """Which element types a generic kernel can be tested with: those that the devices have and that it compiles for.
 
-Enters: a kernel, devices. Leaves: types by type variable, and why others were left out. A module for a signature is made
-here too, for those who read the kernel's operations.
+Enters: a kernel, devices. Leaves: types by type variable, and why others were left out. A module for a signature is
+made here too, for those who read the kernel's operations.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from .dimensions import Dimensions
 __all__ = ["module_of", "usable_types"]
 
 _DEFAULT = (
-    dtypes.f32, dtypes.i32, dtypes.f64, dtypes.f16, dtypes.u8, dtypes.bf16, dtypes.i64, dtypes.u32, dtypes.i8, dtypes.i16,
-    dtypes.u16, dtypes.u64,
+    dtypes.f32, dtypes.i32, dtypes.f64, dtypes.f16, dtypes.u8, dtypes.bf16, dtypes.i64, dtypes.u32, dtypes.i8,
+    dtypes.i16, dtypes.u16, dtypes.u64,
 )  # fmt: skip
 """The types that a free type variable is tried with, in the order in which they shrink."""
 
 _MOST_COMBINATIONS = 64
 
 
-def module_of(kernel: Kernel, types: Mapping[str, DType], ranks: Mapping[str, int], constants: Mapping[str, Any]) -> Module:
+def module_of(
+    kernel: Kernel, types: Mapping[str, DType], ranks: Mapping[str, int], constants: Mapping[str, Any]
+) -> Module:
     """The front end's module for contiguous arrays of these types and ranks. Raises CompileError."""
     args: list[Any] = []
     for param in kernel.spec.params:
@@ -73,7 +75,9 @@ def usable_types(
         on_devices = [t for t in candidates if all(t.name in d.caps.dtypes for d in devices)]
         left_out.update({f"{name} = {t!r}": "not on these devices" for t in candidates if t not in on_devices})
         if not on_devices:
-            raise DTypeError(f"{kernel.name}: none of the types {candidates} of {name} is on {', '.join(d.name for d in devices)}")
+            raise DTypeError(
+                f"{kernel.name}: none of the types {candidates} of {name} is on {', '.join(d.name for d in devices)}"
+            )
         found[name] = on_devices
     free = [v.__name__ for v in variables if chosen[v.__name__] is None]
     if free:
@@ -82,8 +86,8 @@ def usable_types(
 
 
 def _drop_unusable(
-    kernel: Kernel, dimensions: Dimensions, constants: Mapping[str, Any], found: dict[str, list[DType]], free: list[str],
-    left_out: dict[str, str],
+    kernel: Kernel, dimensions: Dimensions, constants: Mapping[str, Any], found: dict[str, list[DType]],
+    free: list[str], left_out: dict[str, str],
 ) -> None:  # fmt: skip
     """Keeps those types of each free variable that compile together with some choice of the other variables."""
     ranks = {n: sum(not d.variadic for d in dims.dims) + any(d.variadic for d in dims.dims) for n, dims in
@@ -129,5 +133,7 @@ def _named(variable: TypeVar, given: Mapping[str, Any] | Sequence[Any] | None) -
     items = wanted if isinstance(wanted, (list, tuple)) else [wanted]
     made = [dtypes.by_name.get(i) if isinstance(i, str) else dtype_of(i) for i in items]
     if None in made or not made:
-        raise ArgumentError(f"dtypes: {wanted!r} for {variable.__name__}: expected element types such as [vk.f32, vk.f16]")
+        raise ArgumentError(
+            f"dtypes: {wanted!r} for {variable.__name__}: expected element types such as [vk.f32, vk.f16]"
+        )
     return [t for t in made if t is not None]

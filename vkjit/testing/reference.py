@@ -41,7 +41,8 @@ def _array(value: ArrayInput, precise: bool) -> npt.NDArray[Any]:
 
 
 def call_by_name(function: Callable[..., Any], values: Mapping[str, Any], what: str) -> Any:
-    """Calls a function with those of the values that its parameters name; a function with other names gets the values in
+    """Calls a function with those of the values that its parameters name; a function with other names gets the
+    values in
     order. ArgumentError where neither fits."""
     wanted = inspect.signature(function).parameters.values()
     named = [p for p in wanted if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
@@ -57,8 +58,8 @@ def call_by_name(function: Callable[..., Any], values: Mapping[str, Any], what: 
     if len(required) <= len(values) <= len(named):
         return function(*values.values())
     raise ArgumentError(
-        f"{what} takes ({', '.join(p.name for p in named)}): expected names among {', '.join(values)}, or one parameter for "
-        f"each of them"
+        f"{what} takes ({', '.join(p.name for p in named)}): expected names among {', '.join(values)}, or one "
+        f"parameter for each of them"
     )
 
 
@@ -83,11 +84,15 @@ def expected_outputs(
     if isinstance(result, Mapping):
         unknown = [n for n in result if n not in names]
         if unknown:
-            raise ArgumentError(f"the reference gives {unknown[0]!r}, which is no output; outputs are {', '.join(names)}")
+            raise ArgumentError(
+                f"the reference gives {unknown[0]!r}, which is no output; outputs are {', '.join(names)}"
+            )
         made = dict(result)
     elif isinstance(result, tuple) and len(names) > 1:
         if len(result) != len(names):
-            raise ArgumentError(f"the reference gives {len(result)} results, expected {len(names)} ({', '.join(names)})")
+            raise ArgumentError(
+                f"the reference gives {len(result)} results, expected {len(names)} ({', '.join(names)})"
+            )
         made = dict(zip(names, result, strict=True))
     else:
         if len(names) != 1:

@@ -1,7 +1,7 @@
 """Runs one case on one device under one schedule, in memory whose every byte is known.
 
-Enters: a kernel, a `Case`, an `Executor`. Leaves: an `Outcome`: what the outputs hold, which bytes outside of them changed.
-Each array has a buffer of its own with margins; outputs hold poison before the launch.
+Enters: a kernel, a `Case`, an `Executor`. Leaves: an `Outcome`: what the outputs hold, which bytes outside of them
+changed. Each array has a buffer of its own with margins; outputs hold poison before the launch.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,7 +34,8 @@ POISONS = (0xFF, 0x3C)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """After a launch: `raw` has the outputs as they lie in memory (logical shape), `strays` names arrays beside which the
+    """After a launch: `raw` has the outputs as they lie in memory (logical shape), `strays` names arrays beside
+    which the
     kernel wrote, with positions in elements from the array's first one. `poison` was there before."""
 
     raw: Mapping[str, npt.NDArray[Any]]
@@ -53,11 +54,13 @@ class Outcome:
 
 @dataclass(slots=True)
 class Executor:
-    """A device with the variants of one kernel that were compiled for it."""
+    """A device with the variants of one kernel that were compiled for it. `another` makes a second interpreter like
+    it."""
 
     kernel: Kernel
     device: Device
     groups: Any = None
+    another: Callable[[], InterpreterDevice] = InterpreterDevice
     _variants: dict[tuple[Any, ...], Kernel] = field(default_factory=dict)
     _cutting: dict[int, InterpreterDevice] = field(default_factory=dict)
 
@@ -116,7 +119,7 @@ class Executor:
         if schedule.most_groups is None or not self.interpreted:
             return self.device
         if schedule.most_groups not in self._cutting:
-            made = InterpreterDevice()
+            made = self.another()
             made.caps = replace(INTERPRETER_CAPS, max_groups=(schedule.most_groups,) * 3)
             self._cutting[schedule.most_groups] = made
         return self._cutting[schedule.most_groups]
@@ -165,7 +168,8 @@ def _bytes_of(given: ArrayInput, poison: int) -> npt.NDArray[np.uint8]:
 
 
 def executors(kernel: Kernel, specs: Any, groups: Any = None) -> list[Executor]:
-    """An executor per device, the interpreter first: it finds what would hurt a driver. `specs`: numbers, names, devices;
+    """An executor per device, the interpreter first: it finds what would hurt a driver. `specs`: numbers, names,
+    devices;
     None: the interpreter and the default device.
 
     The interpreter is one of the check's own, so that its settings can change.
@@ -193,8 +197,10 @@ def run(
 ) -> dict[str, npt.NDArray[Any]]:
     """Runs the kernel once with guarded memory and gives its outputs by name.
 
-    arguments: by parameter name; arrays as `vk.testing.array(...)` gives them, or plain NumPy arrays; numbers for scalars.
-    device: a number, a name or a device (default: the default device). poison: the byte that Outs hold before the launch.
+    arguments: by parameter name; arrays as `vk.testing.array(...)` gives them, or plain NumPy arrays; numbers for
+    scalars.
+    device: a number, a name or a device (default: the default device). poison: the byte that Outs hold before the
+    launch.
 
     Raises what the kernel reports; ArgumentError where the kernel wrote outside of its arrays.
     """

@@ -1,7 +1,8 @@
 """Schedules: everything about a launch that must not change its result.
 
-Enters: a kernel and a device. Leaves: `Schedule`s to try, the plain one first: the workgroup's size where the kernel leaves it
-open, the order of workgroups, the subgroup's size and cut grids in the interpreter, the optimisation level on others.
+Enters: a kernel and a device. Leaves: `Schedule`s to try, the plain one first: the workgroup's size where the kernel
+leaves it open, the order of workgroups, the subgroup's size and cut grids in the interpreter, the optimisation level
+on others.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ Triple = tuple[int, int, int]
 class Schedule:
     """How to launch a kernel; None leaves a matter as it is.
 
-    `local`: the workgroup's size. `order` of workgroups: "forward", "reverse" or the seed of a permutation (interpreter).
-    `subgroup_size` (interpreter). `most_groups`: larger grids are cut into several dispatches (interpreter).
-    `optimisation`: 0 to 2. `strict`, `debug`: as at the decoration.
+    `local`: the workgroup's size. `order` of workgroups: "forward", "reverse" or the seed of a permutation
+    (interpreter). `subgroup_size` (interpreter). `most_groups`: larger grids are cut into several dispatches
+    (interpreter). `optimisation`: 0 to 2. `strict`, `debug`: as at the decoration.
     """
 
     local: Triple | None = None
@@ -72,22 +73,22 @@ def choices_for(
         if uses_subgroups:
             found += [("subgroup_size", _subgroup_sizes(kernel))]
     else:
-        found += [("optimisation", [None, None, 0, 1])]
+        found += [("optimisation", [None, 0, 1])]
     found += [("strict", list(dict.fromkeys((None, *strict))))]
     return [(name, values) for name, values in found if len(values) > 1]
 
 
 def _locals(kernel: Kernel, uses_subgroups: bool, has_groups: bool) -> list[Triple | None]:
-    """Workgroup sizes; the plain one counts for half. A grid given with the launch belongs to one size."""
+    """Workgroup sizes. A grid given with the launch belongs to one size."""
     if isinstance(kernel._local, Tune):
         return [None, *(_triple(c) for c in kernel._local.choices[1:])]
     if kernel._local is not None or has_groups:
         return [None]
     if uses_subgroups:
-        return [None, None, (64, 1, 1), (128, 1, 1)]
+        return [None, (64, 1, 1), (128, 1, 1)]
     if kernel.spec.over is None:
-        return [None, None, (32, 1, 1)]
-    flat: list[Triple | None] = [None, None, None, (1, 1, 1), (32, 1, 1), (48, 1, 1)]
+        return [None, (32, 1, 1)]
+    flat: list[Triple | None] = [None, (1, 1, 1), (32, 1, 1), (48, 1, 1)]
     return [*flat, (8, 8, 1)] if _rank(kernel) > 1 else flat
 
 

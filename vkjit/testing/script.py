@@ -1,7 +1,7 @@
 """A failure as a program of its own: inputs as literals, the call, the comparison.
 
-Enters: a kernel and a `Finding`. Leaves: the text of a script that raises where the failure is still there, and says so where
-it is gone. The kernel is imported from its file; a kernel defined inside a function is written out.
+Enters: a kernel and a `Finding`. Leaves: the text of a script that raises where the failure is still there, and says
+so where it is gone. The kernel is imported from its file; a kernel defined inside a function is written out.
 """
 
 from __future__ import annotations

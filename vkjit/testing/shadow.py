@@ -1,9 +1,9 @@
 """The interpreter with an eye on it: who wrote each element, and how far roundings can move each result.
 
-Enters: a kernel and a case. Leaves: `Writes` (the last writer of each element: source line and invocation), and outputs of
-runs in which every operation that rounds is moved by its documented error, in a chosen direction or at random. The spread of
-such runs is what the roundings of another device may do to this very input: cancellation, long sums and unstable formulas
-included.
+Enters: a kernel and a case. Leaves: `Writes` (the last writer of each element: source line and invocation), and
+outputs of runs in which every operation that rounds is moved by its documented error, in a chosen direction or at
+random. The spread of such runs is what the roundings of another device may do to this very input: cancellation, long
+sums and unstable formulas included.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ class Shadow:
     def __init__(self, kernel: Kernel, groups: Any = None) -> None:
         self._state = _State()
         self._device = _Device(self._state)
-        self._executor = Executor(kernel, self._device, groups)
+        self._executor = Executor(kernel, self._device, groups, lambda: _Device(self._state))
         self._last: tuple[Case, Launch | None] | None = None
 
     def run(self, case: Case, schedule: Schedule) -> Outcome:
@@ -302,6 +302,20 @@ class Shadow:
         self._last = (case, self._device.launched)
         return self._device.launched
 
+    def written(self, case: Case, name: str) -> npt.NDArray[np.bool_]:
+        """Which elements of an array a plain run of the case writes."""
+        given = case.arrays()[name]
+        made = np.zeros(given.shape, bool)
+        with contextlib.suppress(KernelError):
+            self.run(case, PLAIN)
+        if name in self._state.writes and 0 not in given.shape:
+            sites = self._state.writes[name][0]
+            placement = given.layout.place(given.shape)
+            index = np.indices(given.shape)
+            steps = np.reshape(np.array(placement.strides, np.int64), (-1, *(1,) * len(given.shape)))
+            made = np.asarray(sites[placement.first + (index * steps).sum(axis=0)] >= 0)
+        return made
+
     def writer(self, case: Case, name: str, index: tuple[int, ...]) -> Write | None:
         """Who wrote an element last in the last run; None where nobody did."""
         if name not in self._state.writes or self._state.grid is None:
@@ -319,7 +333,8 @@ class Shadow:
         return Write(self._state.sites[sites[position]], grid.global_id(group, local), (at[0], at[1], at[2]))
 
     def spread(self, case: Case, schedule: Schedule) -> dict[str, tuple[Any, Any]]:
-        """For each output: how far perturbed runs lie from the plain one at most (per element, in the same units), and where
+        """For each output: how far perturbed runs lie from the plain one at most (per element, in the same units),
+        and where
         they disagree on what can't be measured (NaN, infinities, integers).
 
         Raises what the kernel reports in a perturbed run.
@@ -349,4 +364,3 @@ def _widen(base: Any, found: Any, widest: Any, undecided: Any) -> None:
         distance = np.abs(base.astype(np.float64) - found.astype(np.float64))
         np.maximum(widest, np.where(same, distance, 0.0), out=widest)
         undecided |= ~same & (base != found) & ~(np.isnan(base) & np.isnan(found))
-

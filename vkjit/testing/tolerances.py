@@ -1,13 +1,14 @@
 """How much two right results may differ, derived: element types, error bounds of operations, lengths of loops.
 
-The formula. Each floating point operation has a documented error bound in ULPs (`vkjit.ir.ops`: 0.5 for + - *, 2.5 for /
-and sqrt, 4 for exp...). Along the longest path through the kernel, loops taken as often as the sizes say, these add up:
+The formula. Each floating point operation has a documented error bound in ULPs (`vkjit.ir.ops`: 0.5 for + - *, 2.5
+for / and sqrt, 4 for exp...). Along the longest path through the kernel, loops taken as often as the sizes say,
+these add up:
 
     relative = 2 * sum(ulp(op) * eps(type of op)) + eps(output type)
 
 The factor 2 is there because both sides round. This bound is relative to the result, which is right where nothing
-cancels. For the elements that it doesn't excuse, the kernel is run again in the interpreter with every rounding operation
-moved by its bound (four runs in one direction each, four at random), and the measured spread decides:
+cancels. For the elements that it doesn't excuse, the kernel is run again in the interpreter with every rounding
+operation moved by its bound (four runs in one direction each, four at random), and the measured spread decides:
 
     |found - expected| <= relative * |expected| + 8 * spread + smallest normal number
 
@@ -34,7 +35,15 @@ from ..passes.lower_exits import LowerExits
 from ..passes.trip_bound import Intervals, TripBound
 from .shadow import epsilon
 
-__all__ = ["SPREAD_FACTOR", "ErrorBudget", "Tolerance", "as_tolerance", "rounded_operations", "smallest_normal", "tolerance"]
+__all__ = [
+    "SPREAD_FACTOR",
+    "ErrorBudget",
+    "Tolerance",
+    "as_tolerance",
+    "rounded_operations",
+    "smallest_normal",
+    "tolerance",
+]
 
 SPREAD_FACTOR = 8.0
 
@@ -65,8 +74,8 @@ def tolerance(
 ) -> Tolerance:
     """The tolerance for `length` rounds of `operations` in `dtype` (see the module's text for the formula).
 
-    operations: names of the op table ("add", "mul", "div", "sqrt", "exp"...). ulp: the error of one round in ULPs, in place
-    of their sum. A sum of n terms is `length=n, operations=["add"]`. Integers have no tolerance.
+    operations: names of the op table ("add", "mul", "div", "sqrt", "exp"...). ulp: the error of one round in ULPs,
+    in place of their sum. A sum of n terms is `length=n, operations=["add"]`. Integers have no tolerance.
     """
     kind = dtype_of(dtype) or (dtype if isinstance(dtype, DType) else None)
     if kind is None:
@@ -96,7 +105,9 @@ def as_tolerance(given: Any) -> Tolerance | None:
         return Tolerance(float(given))
     if isinstance(given, tuple) and len(given) == 2:
         return Tolerance(float(given[0]), float(given[1]))
-    raise ArgumentError(f"tolerance is {given!r}: expected a relative bound, a (relative, absolute) pair or a Tolerance")
+    raise ArgumentError(
+        f"tolerance is {given!r}: expected a relative bound, a (relative, absolute) pair or a Tolerance"
+    )
 
 
 def rounded_operations(module: Module) -> set[str]:
@@ -107,7 +118,8 @@ def rounded_operations(module: Module) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A piece of the longest path: `fixed` costs, atomics by `per_invocation`, then the parts inside, `rounds` times each
+    """A piece of the longest path: `fixed` costs, atomics by `per_invocation`, then the parts inside, `rounds` times
+    each
     (None: once); of `choices` the most expensive one counts."""
 
     fixed: float = 0.0
@@ -130,7 +142,8 @@ class ErrorBudget:
     def evaluate(
         self, extents: Mapping[int, Sequence[int]], scalars: Mapping[int, int], groups: tuple[int, int, int]
     ) -> float | None:
-        """The sum of ulp * eps for these sizes (by number of the kernel's parameter); None where the length of a loop isn't
+        """The sum of ulp * eps for these sizes (by number of the kernel's parameter); None where the length of a
+        loop isn't
         known beforehand."""
         invocations = int(np.prod(groups)) * self._local
 

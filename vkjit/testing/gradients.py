@@ -1,0 +1,192 @@
+"""Compares gradients with differences of the function itself.
+
+Enters: a function of tensors and arrays to call it with. Leaves: nothing, or a `GradientError` that says which
+gradient is off and where. The function's outputs are made one number by a fixed random weight each; its derivative
+along a direction d is
+
+    (f(x + h d) - f(x - h d)) / 2h
+
+with h balanced between the error of the difference (h^2) and of the roundings (eps / h). With f64 about 10 digits
+remain, with f32 about 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import vkjit as vk
+
+from ..devices import device as open_device
+from ..devices import use_device
+from ..dtypes import DType
+from ..errors import ArgumentError
+from ..frontend.annotations import dtype_of
+
+__all__ = ["GradientError", "check_grads"]
+
+Array = npt.NDArray[Any]
+
+
+class GradientError(AssertionError):
+    """A gradient that differs from the differences. `input`: number of the argument; `index` of its element (None
+    along a
+    random direction); `gradient`, `difference`: the two values; `allowed`: how far they may be apart."""
+
+    def __init__(
+        self, input: int, index: tuple[int, ...] | None, gradient: float, difference: float, allowed: float
+    ) -> None:
+        self.input, self.index = input, index
+        self.gradient, self.difference, self.allowed = gradient, difference, allowed
+        place = "along a random direction" if index is None else f"at {index}"
+        super().__init__(
+            f"gradient of input {input} {place} is {gradient!r}, differences of the function give {difference!r}; they "
+            f"may be {allowed:.3g} apart"
+        )
+
+
+def check_grads(
+    function: Callable[..., Any],
+    inputs: Sequence[Any],
+    *,
+    wrt: Sequence[int] | None = None,
+    full: bool = False,
+    directions: int = 3,
+    dtype: Any = None,
+    device: Any = None,
+    step: float | None = None,
+    tolerance: tuple[float, float] | None = None,
+    seed: int = 0,
+) -> None:
+    """Checks the gradients of a function of tensors. Raises GradientError.
+
+    function: takes tensors, gives a tensor or a tuple of them. inputs: arrays (or tensors); floating point ones are
+    made leaves with gradients, others are passed on as they are.
+    wrt: numbers of the inputs to check (default: all floating point ones). full: every element instead of
+    `directions` random directions. dtype: the type to compute in (default: f64 where the device has it, else f32).
+    step: h, relative to the inputs' magnitude. tolerance: (relative, absolute); derived from the type if left out.
+    """
+    opened = open_device(device)
+    kind = _type_for(opened, dtype)
+    with use_device(opened):
+        _Check(function, [_as_array(value) for value in inputs], wrt, kind, step, tolerance, seed).run(full, directions)
+
+
+def _as_array(value: Any) -> Any:
+    if hasattr(value, "__vkjit_array__"):
+        return value.detach().numpy()
+    return value
+
+
+def _type_for(device: Any, asked: Any) -> DType:
+    if asked is not None:
+        kind = dtype_of(asked)
+        if kind is None or not kind.is_float:
+            raise ArgumentError(f"check_grads: dtype is {asked!r}, expected a floating point type")
+        return kind
+    return vk.f64 if "f64" in device.caps.dtypes else vk.f32
+
+
+class _Check:
+    """One function at one point."""
+
+    def __init__(
+        self, function: Callable[..., Any], inputs: list[Any], wrt: Sequence[int] | None, kind: DType,
+        step: float | None, tolerance: tuple[float, float] | None, seed: int,
+    ) -> None:  # fmt: skip
+        self.function = function
+        self.kind = kind
+        self.random = np.random.default_rng(seed)
+        self.fixed = inputs
+        self.points = {i: np.asarray(v, kind.numpy) for i, v in enumerate(inputs) if _is_floating(v)}
+        self.wrt = list(self.points) if wrt is None else list(wrt)
+        wrong = [i for i in self.wrt if i not in self.points]
+        if wrong or not self.wrt:
+            raise ArgumentError(f"check_grads: input {wrong[0] if wrong else 0} is no floating point array")
+        eps = float(np.finfo(kind.numpy).eps)
+        self.step = eps ** (1 / 3) if step is None else step
+        self.tolerance = tolerance
+        self.eps = eps
+        self.weights: list[Array] | None = None
+
+    def run(self, full: bool, directions: int) -> None:
+        gradients = self._gradients()
+        for number in self.wrt:
+            if full:
+                for index in np.ndindex(self.points[number].shape):
+                    direction = np.zeros_like(self.points[number])
+                    direction[index] = 1
+                    self._compare(number, index, direction, gradients[number])
+                continue
+            for _ in range(directions):
+                drawn = self.random.standard_normal(self.points[number].shape).astype(self.kind.numpy)
+                self._compare(number, None, drawn, gradients[number])
+
+    def _gradients(self) -> dict[int, Array]:
+        """What autograd says, for the weighted sum of all outputs."""
+        leaves = {i: vk.tensor(p, dtype=self.kind).requires_grad_() for i, p in self.points.items()}
+        outputs = self._call({**leaves})
+        self.weights = [self.random.uniform(0.5, 1.5, o.shape).astype(self.kind.numpy) for o in outputs]
+        total = sum(((o * vk.tensor(w, dtype=self.kind)).sum() for o, w in zip(outputs, self.weights, strict=True)))
+        total.backward()  # type: ignore[union-attr]  # there is at least one output
+        found = {}
+        for number in self.wrt:
+            gradient = leaves[number].grad
+            held = np.zeros_like(self.points[number]) if gradient is None else gradient.numpy()
+            if held.shape != self.points[number].shape:
+                raise ArgumentError(
+                    f"the gradient of input {number} has shape {held.shape}, the input {self.points[number].shape}"
+                )
+            found[number] = held
+        return found
+
+    def _call(self, tensors: dict[int, Any]) -> list[Any]:
+        arguments = [
+            tensors[i] if i in tensors else vk.tensor(v) if isinstance(v, np.ndarray) else v
+            for i, v in enumerate(self.fixed)
+        ]
+        result = self.function(*arguments)
+        outputs = list(result) if isinstance(result, (tuple, list)) else [result]
+        usable = [o for o in outputs if hasattr(o, "__vkjit_array__") and o.dtype.is_float]
+        if not usable:
+            raise ArgumentError("check_grads: the function gives no floating point tensor")
+        return usable
+
+    def _value(self, number: int, point: Array) -> tuple[float, float]:
+        """The weighted sum of the outputs at a point, added up in f64 on the host, and that of their magnitudes."""
+        held = {i: vk.tensor(point if i == number else p, dtype=self.kind) for i, p in self.points.items()}
+        with vk.no_grad():
+            outputs = [o.numpy().astype(np.float64) for o in self._call(held)]
+        assert self.weights is not None
+        terms = [o * w for o, w in zip(outputs, self.weights, strict=True)]
+        return float(sum(t.sum() for t in terms)), float(sum(np.abs(t).sum() for t in terms))
+
+    def _compare(self, number: int, index: tuple[int, ...] | None, direction: Array, gradient: Array) -> None:
+        point = self.points[number]
+        size = max(float(np.abs(point).max(initial=0.0)), 1.0)
+        h = self.kind.numpy.type(self.step * size)
+        ahead, behind = point + h * direction, point - h * direction
+        (up, magnitude), (down, _) = self._value(number, ahead), self._value(number, behind)
+        difference = (up - down) / (2 * float(h))
+        wide = gradient.astype(np.float64)
+        found = float((wide * direction).sum())
+        # a halved step tells the error of the difference from that of the gradient
+        half = self.kind.numpy.type(h / 2)
+        closer = self._value(number, point + half * direction)[0] - self._value(number, point - half * direction)[0]
+        curvature = abs(closer / (2 * float(half)) - difference)
+        scale = float(np.abs(wide * direction).sum())
+        relative, absolute = self.tolerance or self._derived(magnitude / float(half))
+        allowed = relative * max(scale, abs(difference)) + absolute + (0.0 if self.tolerance else 2 * curvature)
+        if not abs(found - difference) <= allowed:
+            raise GradientError(number, index, found, difference, allowed)
+
+    def _derived(self, noise: float) -> tuple[float, float]:
+        """Roundings of the two values, 16 of them each, divided by the step; and of the gradient itself."""
+        return 64 * self.eps, 16 * self.eps * noise
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, (np.ndarray, np.floating, list)) and np.asarray(value).dtype.kind == "f"
