@@ -23,7 +23,7 @@ def found() -> dict[str, Any]:
 
     devices: dict[str, Any] = {}
     for info in vkjit.devices():
-        label = "interpreter" if info.kind == "interpreter" else "vulkan-" + _slug(info.name)
+        label = info.name if info.kind in ("interpreter", "llvm-cpu") else "vulkan-" + _slug(info.name)
         while label in devices:
             label += "'"
         devices[label] = info

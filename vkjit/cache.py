@@ -73,7 +73,7 @@ def compiler_digest() -> str:
     """A hash of the compiler's own source files, so that no entry outlives a change of the compiler."""
     root = Path(__file__).resolve().parent
     digest = hashlib.sha256(f"{sys.version_info[:2]}".encode())
-    for part in ("dtypes.py", "compiler.py", "cache.py", "ir", "frontend", "passes", "emit", "spirv"):
+    for part in ("dtypes.py", "compiler.py", "cache.py", "ir", "frontend", "passes", "emit", "spirv", "cpu"):
         path = root / part
         files = [path] if path.is_file() else sorted(path.rglob("*.py")) + sorted(path.rglob("*.lark"))
         for file in files:

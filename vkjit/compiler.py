@@ -25,7 +25,7 @@ from .passes.trip_bound import TripBound
 from .runtime.artifact import KernelArtifact
 from .runtime.interface import DeviceCaps
 
-__all__ = ["CompileTimes", "compile_kernel", "lower_for", "optimisation_level"]
+__all__ = ["CompileTimes", "compile_kernel", "emit_module", "lower_for", "optimisation_level"]
 
 AfterPass = Callable[[str, Module], None]
 
@@ -82,7 +82,7 @@ def compile_kernel(
     lowered = time.perf_counter()
     module, bound = _optimise(module, caps, guarded=guarded)
     optimised = time.perf_counter()
-    artifact = emit.interpreter_artifact(module, caps) if interpreted else emit.emit(module, caps)
+    artifact = emit_module(module, caps)
     if bound is not None:
         artifact = replace(artifact, info={**artifact.info, "trip_bound": bound})
     emitted = time.perf_counter()
@@ -91,9 +91,21 @@ def compile_kernel(
     TIMES.emit += (emitted - optimised) * 1e3
     TIMES.count += 1
     if not interpreted:
-        _validate(artifact)
+        if caps.kind != "llvm-cpu":
+            _validate(artifact)
         cache.store(key, artifact)
     return artifact
+
+
+def emit_module(module: Module, caps: DeviceCaps) -> KernelArtifact:
+    """The artifact by the back end of the device's kind."""
+    if caps.kind == "interpreter":
+        return emit.interpreter_artifact(module, caps)
+    if caps.kind == "llvm-cpu":
+        from .cpu import lower
+
+        return lower.emit(module, caps)
+    return emit.emit(module, caps)
 
 
 def _optimise(module: Module, caps: DeviceCaps, *, guarded: bool) -> tuple[Module, TripBound | None]:

@@ -23,9 +23,18 @@ _default = threading.local()
 @functools.lru_cache(maxsize=1)
 def _register_kinds() -> None:
     """The interpreter's factory is imported when it is first opened."""
+    from . import cpu
     from .interp.device import INTERPRETER_CAPS
 
+    if cpu.available():
+        select.register_device_kind("cpu", _open_cpu, kind="llvm-cpu")
     select.register_device_kind("interpreter", _open_interpreter, INTERPRETER_CAPS)
+
+
+def _open_cpu(index: int) -> Device:
+    from .cpu.device import CpuDevice
+
+    return CpuDevice(index)
 
 
 def _open_interpreter(index: int) -> Device:

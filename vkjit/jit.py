@@ -336,7 +336,7 @@ class Kernel:
             else:
                 args.append(ConstArg(value))
         debug = self._debug if self._debug is not None else os.environ.get("VKJIT_DEBUG", "0") not in ("", "0")
-        checked = debug or (self._debug is None and device.caps.kind in ("cpu", "interpreter"))
+        checked = debug or (self._debug is None and device.caps.kind in ("cpu", "llvm-cpu", "interpreter"))
         limits = device.caps.max_groups
         return Signature(
             args=tuple(args),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vkjit import dtypes, emit, plan
+from vkjit import compiler, dtypes, plan
 from vkjit.dtypes import DType
 from vkjit.interp import run_module
 from vkjit.ir.builder import Builder
@@ -135,9 +135,7 @@ def block(element: DType, count: int, space: str = "shared") -> Array:
 
 
 def artifact_for(device: Device, module: Module) -> KernelArtifact:
-    if device.caps.kind == "interpreter":
-        return emit.interpreter_artifact(module, device.caps)
-    return emit.emit(module, device.caps)
+    return compiler.emit_module(module, device.caps)
 
 
 def on_device(

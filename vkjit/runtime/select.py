@@ -30,6 +30,7 @@ class _Kind:
     name: str
     factory: Callable[[int], Device]
     caps: DeviceCaps | None
+    kind: str
 
 
 _lock = threading.RLock()
@@ -39,12 +40,16 @@ _driver_error: DriverNotFoundError | None = None
 _open: dict[str, Device] = {}
 
 
-def register_device_kind(name: str, factory: Callable[[int], Device], caps: DeviceCaps | None = None) -> None:
-    """Adds a device of a kind of its own, listed after the Vulkan devices. A name may be registered once."""
+def register_device_kind(
+    name: str, factory: Callable[[int], Device], caps: DeviceCaps | None = None, *, kind: str = ""
+) -> None:
+    """Adds a device of a kind of its own (its name, if not given), listed after the Vulkan devices. A name may be
+    registered once.
+    """
     with _lock:
         if name in _kinds:
             raise InternalError(f"the device kind {name} is registered twice")
-        _kinds[name] = _Kind(name, factory, caps)
+        _kinds[name] = _Kind(name, factory, caps, kind or name)
 
 
 def devices() -> list[DeviceInfo]:
@@ -52,7 +57,7 @@ def devices() -> list[DeviceInfo]:
     with _lock:
         found = [physical.info for physical in _vulkan_devices()]
         for kind in _kinds.values():
-            found.append(DeviceInfo(len(found), kind.name, kind.name, driver="vkjit", caps=kind.caps))
+            found.append(DeviceInfo(len(found), kind.name, kind.kind, driver="vkjit", caps=kind.caps))
         return found
 
 
@@ -104,7 +109,7 @@ def _choose(spec: int | str | None, found: list[DeviceInfo]) -> DeviceInfo:
             return found[spec]
     else:
         wanted = spec.strip().lower()
-        exact = [info for info in found if wanted in (info.name.lower(), info.kind)]
+        exact = [info for info in found if wanted == info.name.lower()] or [i for i in found if wanted == i.kind]
         part = [info for info in found if wanted in info.name.lower() or wanted in info.driver.lower()]
         if exact or part:
             return (exact or part)[0]
