@@ -9,9 +9,13 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import vkjit as vk
+from vkjit.runtime.interface import DeviceArray
 from vkjit.stdlib.registry import choose, variant
 
-__all__ = ["multiply", "multiply_large_tiles", "multiply_registers", "multiply_tiles"]
+__all__ = [
+    "in_pairs", "multiply", "multiply_broadcast", "multiply_large_tiles", "multiply_pairs", "multiply_registers",
+    "multiply_tiles",
+]  # fmt: skip
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
@@ -194,6 +198,84 @@ def multiply_registers(
             c.put(g, row + i, column + j * LANES, R(acc[i, j]))
 
 
+@vk.kernel(
+    groups=lambda c, ROWS, COLUMNS, SIZE: (vk.cdiv(c.shape[2], SIZE * COLUMNS), vk.cdiv(c.shape[1], ROWS), c.shape[0]),
+    local=lambda SIZE: SIZE,
+    debug=False,
+)
+def multiply_broadcast(
+    a: vk.In[T, "G M K"],
+    b: vk.In[U, "G K N"],
+    c: vk.Out[R, "G M N"],
+    ACC: vk.Const[Any],
+    ROWS: vk.Const[int],
+    COLUMNS: vk.Const[int],
+    SIZE: vk.Const[int],
+):
+    """As `multiply_registers`, a workgroup being one subgroup of SIZE lanes: each lane loads the element of a for one of ROWS
+    rows, and the others get it by broadcast."""
+    lanes = vk.subgroup()
+    lane, g = vk.i32(vk.local_id(0)), vk.group_id(2)
+    row, column = vk.i32(vk.group_id(1)) * ROWS, vk.i32(vk.group_id(0)) * (SIZE * COLUMNS) + lane
+    last_row, last_column = vk.i32(c.shape[1]) - 1, vk.i32(c.shape[2]) - 1
+    acc, right = vk.local(ACC, (ROWS, COLUMNS)), vk.local(ACC, COLUMNS)
+    for i in vk.unroll(ROWS):
+        for j in vk.unroll(COLUMNS):
+            acc[i, j] = ACC(0)
+    my_row = vk.min(row + lane % ROWS, last_row)
+    for k in range(vk.min(vk.i32(a.shape[2]), MOST_K)):
+        for j in vk.unroll(COLUMNS):
+            right[j] = ACC(b[g, k, vk.min(column + j * SIZE, last_column)])
+        mine = ACC(a[g, my_row, k])
+        for i in vk.unroll(ROWS):
+            left = lanes.broadcast(mine, i)
+            for j in vk.unroll(COLUMNS):
+                acc[i, j] = acc[i, j] + left * right[j]
+    for i in vk.unroll(ROWS):
+        for j in vk.unroll(COLUMNS):
+            c.put(g, row + i, column + j * SIZE, R(acc[i, j]))
+
+
+@vk.kernel(
+    groups=lambda c, ROWS, PAIRS, SIZE: (vk.cdiv(c.shape[2], 2 * SIZE * PAIRS), vk.cdiv(c.shape[1], ROWS), c.shape[0]),
+    local=lambda SIZE: SIZE,
+    debug=False,
+)
+def multiply_pairs(
+    a: vk.In[vk.u64, "G M H"],
+    b: vk.In[vk.u64, "G K P"],
+    c: vk.Out[R, "G M N"],
+    ROWS: vk.Const[int],
+    PAIRS: vk.Const[int],
+    SIZE: vk.Const[int],
+):
+    """As `multiply_broadcast`, of f32 read two at a time: pairs along the depth of a, and along the rows of b."""
+    lanes = vk.subgroup()
+    lane, g = vk.i32(vk.local_id(0)), vk.group_id(2)
+    row, column = vk.i32(vk.group_id(1)) * ROWS, vk.i32(vk.group_id(0)) * (SIZE * PAIRS) + lane
+    last_row, last_pair = vk.i32(c.shape[1]) - 1, vk.i32(b.shape[2]) - 1
+    acc, right = vk.local(vk.f32, (ROWS, 2 * PAIRS)), vk.local(vk.f32, 2 * PAIRS)
+    for i in vk.unroll(ROWS):
+        for j in vk.unroll(2 * PAIRS):
+            acc[i, j] = vk.f32(0)
+    my_row = vk.min(row + lane % ROWS, last_row)
+    for h in range(vk.min(vk.i32(a.shape[2]), MOST_K // 2)):
+        both = a[g, my_row, h]
+        for half in vk.unroll(2):
+            for j in vk.unroll(PAIRS):
+                two = b[g, h * 2 + half, vk.min(column + j * SIZE, last_pair)]
+                right[2 * j], right[2 * j + 1] = vk.bitcast(vk.f32, vk.u32(two)), vk.bitcast(vk.f32, vk.u32(two >> 32))
+            mine = vk.bitcast(vk.f32, vk.u32(both >> (32 * half)))
+            for i in vk.unroll(ROWS):
+                left = lanes.broadcast(mine, i)
+                for j in vk.unroll(2 * PAIRS):
+                    acc[i, j] = acc[i, j] + left * right[j]
+    for i in vk.unroll(ROWS):
+        for j in vk.unroll(PAIRS):
+            for half in vk.unroll(2):
+                c.put(g, row + i, 2 * (column + j * SIZE) + half, R(acc[i, 2 * j + half]))
+
+
 @variant("matmul", "gpu")
 def _on_gpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
     a_rows = abs(a.strides[2]) <= abs(a.strides[1])
@@ -205,8 +287,30 @@ def _on_gpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
 
 @variant("matmul", "cpu")
 def _on_cpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
-    rows = 8 if c.shape[1] >= 8 else 1
-    multiply_registers(a, b, c, accumulate, rows, 2 if c.shape[2] > LANES else 1)
+    caps = c.device.caps
+    rows, columns = c.shape[1:]
+    if caps.kind == "interpreter":  # the fewer operations per round the better: invocations cost nothing
+        multiply_registers(a, b, c, accumulate, 1, 1)
+    elif rows < 4 or "subgroup_shuffle" not in caps.features:
+        multiply_registers(a, b, c, accumulate, min(rows, 8), 2 if columns > LANES else 1)
+    elif accumulate is vk.f32 and in_pairs(a) and in_pairs(b):
+        size = caps.subgroup_size
+        multiply_pairs(words(a), words(b), c, min(8, size), 2 if columns > 2 * size else 1, size)
+    else:
+        size = caps.subgroup_size
+        multiply_broadcast(a, b, c, accumulate, min(8, size), 4 if columns > 2 * size else 1, size)
+
+
+def in_pairs(array: Any) -> bool:
+    """Whether an array of f32 can be read two neighbours of a row at a time."""
+    even = array.shape[2] % 2 == 0 and all(s % 2 == 0 for s in array.strides[:2]) and array.offset % 8 == 0
+    return array.dtype is vk.f32 and even and array.strides[2] == 1
+
+
+def words(array: Any) -> DeviceArray:
+    """An array for which `in_pairs` holds, as words of two elements."""
+    shape = (*array.shape[:2], array.shape[2] // 2)
+    return DeviceArray(array.buffer, array.offset, vk.u64, shape, (*(s // 2 for s in array.strides[:2]), 1))
 
 
 def multiply(a: Any, b: Any, c: Any, accumulate: Any) -> None:

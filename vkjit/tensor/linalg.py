@@ -46,7 +46,7 @@ def multiply(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: DType) 
         creation.write_value(c, 0)
         return
     if device_class(c.device) == "gpu" or depth <= kernels.MOST_K:
-        kernels.multiply(a, b, c, accumulate)
+        kernels.multiply(_readable(a, c), _readable(b, c), c, accumulate)
         return
     parts = creation.allocate((-(-depth // kernels.MOST_K), *c.shape), accumulate, c.device)
     for i in range(parts.shape[0]):
@@ -57,6 +57,17 @@ def multiply(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: DType) 
 
     total = reducing.reduce_axes(parts, (0,), reducing.SUM, c.dtype, accumulate)
     copy_values(total, c)
+
+
+def _readable(array: DeviceArray, c: DeviceArray) -> DeviceArray:
+    """The factor itself, or where a software driver reads pairs of neighbours and the product is worth it, a copy in C order."""
+    if c.device.caps.kind != "cpu" or array.dtype.name != "f32" or array.shape[2] % 2 or kernels.in_pairs(array):
+        return array
+    if math.prod(c.shape) < 4096 or device_class(c.device) == "gpu":
+        return array
+    copied = creation.allocate(array.shape, array.dtype, array.device)
+    copy_values(array, copied)
+    return copied
 
 
 def _cut(array: DeviceArray, axis: int, start: int, stop: int) -> DeviceArray:
