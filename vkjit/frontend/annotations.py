@@ -3,7 +3,8 @@
 Enters: an annotation (an object made by `vk.In[...]`, a dtype, a TypeVar, a Python type; or a string, as under `from
 __future__ import annotations`). Leaves: an `ArrayAnnotation`, a `ConstAnnotation`, a dtype, a TypeVar, or None where
 the type is to be inferred. Names in strings are looked up in the function's closure, globals, builtins and type
-parameters, and in the variables of the scope where the decorator ran."""
+parameters, and in the variables of the scope where the decorator ran.
+"""
 
 from __future__ import annotations
 

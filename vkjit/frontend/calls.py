@@ -1,7 +1,8 @@
 """Lowers calls: intrinsics by the identity of what is called, dtypes as conversions, device functions, methods.
 
 Enters: call nodes. Leaves: values. An intrinsic registers under the objects that mean it (`vk.exp`, `math.exp`,
-`np.exp`)."""
+`np.exp`).
+"""
 
 from __future__ import annotations
 
@@ -20,10 +21,10 @@ from ..ir.core import Value
 from ..lang import random
 from .context import Call, Context, expression
 from .conversions import convert, dtype_of_value, numeric
-from .lazy import map_lazy
+from .elementwise import is_spread, map_elements
 from .resolve import also_capturable
 from .syntax import unsupported
-from .values import KernelValue, Lazy, Method, describe_value, is_literal
+from .values import KernelValue, Method, describe_value, is_literal
 
 __all__ = ["bind_arguments", "callable_values", "cast_value", "intrinsic", "lowers", "lowers_method"]
 
@@ -115,7 +116,7 @@ def _call(ctx: Context, node: ast.Call) -> KernelValue:
     args = [] if raw else [ctx.evaluate(argument) for argument in node.args]
     keywords = {} if raw else {k.arg: ctx.evaluate(k.value) for k in node.keywords if k.arg is not None}
     ctx.builder.loc = ctx.loc(node)
-    if any(isinstance(v, Lazy) for v in (*args, *keywords.values())) and _is_elementwise(callee, lower):
+    if any(map(is_spread, (*args, *keywords.values()))) and _is_elementwise(callee, lower):
         return _map(ctx, node, lower, args, keywords)
     return lower(ctx, Call(node, args, keywords))
 
@@ -133,14 +134,14 @@ def _is_elementwise(callee: KernelValue, lower: IntrinsicLowering) -> bool:
 
 def _map(
     ctx: Context, node: ast.Call, lower: IntrinsicLowering, args: list[KernelValue], keywords: dict[str, KernelValue]
-) -> Lazy:
+) -> KernelValue:
     """The call for each element of the lazy arguments."""
 
     def function(inner: Context, *values: KernelValue) -> KernelValue:
         named = dict(zip(keywords, values[len(args) :], strict=True))
         return lower(inner, Call(node, list(values[: len(args)]), named))
 
-    return map_lazy(ctx, node, function, [*args, *keywords.values()])
+    return map_elements(ctx, node, function, [*args, *keywords.values()])
 
 
 def _find(callee: KernelValue) -> IntrinsicLowering | None:

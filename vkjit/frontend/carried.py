@@ -1,7 +1,8 @@
 """What one loop carries: for each name its structure and types, how it enters, and what it is at each way out.
 
 Enters: names before the loop and at its exits. Leaves: operands of `continue` and `break`, names after the loop.
-`Knowledge` is what earlier rounds of lowering have found; it only grows."""
+`Knowledge` is what earlier rounds of lowering have found; it only grows.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ class Carried:
     `structure` has a Slot for each run-time value; `types` are theirs; `origins` has an Origin for each that began as
     a literal and has met no strong type yet. `bound`: the name has a value before the loop (else it enters as poison,
     and is bound by the body). `outer`: the origins in loops around this one. `lost`: the ways out that have no value
-    for it."""
+    for it.
+    """
 
     name: str
     structure: KernelValue
@@ -90,7 +92,8 @@ class Knowledge:
     """What lowering a loop's body has shown.
 
     `strong`: types that literals took, by name. `conflicts`: names whose values disagree. `exported`: structures of
-    names that the body alone binds and that are read after the loop."""
+    names that the body alone binds and that are read after the loop.
+    """
 
     strong: dict[str, list[Type | None]] = field(default_factory=dict)
     conflicts: dict[str, Conflict] = field(default_factory=dict)
@@ -162,7 +165,8 @@ def _settled(type_: Type, met: list[DType]) -> Type | None:
     """The type of a weak variable of default type `type_` that met strong types in operations; None if it may stay.
 
     It takes the first that its default type can't stand for; one that adapted to a narrower type was treated too
-    freely."""
+    freely.
+    """
     assert isinstance(type_, Scalar)
     alike = [t for t in met if t.is_float == type_.dtype.is_float and t.kind != "bool"]
     wider = next((t for t in alike if strict_join(type_.dtype, t) is not type_.dtype), None)

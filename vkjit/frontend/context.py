@@ -1,7 +1,8 @@
 """The state of lowering one function, and the registries through which expressions and statements find their lowering.
 
 Enters: nodes of a syntax tree. Leaves: IR, through `builder`. `Session` is what all functions of one kernel share;
-`Context` belongs to one function instance."""
+`Context` belongs to one function instance.
+"""
 
 from __future__ import annotations
 

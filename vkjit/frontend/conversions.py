@@ -2,7 +2,8 @@
 
 Enters: kernel values. Leaves: IR values of the type that is wanted, or CompileError with the cast to write. Nothing
 converts silently but: a literal to what it fits, operands of an operation to their common type, integers to `index`;
-a store besides converts to a wider type, `index` to the array's integer type, and a float to a narrower float."""
+a store besides converts to a wider type, `index` to the array's integer type, and a float to a narrower float.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Enters: calls with lowered arguments. Leaves: a `call` of an `ir.Function`. Run-time scalars and vectors are
 parameters; arrays are parameters whose type belongs to the signature; everything known at compile time (literals too)
-is part of the signature."""
+is part of the signature.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Dimension strings: "M K", "*batch 2*N", "_ N+1"; parsed, bound to shapes, and evaluated.
 
 Enters: the text of an annotation and the shapes of arguments. Leaves: an environment from names to sizes (a `*name`
-to a tuple), or words that say what disagrees. Simple texts (names, integers, `_`, `*name`) are read without lark."""
+to a tuple), or words that say what disagrees. Simple texts (names, integers, `_`, `*name`) are read without lark.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ Env = dict[str, "int | tuple[int, ...]"]
 @dataclass(frozen=True, slots=True)
 class Dim:
     """One dimension: `text` as written; `names` that its value depends on; `value` computes it. `_` depends on nothing
-    and has no value; `variadic` stands for any number of dimensions."""
+    and has no value; `variadic` stands for any number of dimensions.
+    """
 
     text: str
     names: tuple[str, ...] = ()

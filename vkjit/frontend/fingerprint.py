@@ -2,7 +2,8 @@
 values.
 
 Enters: a function. Leaves: `Captures`: a digest for cache keys, and a cheap test of whether captured names still mean
-the same objects. Names are found in the tree, so that a name in a branch that isn't compiled counts too."""
+the same objects. Names are found in the tree, so that a name in a branch that isn't compiled counts too.
+"""
 
 from __future__ import annotations
 

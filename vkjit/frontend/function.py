@@ -18,7 +18,8 @@ class DeviceFunction:
     """A function that kernels call; it can't be called from Python.
 
     `fn` is the Python function, `scope` the variables of the place where the decorator ran (for annotations that are
-    text)."""
+    text).
+    """
 
     def __init__(self, fn: Callable[..., Any], scope: Mapping[str, Any] | None = None) -> None:
         if not isinstance(fn, FunctionType):

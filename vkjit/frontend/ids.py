@@ -1,7 +1,8 @@
 """Ids and sizes of invocations and workgroups.
 
 Enters: calls of `vk.global_id(d)` and the like. Leaves: `index` values. In an `over=` kernel `global_id(d)` is the
-index along axis rank - 1 - d; workgroups are the library's choice there, so that their ids are errors."""
+index along axis rank - 1 - d; workgroups are the library's choice there, so that their ids are errors.
+"""
 
 from __future__ import annotations
 

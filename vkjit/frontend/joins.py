@@ -3,7 +3,8 @@
 Enters: the names as two branches leave them. Leaves: `yield`s and one set of names. Two values agree where they are
 the same compile-time value, have one type, or one is a literal that fits the other's type; tuples agree item by item.
 A name whose values disagree becomes a `Conflict`, a name that only one branch binds `Unbound`: reading it is the
-error, not the join."""
+error, not the join.
+"""
 
 from __future__ import annotations
 

@@ -27,6 +27,7 @@ from . import (  # noqa: F401  (they register lowerings)
     scans,
     statements,
     structs,
+    tiles,
     vectors,
 )
 from .context import Context, Session
@@ -163,7 +164,8 @@ def _over_index(ctx: Context, spec: KernelSpec) -> Value:
     """Sets the index of the invocation; gives whether it lies inside the array.
 
     Axis rank - 1 - d is dimension d of the grid; the axes from 0 to rank - 3 share dimension 2, the last of them the
-    fastest."""
+    fastest.
+    """
     array = ctx.env[spec.over or ""].value  # type: ignore[union-attr]
     if not isinstance(array, Value) or not isinstance(array.type, Array):
         raise CompileError(f"over={spec.over!r}: that argument is no array", ctx.source.name_loc())

@@ -2,7 +2,8 @@
 
 Enters: `x[r, :]` and operations on it. Leaves: `Lazy`, which computes the element at an index when it is asked. A
 lazy value denotes the elements where it is written: evaluating it after a store that may have changed them is an
-error that names the store. It can't leave the branch or loop that it is made in."""
+error that names the store. It can't leave the branch or loop that it is made in.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +49,11 @@ def slice_of(ctx: Context, node: ast.Subscript, array: Value) -> Lazy:
     starts: list[Value] = []
     axes: list[int | None] = []
     shape: list[Value] = []
+    sizes: list[int | None] = []
     for axis, item in enumerate(items):
         if isinstance(item, ast.Slice):
             start, length = _bounds(ctx, item, array, axis)
+            sizes.append(_size(ctx, item, length))
             axes.append(len(shape))
             starts.append(start)
             shape.append(length)
@@ -63,7 +66,31 @@ def slice_of(ctx: Context, node: ast.Subscript, array: Value) -> Lazy:
     def element(inner: Context, position: tuple[Value, ...]) -> KernelValue:
         return inner.builder.emit("load", array, *target.at(inner, position))
 
-    return Lazy(tuple(shape), element, (source,), target)
+    return Lazy(tuple(shape), element, (source,), target, tuple(sizes))
+
+
+def _size(ctx: Context, node: ast.Slice, length: Value) -> int | None:
+    """The size of `start:start+SIZE`, `:` of an array of known shape, or of constant bounds; None where it isn't
+    known.
+    """
+    known = static_value(length)
+    if known is not None:
+        return int(known)
+    upper, lower = node.upper, node.lower
+    if upper is None:
+        return None
+    if isinstance(upper, ast.BinOp) and isinstance(upper.op, ast.Add) and lower is not None:
+        if ast.dump(lower) == ast.dump(upper.left):
+            return _positive(static_value(ctx.evaluate(upper.right)))
+    first = static_value(ctx.evaluate(lower)) if lower is not None else 0
+    last = static_value(ctx.evaluate(upper))
+    if first is None or last is None or (first < 0) != (last < 0):
+        return None
+    return _positive(last - first)
+
+
+def _positive(size: float | None) -> int | None:
+    return size if isinstance(size, int) and size > 0 else None
 
 
 def _extent(ctx: Context, array: Value, axis: int) -> Value:
@@ -110,7 +137,7 @@ def map_lazy(ctx: Context, node: Place, function: Callable[..., KernelValue], va
         inner.builder.loc = saved
         return result
 
-    made = Lazy(shape, element, sources, None)
+    made = Lazy(shape, element, sources, None, lazies[0].sizes)
     with ctx.builder.at(Region()):  # only to see whether the types go together
         element(ctx, tuple(ctx.builder.emit("poison", type=types.INDEX) for _ in shape))
     return made

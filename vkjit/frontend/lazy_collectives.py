@@ -13,8 +13,10 @@ from ..ir.types import Array, Type
 from .collectives import ScopeValue, combine, invocations, method, neutral, position_of, prepared, rank_of, reduce_value
 from .context import Call, Context
 from .conversions import as_stored, dtype_of_value, static_value, truth
+from .elementwise import is_tile
 from .lazy import SliceTarget, check_sources, each_position, element_of, note_write
-from .values import KernelValue, Lazy, describe_value
+from .tiles import store_tile
+from .values import Aggregate, KernelValue, Lazy, describe_value
 
 __all__ = ["argument_reduction", "reduction"]
 
@@ -91,6 +93,9 @@ def _store(ctx: Context, call: Call, scope: ScopeValue, target: KernelValue, val
     assert isinstance(kind, Array)
     if kind.access == "in" and kind.space == "global":
         raise ctx.error(call.node, "this array is an input: it can't be written", "annotate it as vk.Out or vk.InOut")
+    if isinstance(value, Aggregate) and is_tile(value) and scope.kind == "workgroup":
+        store_tile(ctx, call, target, value)
+        return None
     if isinstance(value, Lazy):
         check_sources(ctx, call.node, value)
         _check_shapes(ctx, call, target, value)

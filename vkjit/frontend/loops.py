@@ -5,7 +5,8 @@ round or after the loop are carried; the types that they are carried in are foun
 it again where an assumption proved wrong: a literal takes the type of its first strong join, values that disagree
 become a `Conflict`, and a name that the body alone binds is carried out of the loop if every way out has it. What was
 found is remembered per loop, so that nested loops cost no more rounds than single ones. Knowledge only grows: each
-round adds to it, so the rounds end."""
+round adds to it, so the rounds end.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ class LoopFrame:
 
     `once`: the body runs at least once, so that the end of the range is an exit at which names of the body are bound.
     `flag`: the last carried value tells whether a `break` was taken, for `else`. `unrolled`: break and continue are
-    static."""
+    static.
+    """
 
     node: ast.For | ast.While
     carried: list[Carried]
@@ -115,7 +117,8 @@ def run_loop(
     """Lowers the loop until what it assumes of the carried names holds; binds the names as they are after it.
 
     `body` lowers one round into the current region, given the arguments that aren't carried (`arguments` are their
-    types); `finish` makes the operation from the initial values."""
+    types); `finish` makes the operation from the initial values.
+    """
     knowledge = Knowledge() if single else ctx.loop_memory.setdefault(node, Knowledge())
     before, mark = dict(ctx.env), ctx.mark()
     names = _candidates(ctx, node)
@@ -278,7 +281,8 @@ def unless_broken(ctx: Context, node: ast.For | ast.While, frame: LoopFrame, op:
     """Lowers `rest` where the loop wasn't left by `break`; says whether control never comes out."""
     regions, names, exited = [Region(), Region()], [], []
     before = ctx.env
-    for region, body, start in zip(regions, (lambda: False, rest), (frame.after_break, before), strict=True):
+    bodies: tuple[Callable[[], bool], ...] = (lambda: False, rest)
+    for region, body, start in zip(regions, bodies, (frame.after_break, before), strict=True):
         ctx.env = dict(start)
         with ctx.builder.at(region):
             exited.append(body())

@@ -1,7 +1,8 @@
 """Elementwise functions, casts by Python's names, and the builtins that have a meaning in kernels.
 
 Enters: calls of `vk.exp`, `math.exp`, `np.exp`, `min`, `len`, `float`... Leaves: operations of the table. Literals
-are computed by Python."""
+are computed by Python.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Enters: array values and indices. Leaves: loads and stores with one `index` per dimension. A constant negative index
 counts from the end; a constant index outside a known shape is an error. `get` and `put` test their indices and never
-leave the array."""
+leave the array.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Text for the host: f-strings and values in `assert` and `print` become a template and the values for it.
 
 Enters: the node of a message. Leaves: a `str.format` template over numbered values, and those values; literals are
-put into the text at once."""
+put into the text at once.
+"""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from ..dtypes import DType
 from ..ir.core import Value
 from .context import Context, Place
 from .conversions import common_dtype, convert, dtype_of_value, numeric, operand_places, static_value, truth, unify
-from .lazy import map_lazy
-from .values import KernelValue, Lazy, describe_value, is_literal
+from .elementwise import is_spread, map_elements
+from .values import KernelValue, describe_value, is_literal
 
 __all__ = ["binary", "compare", "negate", "unary"]
 
@@ -49,8 +49,8 @@ _SIGNS = {
 
 def binary(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue) -> KernelValue:
     """The value of `a op b`; `name` is the operation's name in the op table."""
-    if isinstance(a, Lazy) or isinstance(b, Lazy):
-        return map_lazy(ctx, node, lambda inner, x, y: binary(inner, node, name, x, y), [a, b])
+    if is_spread(a) or is_spread(b):
+        return map_elements(ctx, node, lambda inner, x, y: binary(inner, node, name, x, y), [a, b])
     if not (isinstance(a, Value) or isinstance(b, Value)):
         return _fold(ctx, node, name, a, b)
     _operands(ctx, node, name, a, b)
@@ -154,8 +154,8 @@ def _repeated(ctx: Context, node: Place, base: Value, exponent: int, dtype: DTyp
 
 def compare(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue) -> KernelValue:
     """The value of a comparison; compile-time values of any class compare with == and !=."""
-    if isinstance(a, Lazy) or isinstance(b, Lazy):
-        return map_lazy(ctx, node, lambda inner, x, y: compare(inner, node, name, x, y), [a, b])
+    if is_spread(a) or is_spread(b):
+        return map_elements(ctx, node, lambda inner, x, y: compare(inner, node, name, x, y), [a, b])
     if not (isinstance(a, Value) or isinstance(b, Value)):
         if name in ("eq", "ne"):
             return bool(_PYTHON[name](a, b))
@@ -175,8 +175,8 @@ def negate(ctx: Context, node: Place, value: KernelValue) -> KernelValue:
 
 def unary(ctx: Context, node: Place, name: str, value: KernelValue) -> KernelValue:
     """`-x`, `+x`, `~x`; `name` is "neg", "pos" or "not"."""
-    if isinstance(value, Lazy):
-        return map_lazy(ctx, node, lambda inner, x: unary(inner, node, name, x), [value])
+    if is_spread(value):
+        return map_elements(ctx, node, lambda inner, x: unary(inner, node, name, x), [value])
     numeric(ctx, node, value)
     if is_literal(value):
         return _fold_unary(ctx, node, name, value)

@@ -1,7 +1,8 @@
 """Random numbers: Philox-4x32-10 written out in operations on u32 and u64.
 
 Enters: `vk.philox(seed, counter)`, `vk.rand(...)`. Leaves: 10 rounds of multiplications. Source: Salmon et al., SC
-2011."""
+2011.
+"""
 
 from __future__ import annotations
 

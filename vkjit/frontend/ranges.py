@@ -1,7 +1,8 @@
 """What `for` runs over: ranges, written-out ranges, tuples, grid strides; and the operation of a counted loop.
 
 Enters: the value after `in`. Leaves: a `Range` or an `Unrolled`. Bounds are evaluated once; they take their common
-type, literals alone `i32`."""
+type, literals alone `i32`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Looks names up: local, then closure, globals, builtins; and says which objects a kernel may capture.
 
 Enters: a name or an attribute of a captured object. Leaves: a kernel value. Captured are, by value: numbers, strings,
-None, enum members, dtypes, functions, modules, and tuples of these; what can change or is an array is an error."""
+None, enum members, dtypes, functions, modules, and tuples of these; what can change or is an array is an error.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Enters: the tree of a function. Leaves: a `Scope`. Liveness is conservative: a name that isn't live is never read, so
 that a join or a loop may forget it. In terms of sets: before = reads + (after - writes), with both branches of a
-choice joined."""
+choice joined.
+"""
 
 from __future__ import annotations
 

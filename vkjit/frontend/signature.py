@@ -1,7 +1,8 @@
 """What a kernel is compiled for: the kinds and element types of its arguments, and the launch's properties.
 
 Enters: what a launcher knows of the arguments. Leaves: `Signature`, hashable; equal signatures share one compiled
-kernel."""
+kernel.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ class Signature:
 
     `narrow`: every array spans fewer than 2**31 elements. `backward`: an array has a negative stride. `cut`: the grid
     may be cut over several dispatches. `typevars` binds the names of the kernel's type variables; those that array
-    and scalar arguments bind may be left out."""
+    and scalar arguments bind may be left out.
+    """
 
     args: tuple[Argument, ...]
     local_size: tuple[int, int, int] = (1, 1, 1)

@@ -2,7 +2,8 @@
 
 Enters: a Python function. Leaves: a `FunctionSource`: the tree of its definition and a way from nodes to `Loc`. Line
 numbers are those of the file, wherever the function is nested or decorated. Notebook cells work because they are in
-`linecache`. Trees are shared by all functions of a file and are never changed."""
+`linecache`. Trees are shared by all functions of a file and are never changed.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ class ParamSpec:
 
     `kind`: "array", "scalar", "const", or "any" for an unannotated one, which may be array or scalar. `mode` of an
     array: "in", "out", "inout"; None where it isn't annotated. `dtype`: None where it is inferred. `default`:
-    REQUIRED if none."""
+    REQUIRED if none.
+    """
 
     name: str
     kind: str
@@ -58,7 +59,8 @@ class KernelSpec:
 
 def describe(fn: Callable[..., Any], *, over: str | None = None, scope: Mapping[str, Any] | None = None) -> KernelSpec:
     """The specification of a kernel. `scope` holds the variables of the place where the decorator ran, for annotations
-    that are text. Raises CompileError for annotations and parameters that can't be understood."""
+    that are text. Raises CompileError for annotations and parameters that can't be understood.
+    """
     if not isinstance(fn, FunctionType):
         raise CompileError(f"expected a function, found {fn!r}", hint="decorate a function that is written with `def`")
     params = tuple(_parameter(fn, p, scope) for p in inspect.signature(fn).parameters.values())

@@ -1,7 +1,8 @@
 """Structs in kernels: construction, fields, methods, assignment to fields.
 
 Enters: calls of a struct, `p.x`, `p.x = v`. Leaves: an `Aggregate` whose kind is the `StructType`; no operation of
-its own."""
+its own.
+"""
 
 from __future__ import annotations
 

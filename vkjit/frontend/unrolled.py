@@ -2,7 +2,8 @@
 
 Enters: a `for` node and its items. Leaves: the bodies in a row. A `break` or `continue` that is certain, or whose
 condition is known at compile time, leaves nothing behind; where one depends on a run-time condition, that round
-becomes a loop of one round, and what follows runs unless it was broken."""
+becomes a loop of one round, and what follows runs unless it was broken.
+"""
 
 from __future__ import annotations
 

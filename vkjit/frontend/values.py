@@ -2,7 +2,8 @@
 
 A run-time scalar, vector or array is an `ir.Value`. Everything else is known at compile time and stands for itself:
 Python numbers (weak literals), strings, None, dtypes, functions, modules, enum members, tuples (whose items may be
-run-time values), and the small classes below."""
+run-time values), and the small classes below.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +28,7 @@ __all__ = [
     "Method",
     "Range",
     "Source",
+    "Tile",
     "Unbound",
     "Unrolled",
     "alike",
@@ -77,6 +79,13 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True)
+class Tile:
+    """The kind of an aggregate that is a tile: `shape` in elements; `tiles` says who holds which."""
+
+    shape: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """An array that a lazy value reads; `writes` is the number of stores that came before the slice."""
 
@@ -89,13 +98,15 @@ class Source:
 class Lazy:
     """Elements that are computed when they are asked for: `element(context, index)`, for an index inside `shape`.
 
-    `target` is where a plain slice lies, None for an expression.
+    `target` is where a plain slice lies, None for an expression. `sizes` are the extents before they are clipped to the
+    array, where known at compile time (`i:i+BM` has size BM).
     """
 
     shape: tuple[Value, ...]
     element: Callable[..., KernelValue]
     sources: tuple[Source, ...]
     target: object
+    sizes: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

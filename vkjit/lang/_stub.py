@@ -26,7 +26,8 @@ def register_host(stub: Any, function: Callable[..., Any]) -> None:
 
 def kernel_only(function: Function) -> Function:
     """The stub with its signature and docstring; calling it outside a kernel raises VkjitError, unless it has a meaning
-    there, as the functions have that tensors share with kernels."""
+    there, as the functions have that tensors share with kernels.
+    """
     name = function.__qualname__
 
     @functools.wraps(function)

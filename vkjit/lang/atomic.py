@@ -1,7 +1,8 @@
 """Atomic operations on one element: `vk.atomic.add(x, i, v)`, `vk.atomic.add(x, (i, j), v)`.
 
 `order` is "relaxed", "acquire", "release" or "acq_rel"; `scope` is "workgroup" or "device". Read-modify-write
-operations give the old value. Floats have add, sub, min, max, exchange, load and store."""
+operations give the old value. Floats have add, sub, min, max, exchange, load and store.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ Sums of floats have one fixed order, a butterfly of ascending strides, so that r
 subgroups.
 
 Where a method takes a value, each invocation of the scope brings one. A lazy slice (`x[r, :]`) is spread over the
-scope instead: the method combines all its elements."""
+scope instead: the method combines all its elements.
+"""
 
 from __future__ import annotations
 
@@ -86,6 +87,27 @@ class Workgroup(Scope):
     @kernel_only
     def barrier(self) -> Any:
         """`vk.barrier()`."""
+
+    @kernel_only
+    def zeros(self, shape: tuple[int, int], dtype: Any) -> Any:
+        """A tile of zeros: a matrix spread over the workgroup, in registers; the shape is known at compile time."""
+
+    @kernel_only
+    def full(self, shape: tuple[int, int], value: Any, dtype: Any) -> Any:
+        """A tile that holds `value` everywhere."""
+
+    @kernel_only
+    def load(self, source: Any) -> Any:
+        """The elements of a slice as a tile, held from now on: `wg.load(a[i:i+BM, j:j+BN])`; zeros outside the
+        array.
+        """
+
+    @kernel_only
+    def mma(self, a: Any, b: Any, acc: Any) -> Any:
+        """acc + a @ b for slices a (BM x BK) and b (BK x BN) and a tile acc, summed in the type of `acc`.
+
+        Edges are padded with zeros; `wg.store(c[i:i+BM, j:j+BN], acc)` clips.
+        """
 
 
 class Subgroup(Scope):

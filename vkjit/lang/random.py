@@ -2,7 +2,8 @@
 
 A number depends on `seed` and `counter` alone (any integers, 64 bits of each), so that each invocation draws its own
 by counting from its index. `stream` (32 bits) tells several numbers of one counter apart. Source: Salmon, Moraes,
-Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011."""
+Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
+"""
 
 from __future__ import annotations
 

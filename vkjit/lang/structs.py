@@ -2,7 +2,8 @@
 
 Fields are dtypes, vectors, other structs, or type variables (which take any number). In a kernel the class makes
 values from its fields, in order or by keyword; values copy on assignment and live in registers. Functions in the
-class are device functions, whose first parameter is the value."""
+class are device functions, whose first parameter is the value.
+"""
 
 from __future__ import annotations
 

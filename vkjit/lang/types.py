@@ -2,7 +2,8 @@
 
 At run time `vk.In[vk.f32, "M K"]` makes an `ArrayAnnotation`; to a type checker it is `typing.Annotated`, so that
 `x[i]` has the element type. A linter sees forward references in the dimension strings: switch F722 and F821 off for
-kernels."""
+kernels.
+"""
 
 from __future__ import annotations
 

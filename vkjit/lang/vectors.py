@@ -2,7 +2,8 @@
 
 `V(x, y, z, w)` takes the components, `V(s)` spreads a scalar, `V(v)` converts the elements of a vector. Operators and
 elementwise functions work lane by lane; `v.x`, `v.y`, `v.z`, `v.w` (or `v[0]`...) are the lanes, `v.xy`, `v.wzyx` new
-vectors."""
+vectors.
+"""
 
 from __future__ import annotations
 
