@@ -132,6 +132,7 @@ def test_quirks_of_llvmpipe() -> None:
     assert found.names == {
         "subgroup_broadcast_first_float",
         "shuffle_up_constant",
+        "literal_float_zero",
         "slow_subgroup_arithmetic",
         "scalar_loads",
     }
