@@ -5,6 +5,7 @@ The kernels are strict, so that floats agree to the bit.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,23 @@ def test_literal_zeros(device: Any, name: str, zero: float) -> None:
         builder.op("store", region.args[1], i, builder.index(column), builder.emit(name, a, b))
     builder.op("return")
     module = Module(Function("k", region, [], {"local_size": (8, 1, 1), "arg_index": (0, 1), "strict": True}))
-    args = [SPECIAL, np.zeros((8, 2), np.float32)]
+    check_columns(device, module, 2)
+
+
+def check_columns(device: Any, module: Module, columns: int) -> None:
+    args = [SPECIAL, np.zeros((8, columns), np.float32)]
     lowered = pipeline.run(clone_module(module), device.caps)
     same(on_device(device, lowered, 1, args), expected(module, 1, args))
+
+
+def test_choices_between_literals(device: Any) -> None:
+    region = Region([Array(F32, 1, access="in"), Array(F32, 2, access="out")], ["x", "y"])
+    builder = Builder(region)
+    i = builder.emit("global_id", dim=0)
+    positive = builder.emit("gt", builder.emit("load", region.args[0], i), builder.const(0.0, F32))
+    literals = [builder.const(number, F32) for number in (0.0, -0.0, 1.0, -1.0)]
+    for column, (a, b) in enumerate(itertools.product(literals, literals)):
+        chosen = builder.emit("select", positive, a, b)
+        builder.op("store", region.args[1], i, builder.index(column), chosen)
+    builder.op("return")
+    check_columns(device, Module(Function("k", region, [], {"local_size": (8, 1, 1), "arg_index": (0, 1)})), 16)

@@ -1,8 +1,9 @@
 """Hides literal zeros of float arithmetic from a driver that simplifies them wrongly.
 
 Enters and leaves: primitive form. Such a driver (quirk `literal_float_zero`) takes x * 0.0, x / 0.0 and 0.0 / x for
-0.0 and x + 0.0 for x, which is wrong for NaN, infinities and negative zeros. The zero becomes a number that the
-driver can't know: the top bit of a local id, which is never set::
+0.0 and x + 0.0 for x, which is wrong for NaN, infinities and negative zeros; of a choice between 1.0 or -1.0 and a
+zero it loses the zero's sign. The zero becomes a number that the driver can't know: the top bit of a local id, which
+is never set::
 
                                      %id = local_id {dim = 0} : index     (at the kernel's start)
                                      %u = cast %id : u32
@@ -22,7 +23,7 @@ from .. import dtypes
 from ..dtypes import DType
 from ..ir.builder import Builder
 from ..ir.core import Module, Region, Value
-from ..ir.rewrite import constant_of
+from ..ir.rewrite import constant_of, is_constant
 from ..ir.types import U32, Scalar, Type, Vector
 
 __all__ = ["HideZeros"]
@@ -42,7 +43,8 @@ class HideZeros:
             return module
         zeros = _Zeros(Builder(Region(), module.kernel.loc))
         for op in module.kernel.body.walk():
-            if op.name in _ARITHMETIC and any(map(_is_zero, op.operands)):
+            chooses = op.name == "select" and all(map(is_constant, op.operands[1:]))
+            if (chooses or op.name in _ARITHMETIC) and any(map(_is_zero, op.operands)):
                 op.operands[:] = [zeros.hidden(v) if _is_zero(v) else v for v in op.operands]
         module.kernel.body.ops[:0] = zeros.builder.region.ops
         return module
