@@ -168,9 +168,9 @@ NEST = """  %zero = const 0 : index
 def test_bound_of_a_nest() -> None:
     bound = bound_of("%x: array<f32, 2, in>, %w: i32", NEST)
     assert bound is not None
-    assert bound.evaluate({0: (10, 7)}, {1: 20}) == 5 * (1 + 20 + 1) + 1
-    assert bound.evaluate({0: (0, 7)}, {1: 20}) == 1
-    assert bound.evaluate({0: (10, 7)}, {1: -5}) == 5 * 2 + 1
+    assert bound.evaluate({0: (10, 7)}, {1: 20}) == 5 * (1 + 20 + 1) + 2
+    assert bound.evaluate({0: (0, 7)}, {1: 20}) == 2
+    assert bound.evaluate({0: (10, 7)}, {1: -5}) == 5 * 2 + 2
     assert bound_from_json(json.loads(json.dumps(bound_to_json(bound)))) == bound
     assert bound_to_json(None) is None
     assert bound_from_json(None) is None

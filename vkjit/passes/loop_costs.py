@@ -1,7 +1,8 @@
 """Which loops have to be counted against a cap on iterations, what the others cost, and what is uniform in a vector.
 
-Enters: a kernel in normal form. Leaves: `LoopCosts`. A loop of n rounds costs n * (1 + cost of its body) + 1, both
-sides of an `if` cost one after the other.
+Enters: a kernel in normal form. Leaves: `LoopCosts`. A loop of n rounds costs n * (1 + cost of its body), and 1 for the round
+that finds its end; in that round drivers run the rest of the body with all invocations off, so that each loop in it
+costs its own last round again (`last_round`). Both sides of an `if` cost one after the other.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ..ir.rewrite import LOOPS, breaks_of, exits_of
 from ..ir.types import Array
 from .trip_bound import Intervals, TripBound, constant, node
 
-__all__ = ["LoopCosts"]
+__all__ = ["LoopCosts", "last_round"]
 
 _THRESHOLDS = (1024, 64, 0)
 _UNIFORM = frozenset({"always", "workgroup", "subgroup"})
@@ -99,6 +100,17 @@ class LoopCosts:
         return counter and self.uniform(loop.operands[0], depth - 1) and self.uniform(loop.operands[2], depth - 1)
 
 
+def last_round(loop: Op) -> int:
+    """What the round costs that finds a loop's end, with all invocations off in its body."""
+    return 1 + sum(_switched_off(op) for op in loop.regions[0].ops)
+
+
+def _switched_off(op: Op) -> int:
+    if op.name in LOOPS:
+        return last_round(op)
+    return sum(_switched_off(inner) for region in op.regions for inner in region.ops)
+
+
 def _hidden(op: Op) -> int:
     """Rounds of loops that only back ends see: atomics on a part of a word."""
     array = op.operands[0].type if op.name in ("atomic", "atomic_cas", "atomic_store") else None
@@ -114,7 +126,7 @@ def _with_threshold(function: Function, rounds: dict[Op, int | None], threshold:
     made = LoopCosts(set(), {}, {op.regions[0]: op for op in rounds})
     for op in _innermost_first(function.body):
         known = rounds[op]
-        cost = None if known is None else known * (1 + made.of_region(op.regions[0])) + 1
+        cost = None if known is None else known * (1 + made.of_region(op.regions[0])) + last_round(op)
         if cost is None or cost > threshold or made.around_counted(op):
             made.counted.add(op)
         else:
@@ -141,6 +153,6 @@ def _bound_of(region: Region, intervals: Intervals) -> TripBound | None:
                 rounds = intervals.trips(op)
                 if rounds is None:
                     return None
-                part = node("add", node("mul", rounds, node("add", part, constant(1))), constant(1))
+                part = node("add", node("mul", rounds, node("add", part, constant(1))), constant(last_round(op)))
             total = node("add", total, part)
     return total

@@ -2,7 +2,7 @@
 
 Some drivers run 8 invocations as one vector and stop every loop once the vector has gone through a fixed number of
 rounds, summed over all loops of the kernel. A round counts while any invocation of the vector takes part, the two sides
-of a divergent branch count one after the other, and a loop of n rounds counts n + 1.
+of a divergent branch count one after the other, and a loop of n rounds counts n, and its last round (see `loop_costs`).
 
 What holds: at each point of the program, `count` in the invocations that are active there is an upper bound of the
 vector's rounds so far.
@@ -31,12 +31,11 @@ from ..ir.core import Module, Op, Region, Value
 from ..ir.rewrite import breaks_of, completes, constant_of, exits_of
 from ..ir.types import U32
 from .formula import Formula, Term
-from .loop_costs import LoopCosts
+from .loop_costs import LoopCosts, last_round
 from .trip_bound import TripBound, bound_from_json, bound_to_json
 
 __all__ = ["LoopGuard", "bound_from_json", "bound_to_json", "bounded_trip_product"]
 
-_MARGIN = 64
 _CEILING = 1 << 30  # counts are held below this, far from wrapping round
 
 MESSAGE = (
@@ -50,19 +49,21 @@ MESSAGE = (
 class LoopGuard:
     """Takes normal form, after inlining and all passes that make loops. Does nothing where `cap` is None.
 
-    `subgroup_arithmetic`: the device has `sg_reduce`; `width`: the size of its vectors.
+    `subgroup_arithmetic`: the device has `sg_reduce`; `width`: the size of its vectors; `margin`: how far below the
+    cap the guard reports.
     """
 
     name: ClassVar[str] = "loop_guard"
     cap: int | None
     width: int = 8
     subgroup_arithmetic: bool = True
+    margin: int = 64
 
     def run(self, module: Module) -> Module:
         function = module.kernel
         if self.cap is None:
             return module
-        budget = self.cap - _MARGIN
+        budget = self.cap - self.margin
         costs = LoopCosts.of(function, budget)
         if not costs.counted:
             return module
@@ -168,13 +169,13 @@ class _Guard:
         return after
 
     def known_rounds(self, op: Op, count: Value, builder: Builder) -> Value:
-        """count + 1 + rounds * weight, with the rounds of a `for` that never breaks, held just above the limit."""
+        """count + last round + rounds * weight, with the rounds of a `for` that never breaks, held just above the limit."""
         weight = self.costs.of_region(op.regions[0]) + 1
         f = Formula(builder)
         rounds = _rounds(f, op)
         most = self.limit // weight + 1
         held = f.call("min", rounds, f.term(most, rounds.dtype)).cast(U32.dtype)
-        total = f.term(count) + (held * weight + 1)
+        total = f.term(count) + (held * weight + last_round(op))
         builder.region.ops.append(op)
         return f.call("min", total, f.term(_CEILING, U32.dtype)).value
 
@@ -182,7 +183,7 @@ class _Guard:
         """The count as one more carried value of the loop."""
         body = op.regions[0]
         around = self.costs.around_counted(op)
-        op.operands.append(builder.emit("add", count, builder.const(1, U32)))
+        op.operands.append(builder.emit("add", count, builder.const(last_round(op), U32)))
         carried = Value(U32, body, len(body.args), "rounds")
         body.args.append(carried)
         exits = frozenset(exits_of(body))
