@@ -185,6 +185,10 @@ class TensorMethods:
         """How many elements aren't 0, over axes (i64)."""
         raise NotImplementedError
 
+    def cumsum(self, dim: builtins.int, *, dtype: Any = None) -> Tensor:
+        """Running sums along an axis; integers and bool in i64 unless dtype= says otherwise."""
+        raise NotImplementedError
+
     def diagonal(self, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
         """The diagonal of the matrices along two axes, as the last axis; `offset` > 0 above the main one, < 0 below."""
         raise NotImplementedError
@@ -739,6 +743,14 @@ class TensorMethods:
 
     def transpose(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Two axes exchanged."""
+        raise NotImplementedError
+
+    def tril(self, diagonal: builtins.int = 0) -> Tensor:
+        """The matrices' part on and below a diagonal, 0 above it."""
+        raise NotImplementedError
+
+    def triu(self, diagonal: builtins.int = 0) -> Tensor:
+        """The matrices' part on and above a diagonal, 0 below it."""
         raise NotImplementedError
 
     def true_divide(self, b: Any) -> Tensor:

@@ -8,8 +8,25 @@ from __future__ import annotations
 
 from .. import lang
 from ..autograd import rules as _rules  # noqa: F401  # fills the table of gradients
-from . import arithmetic, copies, creation, elementwise, indexing, linalg, methods, random, reductions, views
-from . import nn_activation, nn_conv, nn_embedding, nn_norm, nn_pool, nn_softmax
+from . import (
+    arithmetic,
+    copies,
+    creation,
+    elementwise,
+    indexing,
+    linalg,
+    methods,
+    nn_activation,
+    nn_conv,
+    nn_embedding,
+    nn_norm,
+    nn_pool,
+    nn_softmax,
+    random,
+    reductions,
+    scans,
+    views,
+)
 from .arithmetic import *  # noqa: F403  # each module lists its public names
 from .copies import *  # noqa: F403
 from .creation import *  # noqa: F403
@@ -24,12 +41,13 @@ from .nn_pool import *  # noqa: F403
 from .nn_softmax import *  # noqa: F403
 from .random import *  # noqa: F403
 from .reductions import *  # noqa: F403
+from .scans import *  # noqa: F403
 from .tensor import Tensor
 from .views import *  # noqa: F403
 
 _MODULES = (
     arithmetic, copies, creation, elementwise, indexing, linalg, nn_activation, nn_conv, nn_embedding, nn_norm, nn_pool,
-    nn_softmax, random, reductions, views,
+    nn_softmax, random, reductions, scans, views,
 )  # fmt: skip
 _INTERNAL = frozenset(
     {"as_dtype", "get_item", "put", "set_item", "upload", "copy_", "fill_", "zero_", "next_seed", "mT"}

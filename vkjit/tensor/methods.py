@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from .. import dtypes, lang
 from ..lang import _stub
-from . import arithmetic, copies, creation, elementwise, indexing, inplace, linalg, nn_softmax, random, reductions, views
+from . import arithmetic, copies, creation, elementwise, indexing, inplace, linalg, nn_softmax, random, reductions, scans, views
 from .tensor import Tensor
 
 __all__ = ["install"]
@@ -44,6 +42,7 @@ _METHODS: tuple[tuple[Any, str], ...] = (
     ),
     (nn_softmax, "softmax log_softmax"),
     (linalg, "addmm baddbmm bmm dot matmul mm mv outer trace"),
+    (scans, "cumsum tril triu"),
     (indexing, "gather index_add index_select masked_select nonzero scatter scatter_add take_along_dim"),
 )
 
@@ -92,11 +91,6 @@ _CONVERSIONS = {
     "float": dtypes.f32, "double": dtypes.f64, "half": dtypes.f16, "bfloat16": dtypes.bf16, "int": dtypes.i32,
     "long": dtypes.i64, "short": dtypes.i16, "bool": dtypes.boolean,
 }  # fmt: skip
-
-
-def _cpu(self: Tensor) -> np.ndarray[Any, Any]:
-    """As `numpy()`, whether or not a gradient is required."""
-    return self._fetch()
 
 
 def _new(function: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -3,10 +3,24 @@
 Importing this package fills the table. Rules are written with tensor operations, so they can be differentiated in turn.
 """
 
-from . import arithmetic, elementwise, indexing, linalg, reductions, views
-from . import nn_activation, nn_conv, nn_embedding, nn_loss, nn_norm, nn_pool, nn_softmax
+from . import (
+    arithmetic,
+    elementwise,
+    indexing,
+    linalg,
+    nn_activation,
+    nn_conv,
+    nn_embedding,
+    nn_loss,
+    nn_norm,
+    nn_pool,
+    nn_softmax,
+    reductions,
+    scans,
+    views,
+)
 
 __all__ = [
     "arithmetic", "elementwise", "indexing", "linalg", "nn_activation", "nn_conv", "nn_embedding", "nn_loss",
-    "nn_norm", "nn_pool", "nn_softmax", "reductions", "views",
+    "nn_norm", "nn_pool", "nn_softmax", "reductions", "scans", "views",
 ]  # fmt: skip
