@@ -1,7 +1,7 @@
 """Property tests of kernels: `check_kernel` runs one, `check` makes a test that pytest collects.
 
 Enters: a kernel, a reference (or none), what may vary. Leaves: a `CheckResult`, or a `CheckFailure` with the
-smallest input that hypothesis, and steps of our own after it, have found.
+smallest input that `minimise` reaches.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from ..errors import ArgumentError, BoundsError, CompileError, KernelError, Kern
 from ..jit import Kernel
 from ._extra import load_hypothesis
 from .case import Case
+from .choosing import Chooser, Drawn, Seeded
 from .drawing import Drawing, dtype_of_param
 from .examine import Examiner, Finding
 from .failures import CheckFailure, Origin
 from .minimise import grown, minimise
 from .probing import module_of
 from .run import executors
-from .schedules import PLAIN, Schedule, choices_for
+from .schedules import FREE, PLAIN, Schedule, choices_for
 from .tolerances import as_tolerance
 
 __all__ = ["CheckResult", "check", "check_kernel"]
@@ -199,7 +200,8 @@ class _Check:
     def _search(self) -> Finding | None:
         hypothesis = load_hypothesis()
 
-        def property_holds(case: Case, schedules: Mapping[str, Schedule]) -> None:
+        def property_holds(drawn: tuple[Case, Mapping[str, Schedule]]) -> None:
+            case, schedules = drawn
             self.examples += 1
             finding = self.examiner.examine(case, schedules)
             if finding is not None:
@@ -210,7 +212,7 @@ class _Check:
         property_holds.__qualname__ = property_holds.__name__
         # the example database tells tests apart by this
         property_holds._hypothesis_internal_add_digest = self._digest()  # type: ignore[attr-defined]
-        test = hypothesis.given(self.drawing.cases(), self._schedules())(property_holds)
+        test = hypothesis.given(self._inputs())(property_holds)
         test = hypothesis.settings(**self._hypothesis_settings(hypothesis))(test)
         seed = self.settings["seed"]
         if seed is not None or not hypothesis.settings().derandomize:
@@ -229,7 +231,8 @@ class _Check:
         return None
 
     def _hypothesis_settings(self, hypothesis: Any) -> dict[str, Any]:
-        phases = [p for p in hypothesis.Phase if p.name != "explain"]
+        # shrinking is left to `minimise`
+        phases = [hypothesis.Phase.explicit, hypothesis.Phase.reuse, hypothesis.Phase.generate]
         settings = {
             "max_examples": self.settings["max_examples"], "deadline": None, "phases": phases, "print_blob": False,
             "report_multiple_bugs": False, "suppress_health_check": list(hypothesis.HealthCheck),
@@ -241,19 +244,27 @@ class _Check:
         function = self.kernel.spec.fn
         return hashlib.sha256(f"{function.__module__}.{function.__qualname__}".encode()).digest()
 
-    def _schedules(self) -> Any:
+    def _inputs(self) -> Any:
+        """A strategy of cases with a schedule for each device: a fifth draw by draw, the others from a seed."""
         from hypothesis import strategies as st
 
-        # one matter at a time: each combination would be compiled for itself
-        made = {}
-        for name, fields in self.choices.items():
-            ways = [st.just(PLAIN)]
-            for field_name, values in fields:
-                usual, *others = dict.fromkeys(values)
-                shares = [Schedule(**{field_name: v}) for v in others if v != usual]
-                ways.append(st.sampled_from(shares))
-            made[name] = st.one_of(*ways)
-        return st.fixed_dictionaries(made)
+        def inputs(draw: Callable[[Any], Any]) -> tuple[Case, dict[str, Schedule]]:
+            seed = draw(st.integers(0, 2**48))
+            chooser = Seeded(draw, seed) if seed % 5 else Drawn(draw)
+            case = self.drawing.case(chooser)
+            return case, {name: self._schedule(chooser, fields) for name, fields in self.choices.items()}
+
+        return st.composite(inputs)()
+
+    def _schedule(self, chooser: Chooser, fields: list[tuple[str, list[Any]]]) -> Schedule:
+        """What costs no compilation is varied freely, else one matter at a time: each combination is compiled for
+        itself."""
+        free = {name: chooser.pick(values) for name, values in fields if name in FREE}
+        chosen = chooser.pick([None, *(f for f in fields if f[0] not in FREE)])
+        if chosen is None:
+            return Schedule(**free)
+        name, (usual, *others) = chosen
+        return Schedule(**free, **{name: chooser.pick([v for v in dict.fromkeys(others) if v != usual])})
 
     def _keep_largest(self, finding: Finding) -> None:
         flags = finding.flags

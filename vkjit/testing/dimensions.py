@@ -40,12 +40,12 @@ def size_table(low: int, high: int, special: Iterable[int]) -> list[int]:
     position is a smaller size."""
     weights: dict[int, int] = dict.fromkeys(range(low, high + 1), 1)
     usual = max(high - low + 1, 8)
-    for value, share in [(0, 0.12), (1, 0.2), (2, 0.1), (3, 0.08), (5, 0.06), (8, 0.05)]:
+    for value, share in [(0, 0.06), (1, 0.08), (2, 0.04), (3, 0.03), (5, 0.03), (8, 0.03)]:
         if value in weights:
             weights[value] += int(usual * share)
     wanted = [v for v in special if v in weights]
     for value in wanted:
-        weights[value] += max(1, int(usual * 0.8 / len(wanted)))
+        weights[value] += max(1, int(usual / len(wanted)))
     return [value for value, count in weights.items() for _ in range(count)]
 
 

@@ -24,6 +24,7 @@ from ..lang.control import Tune
 from ..runtime.interface import Device
 from ._extra import load_hypothesis
 from .case import ArrayInput, Case, decode, encode
+from .choosing import Chooser, Drawn
 from .dimensions import Dimensions
 from .elements import PATTERNS, Domain, domain_of, fill, special_values, width_of
 from .layouts import C_ORDER, Layout
@@ -32,6 +33,10 @@ from .probing import usable_types
 __all__ = ["Drawing", "strategies"]
 
 _MOST_ELEMENTS = 1 << 15
+_PATTERNS = (*PATTERNS, "random", "counting", "random", "small")
+_LOOSE = (1, 2, 3, 0, 5, 8, 17)
+"""Sizes of dimensions that have no name."""
+
 _SCALARS = (0, 1, 2, -1, 3, 5, -7, 10)
 _FLOAT_SCALARS = (0.0, 1.0, 2.0, -1.0, 0.5, -1.5, 3.25, 0.1, -0.3)
 
@@ -116,19 +121,18 @@ class Drawing:
     # -- the strategy
 
     def cases(self) -> Any:
-        """The strategy of cases."""
-        hypothesis = load_hypothesis()
+        """The strategy of cases that hypothesis can shrink."""
         from hypothesis import strategies as st
 
-        @st.composite
-        def cases(draw: Callable[[Any], Any]) -> Case:
-            case = self._draw(draw, st)
-            if case is not None and self.allowed(case):
-                return case
-            hypothesis.reject()
-            raise InternalError("hypothesis goes on after a rejected draw")
+        return st.composite(lambda draw: self.case(Drawn(draw)))()
 
-        return cases()
+    def case(self, chooser: Chooser) -> Case:
+        """One case. Rejects the example where sizes or `where` forbid it."""
+        made = self._choose(chooser)
+        if made is None or not self.allowed(made):
+            load_hypothesis().reject()
+            raise InternalError("hypothesis goes on after a rejected draw")
+        return made
 
     def allowed(self, case: Case) -> bool:
         """Whether `where` accepts the case."""
@@ -139,29 +143,27 @@ class Drawing:
         with np.errstate(all="ignore"):
             return bool(call_by_name(self.where, values_by_name(case, precise=False), "where"))
 
-    def _draw(self, draw: Callable[[Any], Any], st: Any) -> Case | None:
-        bound = {name: draw(st.sampled_from(choices)) for name, choices in self.types.items()}
-        env = self._draw_sizes(draw, st)
+    def _choose(self, chooser: Chooser) -> Case | None:
+        bound = {name: chooser.pick(choices) for name, choices in self.types.items()}
+        env = self._choose_sizes(chooser)
         loose = {
-            name: tuple(draw(st.sampled_from((1, 2, 3, 0, 5, 8, 17))) for _ in range(count))
+            name: tuple(chooser.pick(_LOOSE) for _ in range(count))
             for name, count in self.dimensions.loose_counts().items()
         }
         shapes = self.dimensions.shapes(env, loose)
         if shapes is None or any(math.prod(shape) > _MOST_ELEMENTS for shape in shapes.values()):
             return None
         arguments: dict[str, Any] = {}
-        odd = draw(st.sampled_from(self._odd_arrays()))
+        odd = chooser.pick(self._odd_arrays())
         for param in self.spec.params:
             if param.kind == "array":
-                layouts = (
-                    layouts_for(len(shapes[param.name]), param.mode or "inout") if param.name in odd else [C_ORDER]
-                )
-                layout = draw(st.sampled_from(layouts))
-                arguments[param.name] = self._draw_array(draw, st, param, shapes[param.name], layout, bound, env)
+                shape = shapes[param.name]
+                layouts = layouts_for(len(shape), param.mode or "inout") if param.name in odd else [C_ORDER]
+                arguments[param.name] = self._choose_array(chooser, param, shape, chooser.pick(layouts), bound, env)
             elif param.kind == "scalar":
-                arguments[param.name] = self._draw_scalar(draw, st, param, bound, env)
+                arguments[param.name] = self._choose_scalar(chooser, param, bound, env)
             else:
-                arguments[param.name] = draw(st.sampled_from(self._choices_of_const(param)))
+                arguments[param.name] = chooser.pick(self._choices_of_const(param))
         return Case(env, bound, arguments)
 
     def _odd_arrays(self) -> list[tuple[str, ...]]:
@@ -170,85 +172,83 @@ class Drawing:
         single = [(n,) for n in names]
         return [(), *[() for _ in single], *single, *([tuple(names)] if len(names) > 1 else [])]
 
-    def _draw_sizes(self, draw: Callable[[Any], Any], st: Any) -> dict[str, Any]:
-        names = self.dimensions.names
-        plain = [n for n in names if n not in self.dimensions.variadic]
-        long = draw(st.sampled_from(plain)) if len(plain) > 1 else None
+    def _choose_sizes(self, chooser: Chooser) -> dict[str, Any]:
+        dimensions = self.dimensions
+        plain = [n for n in dimensions.names if n not in dimensions.variadic]
+        long = chooser.pick(plain) if len(plain) > 1 else None
         env: dict[str, Any] = {}
-        for name in names:
-            if name in self.dimensions.strategies:
-                env[name] = draw(self.dimensions.strategies[name])
-            elif name in self.dimensions.variadic and self.dimensions.sizes[name].choices is None:
-                env[name] = tuple(draw(st.lists(st.sampled_from((1, 2, 3, 0, 5)), max_size=2)))
+        for name in dimensions.names:
+            if name in dimensions.strategies:
+                env[name] = chooser.draw(dimensions.strategies[name])
+            elif name in dimensions.variadic and dimensions.sizes[name].choices is None:
+                env[name] = tuple(chooser.pick((1, 2, 3, 0, 5)) for _ in range(chooser.pick((0, 1, 2))))
             else:
-                env[name] = draw(st.sampled_from(self.dimensions.table(name, name == long)))
+                env[name] = chooser.pick(dimensions.table(name, name == long))
         return env
 
-    def _draw_array(
-        self, draw: Callable[[Any], Any], st: Any, param: ParamSpec, shape: tuple[int, ...], layout: Layout,
-        bound: Mapping[str, DType], env: Mapping[str, Any],
+    def _choose_array(
+        self, chooser: Chooser, param: ParamSpec, shape: tuple[int, ...], layout: Layout, bound: Mapping[str, DType],
+        env: Mapping[str, Any],
     ) -> ArrayInput:  # fmt: skip
         dtype = dtype_of_param(param, bound)
         if param.mode == "out":
             return ArrayInput(dtype, shape, None, layout)
         distinct = tuple(1 if axis in layout.repeated and n > 1 else n for axis, n in enumerate(shape))
-        values = self._draw_values(draw, st, self.domains[param.name], distinct, dtype, env)
+        values = self._choose_values(chooser, self.domains[param.name], distinct, dtype, env)
         values = decode(encode(values, dtype), dtype)  # what the type can hold
         return ArrayInput(dtype, shape, np.array(np.broadcast_to(values, shape)), layout)
 
-    def _draw_values(
-        self, draw: Callable[[Any], Any], st: Any, domain: Domain, shape: tuple[int, ...], dtype: DType,
-        env: Mapping[str, Any],
-    ) -> npt.NDArray[Any]:  # fmt: skip
+    def _choose_values(
+        self, chooser: Chooser, domain: Domain, shape: tuple[int, ...], dtype: DType, env: Mapping[str, Any]
+    ) -> npt.NDArray[Any]:
         if domain.strategy is not None:
             from hypothesis.extra import numpy as hypothesis_numpy
 
-            drawn: npt.NDArray[Any] = draw(hypothesis_numpy.arrays(dtype.numpy, shape, elements=domain.strategy))
+            drawn: npt.NDArray[Any] = chooser.draw(
+                hypothesis_numpy.arrays(dtype.numpy, shape, elements=domain.strategy)
+            )
             return drawn
         count = math.prod(shape)
         if domain.choices is not None:
-            seed = draw(st.integers(0, 2**16 - 1))
+            seed = chooser.seed()
             picked = np.array([_number(c, env) for c in domain.choices])
             return picked[np.random.default_rng(seed).integers(0, len(picked) if seed else 1, count)].reshape(shape)
         low, high = domain.bounds(env)
-        if count and low is not None and high is not None and low > high:
+        if count and _empty(low, high):
             load_hypothesis().reject()
-        pattern = draw(st.sampled_from(PATTERNS))
-        seed = draw(st.integers(0, 2**16 - 1)) if pattern in PATTERNS[3:] else 0
-        values = fill(pattern, seed, shape, dtype, low, high)
+        pattern = chooser.pick(_PATTERNS)
+        values = fill(pattern, chooser.seed() if pattern in PATTERNS[3:] else 0, shape, dtype, low, high)
         specials = [v for v in special_values(dtype, self._mixed_in(domain, dtype)) if _inside(v, low, high)]
         if specials and count:
-            for place, value in draw(
-                st.lists(st.tuples(st.integers(0, count - 1), st.sampled_from(specials)), max_size=3)
-            ):
-                values.reshape(-1)[place] = value
+            for _ in range(chooser.pick((0, 0, 1, 2, 3))):
+                values.reshape(-1)[chooser.integer(0, count - 1)] = chooser.pick(specials)
         return values
 
     def _mixed_in(self, domain: Domain, dtype: DType) -> tuple[str, ...]:
         """Extremes of integers always belong to the game; special floats are asked for."""
         return (*self.special, "extreme") if dtype.is_integer and domain.free else self.special
 
-    def _draw_scalar(
-        self, draw: Callable[[Any], Any], st: Any, param: ParamSpec, bound: Mapping[str, DType], env: Mapping[str, Any]
+    def _choose_scalar(
+        self, chooser: Chooser, param: ParamSpec, bound: Mapping[str, DType], env: Mapping[str, Any]
     ) -> Any:
         dtype, domain = dtype_of_param(param, bound), self.domains[param.name]
         if domain.strategy is not None:
-            return scalar_of(draw(domain.strategy), dtype)
+            return scalar_of(chooser.draw(domain.strategy), dtype)
         if domain.choices is not None:
-            return scalar_of(draw(st.sampled_from([_number(c, env) for c in domain.choices])), dtype)
+            return scalar_of(chooser.pick([_number(c, env) for c in domain.choices]), dtype)
         low, high = domain.bounds(env)
         if dtype is types.boolean:
-            return draw(st.booleans())
+            return chooser.pick((False, True))
         if low is None and high is None:
-            usual: list[Any] = list(
-                _FLOAT_SCALARS if dtype.is_float else [v for v in _SCALARS if v >= 0 or dtype.is_signed]
-            )
-            return scalar_of(draw(st.sampled_from(usual + special_values(dtype, self._mixed_in(domain, dtype)))), dtype)
-        if low is not None and high is not None and low > high:
+            usual: list[Any] = list(_FLOAT_SCALARS)
+            if not dtype.is_float:
+                usual = [v for v in _SCALARS if v >= 0 or dtype.is_signed]
+            return scalar_of(chooser.pick(usual + special_values(dtype, self._mixed_in(domain, dtype))), dtype)
+        if _empty(low, high):
             load_hypothesis().reject()
         if dtype.is_integer:
-            return scalar_of(draw(st.integers(low, high)), dtype)
-        value = scalar_of(draw(st.floats(low, high, allow_nan=False, allow_infinity=False)), dtype)
+            return chooser.integer(low, high)
+        value = scalar_of(chooser.real(low, high), dtype)
         return value if _inside(value, low, high) else scalar_of(low if low is not None else high, dtype)
 
 
@@ -299,6 +299,10 @@ def _domains(spec: KernelSpec, elements: Mapping[str, Any]) -> dict[str, Domain]
 
 def _number(value: Any, env: Mapping[str, Any]) -> Any:
     return Domain(low=value).bounds(env)[0]
+
+
+def _empty(low: Any, high: Any) -> bool:
+    return low is not None and high is not None and bool(low > high)
 
 
 def _inside(value: Any, low: Any, high: Any) -> bool:

@@ -152,9 +152,9 @@ def _floats(pattern: str, seed: int, count: int, low: float, high: float) -> npt
     if pattern == "ones":
         return np.full(count, max(low, min(1.0, high)))
     if pattern == "counting":
-        return np.clip(1.0 + np.arange(count) % _PERIOD, low, high)
+        return np.asarray(np.clip(1.0 + np.arange(count) % _PERIOD, low, high))
     if pattern == "small":
-        return np.clip(rng.integers(-4, 4, count, endpoint=True).astype(np.float64), low, high)
+        return np.asarray(np.clip(rng.integers(-4, 4, count, endpoint=True).astype(np.float64), low, high))
     if high - low < 16:
         return rng.uniform(low, high, count)
     values = rng.standard_normal(count) * 2

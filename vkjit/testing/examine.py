@@ -181,7 +181,7 @@ class Examiner:
             elif self.partial and name in self.outs:
                 continue
             else:
-                kind, compared = "disagreement", runs[1:]
+                kind, compared = "disagreement", list(runs[1:])
                 wanted = decode(runs[0].outcome.raw[name], given.dtype) if runs else None
             for run in compared:
                 value = decode(run.outcome.raw[name], given.dtype)

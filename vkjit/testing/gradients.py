@@ -18,13 +18,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import vkjit as vk
-
+from .. import dtypes
+from ..autograd import no_grad
 from ..devices import device as open_device
 from ..devices import use_device
 from ..dtypes import DType
 from ..errors import ArgumentError
 from ..frontend.annotations import dtype_of
+from ..tensor import api as _api  # noqa: F401  # installs the methods of tensors and the rules of gradients
+from ..tensor.creation import tensor
 
 __all__ = ["GradientError", "check_grads"]
 
@@ -87,7 +89,7 @@ def _type_for(device: Any, asked: Any) -> DType:
         if kind is None or not kind.is_float:
             raise ArgumentError(f"check_grads: dtype is {asked!r}, expected a floating point type")
         return kind
-    return vk.f64 if "f64" in device.caps.dtypes else vk.f32
+    return dtypes.f64 if "f64" in device.caps.dtypes else dtypes.f32
 
 
 class _Check:
@@ -127,11 +129,14 @@ class _Check:
 
     def _gradients(self) -> dict[int, Array]:
         """What autograd says, for the weighted sum of all outputs."""
-        leaves = {i: vk.tensor(p, dtype=self.kind).requires_grad_() for i, p in self.points.items()}
+        leaves = {i: tensor(p, dtype=self.kind).requires_grad_() for i, p in self.points.items()}
         outputs = self._call({**leaves})
         self.weights = [self.random.uniform(0.5, 1.5, o.shape).astype(self.kind.numpy) for o in outputs]
-        total = sum(((o * vk.tensor(w, dtype=self.kind)).sum() for o, w in zip(outputs, self.weights, strict=True)))
-        total.backward()  # type: ignore[union-attr]  # there is at least one output
+        terms = [(o * tensor(w, dtype=self.kind)).sum() for o, w in zip(outputs, self.weights, strict=True)]
+        total: Any = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        total.backward()
         found = {}
         for number in self.wrt:
             gradient = leaves[number].grad
@@ -145,7 +150,7 @@ class _Check:
 
     def _call(self, tensors: dict[int, Any]) -> list[Any]:
         arguments = [
-            tensors[i] if i in tensors else vk.tensor(v) if isinstance(v, np.ndarray) else v
+            tensors[i] if i in tensors else tensor(v) if isinstance(v, np.ndarray) else v
             for i, v in enumerate(self.fixed)
         ]
         result = self.function(*arguments)
@@ -157,8 +162,8 @@ class _Check:
 
     def _value(self, number: int, point: Array) -> tuple[float, float]:
         """The weighted sum of the outputs at a point, added up in f64 on the host, and that of their magnitudes."""
-        held = {i: vk.tensor(point if i == number else p, dtype=self.kind) for i, p in self.points.items()}
-        with vk.no_grad():
+        held = {i: tensor(point if i == number else p, dtype=self.kind) for i, p in self.points.items()}
+        with no_grad():
             outputs = [o.numpy().astype(np.float64) for o in self._call(held)]
         assert self.weights is not None
         terms = [o * w for o, w in zip(outputs, self.weights, strict=True)]

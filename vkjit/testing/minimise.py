@@ -1,4 +1,4 @@
-"""Makes a failing case smaller by hand, after hypothesis: sizes, layouts, values.
+"""Makes a failing case smaller: schedules, sizes, types, layouts, values.
 
 Enters: a `Finding` and a way to examine candidates. Leaves: the finding of a case to which no single step is a smaller
 failing one, or the best within a budget. Knowing what a case is, this makes steps that a shrinker of draws can't
@@ -28,7 +28,7 @@ Try = Callable[[Case, Schedule], "Finding | None"]
 """Examines a case, the schedule being that of the failing executor; None where it doesn't fail in the same way."""
 
 
-def minimise(finding: Finding, drawing: Drawing, attempt: Try, *, runs: int = 400, seconds: float = 6.0) -> Finding:
+def minimise(finding: Finding, drawing: Drawing, attempt: Try, *, runs: int = 600, seconds: float = 8.0) -> Finding:
     """The smallest finding reached."""
     return _Search(finding, drawing, attempt, runs, time.monotonic() + seconds).run()
 
@@ -149,6 +149,8 @@ class _Search:
             yield self.best.case, PLAIN
         for name in schedule.given():
             yield self.best.case, replace(schedule, **{name: getattr(PLAIN, name)})
+        if isinstance(schedule.order, int):
+            yield self.best.case, replace(schedule, order="reverse")
 
     def _sizes(self) -> Iterator[tuple[Case, Schedule]]:
         case = self.best.case

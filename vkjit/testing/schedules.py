@@ -15,7 +15,7 @@ from ..jit import Kernel
 from ..lang.control import Tune
 from ..runtime.interface import Device
 
-__all__ = ["PLAIN", "Schedule", "choices_for", "variant"]
+__all__ = ["FREE", "PLAIN", "Schedule", "choices_for", "variant"]
 
 Triple = tuple[int, int, int]
 
@@ -47,6 +47,9 @@ class Schedule:
 
 
 PLAIN = Schedule()
+
+FREE = frozenset({"order", "subgroup_size"})
+"""What is told to a device at the launch; everything else is compiled for."""
 
 
 def variant(kernel: Kernel, schedule: Schedule) -> Kernel:

@@ -1,0 +1,63 @@
+"""A property test of one's own kernel: inputs drawn from its signature, compared with a line of NumPy.
+
+The same test over a kernel with a mistake in it finds the smallest input that shows the mistake.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TypeVar
+
+import numpy as np
+
+import vkjit as vk
+
+T = TypeVar("T", bound=vk.Element)
+
+
+@vk.kernel(over="y")
+def saxpy(a: T, x: vk.In[T, "N"], y: vk.InOut[T, "N"]):
+    i = vk.global_id(0)
+    y[i] = a * x[i] + y[i]
+
+
+@vk.kernel(over="y")
+def shifted_saxpy(a: T, x: vk.In[T, "N"], y: vk.InOut[T, "N"]):
+    i = vk.global_id(0)
+    y[i] = a * x[vk.max(i - 1, 0)] + y[i]  # the mistake: the neighbour's x
+
+
+# pytest collects these; the decorated function is the reference
+@vk.testing.check(saxpy, max_examples=40, dtypes=[vk.f32, vk.i32, vk.f16])
+def test_saxpy(a: float, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return a * x + y
+
+
+@vk.testing.check(shifted_saxpy, max_examples=40, dtypes=[vk.f32])
+def test_shifted_saxpy(a: float, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return a * x + y
+
+
+def line_of(kernel: vk.Kernel, text: str) -> int:
+    """The number of the kernel's line that holds `text`."""
+    lines, first = inspect.getsourcelines(kernel.spec.fn)
+    return first + next(i for i, line in enumerate(lines) if text in line)
+
+
+def main() -> None:
+    test_saxpy()
+    print("saxpy agrees with NumPy on every input tried")
+    try:
+        test_shifted_saxpy()
+    except vk.testing.CheckFailure as failure:
+        # two elements, of which the second one gets the first one's x: nothing smaller shows it
+        assert failure.dims == {"N": 2} and failure.index == (1,), failure
+        assert sorted(np.abs(failure.arguments["x"])) == [0, 1], failure
+        assert [loc.line for loc in failure.lines] == [line_of(shifted_saxpy, "y[i] = ")], failure
+        print(str(failure).split("as a program")[0])
+    else:
+        raise AssertionError("the mistake was not found")
+
+
+if __name__ == "__main__":
+    main()

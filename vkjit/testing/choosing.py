@@ -1,0 +1,91 @@
+"""Where choices come from: from hypothesis draw by draw, or from one seed that hypothesis draws.
+
+Draw by draw, hypothesis can shrink and mutate what it has drawn, and leans towards small and repeated choices. From
+a seed, cases are spread evenly; they are shrunk by `minimise`, which knows what a case is. User strategies are drawn
+from hypothesis either way.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+__all__ = ["Chooser", "Drawn", "Seeded"]
+
+Item = TypeVar("Item")
+
+
+class Chooser(ABC):
+    """Makes choices; the first of several options, and small numbers, are the simple ones."""
+
+    def __init__(self, draw: Callable[[Any], Any]) -> None:
+        self.draw = draw
+
+    @abstractmethod
+    def pick(self, options: Sequence[Item]) -> Item:
+        """One of the options."""
+
+    @abstractmethod
+    def integer(self, low: int | None, high: int | None) -> int:
+        """A whole number in [low, high]."""
+
+    @abstractmethod
+    def real(self, low: float | None, high: float | None) -> float:
+        """A finite number in [low, high]."""
+
+    def seed(self) -> int:
+        """A seed for what is too much to choose piece by piece."""
+        return self.integer(0, 2**16 - 1)
+
+
+class Drawn(Chooser):
+    """Each choice is a draw of hypothesis."""
+
+    def pick(self, options: Sequence[Item]) -> Item:
+        from hypothesis import strategies as st
+
+        chosen: Item = options[0] if len(options) == 1 else self.draw(st.sampled_from(options))
+        return chosen
+
+    def integer(self, low: int | None, high: int | None) -> int:
+        from hypothesis import strategies as st
+
+        return int(self.draw(st.integers(low, high)))
+
+    def real(self, low: float | None, high: float | None) -> float:
+        from hypothesis import strategies as st
+
+        return float(self.draw(st.floats(low, high, allow_nan=False, allow_infinity=False)))
+
+
+class Seeded(Chooser):
+    """All choices follow from a seed."""
+
+    def __init__(self, draw: Callable[[Any], Any], seed: int) -> None:
+        super().__init__(draw)
+        self.random = random.Random(seed)
+
+    def pick(self, options: Sequence[Item]) -> Item:
+        return self.random.choice(options)
+
+    def integer(self, low: int | None, high: int | None) -> int:
+        low, high = _closed(low, high)
+        near = min(high, low + 20)  # small numbers are worth a share of their own
+        return self.random.randint(int(low), int(near if self.random.random() < 0.3 else high))
+
+    def real(self, low: float | None, high: float | None) -> float:
+        low, high = _closed(low, high)
+        ends = [low, high, min(max(0.0, low), high), min(max(1.0, low), high)]
+        return float(self.random.choice(ends) if self.random.random() < 0.3 else self.random.uniform(low, high))
+
+    def seed(self) -> int:
+        return self.random.getrandbits(16)
+
+
+def _closed(low: Any, high: Any) -> tuple[Any, Any]:
+    """Bounds where one or both are missing."""
+    if low is None:
+        low = -100 if high is None else min(high, 0) - 100
+    return low, max(low, 0) + 100 if high is None else high
