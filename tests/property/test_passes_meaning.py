@@ -18,7 +18,7 @@ from vkjit.ir.parser import parse_module
 from vkjit.ir.rewrite import clone_module
 from vkjit.tools.opt import run_passes
 
-EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+EXAMPLES = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 
 CHAINS = [
     ("fold", "high"),
