@@ -127,7 +127,7 @@ class _Check:
             precise=settings["precise"], partial=settings["partial"], judge=judge,
         )  # fmt: skip
         self.choices = self._choices() if settings["schedules"] else {}
-        self.largest: Finding | None = None
+        self.larger: list[Finding] = []
         self.examples = 0
 
     def _choices(self) -> dict[str, list[tuple[str, list[Any]]]]:
@@ -168,7 +168,7 @@ class _Check:
         self._look_for_larger(finding)
         write = self.examiner.writer(finding)
         origin = Origin(write, tuple(self.examiner.stores(finding)))
-        failure = CheckFailure(self.kernel, finding, origin, self.largest, self.groups, self._hint(finding))
+        failure = CheckFailure(self.kernel, finding, origin, self.larger, self.groups, self._hint(finding))
         if self.settings["script"] is not None:
             failure.write_script(self.settings["script"])
         return failure
@@ -195,7 +195,7 @@ class _Check:
         for case in grown(finding.case, self.drawing, self.kernel):
             found = self._again(finding, case, finding.schedule)
             if found is not None:
-                self._keep_largest(found)
+                self.larger.append(found)
 
     def _search(self) -> Finding | None:
         hypothesis = load_hypothesis()
@@ -205,7 +205,7 @@ class _Check:
             self.examples += 1
             finding = self.examiner.examine(case, schedules)
             if finding is not None:
-                self._keep_largest(finding)
+                self.larger = [finding]
                 raise _BrokenError(finding)
 
         property_holds.__name__ = f"{self.kernel.name}_holds"
@@ -225,9 +225,9 @@ class _Check:
                 return broken.finding
             except hypothesis.errors.Flaky:
                 # the same input passes and fails: a race, or a result left to chance
-                if self.largest is None:
+                if not self.larger:
                     raise
-                return self.largest
+                return self.larger[0]
         return None
 
     def _hypothesis_settings(self, hypothesis: Any) -> dict[str, Any]:
@@ -265,12 +265,6 @@ class _Check:
             return Schedule(**free)
         name, (usual, *others) = chosen
         return Schedule(**free, **{name: chooser.pick([v for v in dict.fromkeys(others) if v != usual])})
-
-    def _keep_largest(self, finding: Finding) -> None:
-        flags = finding.flags
-        held = None if self.largest is None else self.largest.flags
-        if self.largest is None or (flags is not None and (held is None or flags.size > held.size)):
-            self.largest = finding
 
     def _again(self, original: Finding, case: Case, schedule: Schedule) -> Finding | None:
         """The finding of another case where it fails in the same way as the first one."""

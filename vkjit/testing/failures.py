@@ -1,6 +1,6 @@
 """What a failing property test says.
 
-Enters: a kernel, a `Finding` at its smallest, and the largest failing case seen on the way. Leaves: `CheckFailure`, an
+Enters: a kernel, a `Finding` at its smallest, and larger cases that fail in the same way. Leaves: `CheckFailure`, an
 AssertionError with these as attributes, whose text shows the input, the first wrong element, the pattern of the
 wrong ones, the line that wrote it, and a script that reproduces it.
 """
@@ -60,7 +60,7 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
     """
 
     def __init__(
-        self, kernel: Kernel, finding: Finding, origin: Origin, largest: Finding | None, groups: Any, hint: str = ""
+        self, kernel: Kernel, finding: Finding, origin: Origin, larger: Sequence[Finding], groups: Any, hint: str = ""
     ) -> None:
         self.finding = finding
         self.kind = finding.kind
@@ -79,7 +79,7 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
         self._measure(finding)
         self.pattern = _pattern(kernel, finding)
         self.hint = hint
-        self.larger = _larger(kernel, finding, largest)
+        self.larger = _larger(kernel, finding, larger)
         super().__init__(self._text(kernel))
 
     def _measure(self, finding: Finding) -> None:
@@ -212,12 +212,17 @@ def _pattern(kernel: Kernel, finding: Finding) -> str:
     return "" if flags is None else pattern_of(flags, _tiles(kernel, finding))
 
 
-def _larger(kernel: Kernel, finding: Finding, largest: Finding | None) -> str:
+def _larger(kernel: Kernel, finding: Finding, larger: Sequence[Finding]) -> str:
     """The pattern in a larger case, where it says more than that of the smallest one."""
-    if largest is None or largest.flags is None or finding.flags is None or largest.flags.size <= finding.flags.size:
-        return ""
-    flags = largest.flags
-    words = pattern_of(flags, _tiles(kernel, largest))
-    sizes = ", ".join(f"{n} = {v}" for n, v in largest.case.dims.items())
-    text = f"in a larger failing case ({sizes or f'shape {flags.shape}'}): {int(flags.sum())} of {flags.size} wrong"
-    return f"{text}: {words}" if words else text
+    flags = finding.flags
+    best: tuple[bool, int, str] | None = None
+    for other in larger:
+        if flags is None or other.flags is None or other.flags.size <= flags.size:
+            continue
+        words = pattern_of(other.flags, _tiles(kernel, other))
+        sizes = ", ".join(f"{n} = {v}" for n, v in other.case.dims.items()) or f"shape {other.flags.shape}"
+        text = f"in a larger failing case ({sizes}): {int(other.flags.sum())} of {other.flags.size} wrong"
+        telling = bool(words) and not other.flags.all()
+        candidate = (telling, -other.flags.size, f"{text}: {words}" if words else text)
+        best = candidate if best is None or candidate > best else best
+    return "" if best is None else best[2]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import inspect
 import os
+import sys
 import textwrap
 import zlib
 from pathlib import Path
@@ -41,6 +42,9 @@ def _imports(kernel: Kernel) -> str:
     function = kernel.spec.fn
     file = inspect.getsourcefile(function)
     top_level = "<locals>" not in function.__qualname__ and function.__globals__.get(function.__name__) is not None
+    package = getattr(sys.modules.get(function.__module__), "__package__", "")
+    if top_level and package:
+        return "\n".join([*lines, f"from {function.__module__} import {function.__name__} as kernel"])
     if file is not None and top_level and os.path.exists(file):
         loading = f"""
             import importlib.util

@@ -1,0 +1,101 @@
+"""Part 3 of the demo: a property test finds a mistake in a user's kernel.
+
+A blur along rows works tile by tile and forgets the last, partial tile. On a photograph whose width is a multiple of
+the tile it looks right. The test finds the smallest image that shows the mistake, its line, and lets the mended
+kernel pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import vkjit as vk
+
+from ...jit import Kernel
+from .report import Report
+
+__all__ = ["run"]
+
+TILE = 64
+LIMIT = 20.0
+"""Seconds that the search may take."""
+
+
+@vk.kernel(groups=lambda image: (image.shape[1] // TILE, image.shape[0]), local=TILE)
+def soften(image: vk.In[vk.f32, "H W"], out: vk.Out[vk.f32, "H W"]):
+    """Mean of each pixel and its two neighbours. The mistake: widths that aren't multiples of TILE."""
+    y, x = vk.group_id(1), vk.global_id(0)
+    left, right = vk.max(x - 1, 0), vk.min(x + 1, image.shape[1] - 1)
+    out.put(y, x, (image.get(y, left, pad=0) + image.get(y, x, pad=0) + image.get(y, right, pad=0)) / 3.0)
+
+
+@vk.kernel(groups=lambda image: (vk.cdiv(image.shape[1], TILE), image.shape[0]), local=TILE)
+def soften_fixed(image: vk.In[vk.f32, "H W"], out: vk.Out[vk.f32, "H W"]):
+    """The same with a workgroup for the last, partial tile."""
+    y, x = vk.group_id(1), vk.global_id(0)
+    left, right = vk.max(x - 1, 0), vk.min(x + 1, image.shape[1] - 1)
+    out.put(y, x, (image.get(y, left, pad=0) + image.get(y, x, pad=0) + image.get(y, right, pad=0)) / 3.0)
+
+
+def reference(image: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The blur in NumPy."""
+    if image.size == 0:
+        return image
+    padded = np.pad(image, ((0, 0), (1, 1)), mode="edge")
+    return np.asarray((padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]) / 3.0)
+
+
+def line_of(kernel: Kernel, text: str) -> int:
+    """The number of the kernel's line that holds `text`."""
+    lines, first = inspect.getsourcelines(kernel.spec.fn)
+    return first + next(i for i, line in enumerate(lines) if text in line)
+
+
+def run(report: Report, arguments: argparse.Namespace) -> None:
+    """Tests both kernels; writes the program that reproduces the failure."""
+    report.title("A property test finds a mistake in a kernel")
+    try:
+        from ...testing._extra import load_hypothesis
+
+        load_hypothesis()
+    except vk.VkjitError as error:
+        report.line(f"  skipped: {error}")
+        return
+    image = np.random.default_rng(0).random((8, 4 * TILE), dtype=np.float32)
+    looks_right = bool(np.abs(soften(image) - reference(image.astype(np.float64))).max() < 1e-6)
+    report.line(f"  on an image of 8 x {4 * TILE} the kernel is {'right' if looks_right else 'wrong'}; on drawn ones:")
+    _find(report, arguments)
+    start = time.perf_counter()
+    try:
+        result = vk.testing.check_kernel(soften_fixed, reference)
+    except vk.testing.CheckFailure as failure:
+        report.check("mended kernel", False, str(failure))
+    else:
+        report.check("mended kernel", True, f"{result} ({time.perf_counter() - start:.1f} s in all)")
+
+
+def _find(report: Report, arguments: argparse.Namespace) -> None:
+    """Searches for the mistake and checks that what is found is minimal."""
+    start = time.perf_counter()
+    try:
+        vk.testing.check_kernel(soften, reference)
+    except vk.testing.CheckFailure as failure:
+        seconds = time.perf_counter() - start
+        for line in str(failure).split("as a program")[0].rstrip().splitlines():
+            report.line(f"    {line}")
+        script = failure.write_script(arguments.out / "failure.py")
+        report.line(f"  wrote {script}, which reproduces it")
+        minimal = failure.dims == {"H": 1, "W": 1}
+        expected = line_of(soften, "out.put(")
+        at_line = [loc.line for loc in failure.lines] == [expected]
+        report.check("mistake found", seconds < LIMIT, f"in {seconds:.1f} s, limit {LIMIT:.0f} s")
+        report.check("smallest input", minimal, ", ".join(f"{n} = {v}" for n, v in failure.dims.items()))
+        report.check("line", at_line, f"{failure.lines[0] if failure.lines else 'none'}, expected line {expected}")
+    else:
+        report.check("mistake found", False, "the test saw nothing")
