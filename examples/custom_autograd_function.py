@@ -98,7 +98,7 @@ def check_gradients(seed: int) -> None:
     assert worst < 1e-5
 
 
-def main(steps: int = 60, hidden: int = 32, points: int = 128, seed: int = 0, fall: float = 1.3) -> float:
+def main(steps: int = 60, hidden: int = 32, points: int = 64, seed: int = 0, fall: float = 20.0) -> float:
     """Trains, and checks that the loss has become smaller by the factor `fall`."""
     vk.manual_seed(seed)
     check_gradients(seed)
@@ -110,7 +110,7 @@ def main(steps: int = 60, hidden: int = 32, points: int = 128, seed: int = 0, fa
         LearnedSwish(hidden),
         nn.Linear(hidden, 1),
     )
-    optimizer = optim.AdamW(model.parameters(), lr=1e-2)
+    optimizer = optim.AdamW(model.parameters(), lr=3e-2)
     loss_of = nn.BCEWithLogitsLoss()
     losses = []
     for _ in range(steps):
@@ -130,4 +130,4 @@ def main(steps: int = 60, hidden: int = 32, points: int = 128, seed: int = 0, fa
 
 
 if __name__ == "__main__":
-    main(steps=400, fall=20)
+    main(steps=200, points=256)

@@ -39,12 +39,15 @@ class _BatchNorm(Module):
         track_running_stats: bool = True,
         device: Any = None,
         dtype: Any = dtypes.f32,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         for name in ("weight", "bias"):
-            made = Parameter(creation.empty(num_features, dtype=dtype, device=device)) if affine else None
+            wanted = affine and (bias or name == "weight")
+            made = Parameter(creation.empty(num_features, dtype=dtype, device=device)) if wanted else None
             self.register_parameter(name, made)
         for name in ("running_mean", "running_var"):
             tracked = creation.empty(num_features, dtype=dtype, device=device) if track_running_stats else None
@@ -77,8 +80,9 @@ class _BatchNorm(Module):
     def reset_parameters(self) -> None:
         """Ones, zeros, and no statistics."""
         self.reset_running_stats()
-        if self.weight is not None and self.bias is not None:
+        if self.weight is not None:
             init.ones_(self.weight)
+        if self.bias is not None:
             init.zeros_(self.bias)
 
     def _settle(self) -> None:
@@ -125,7 +129,7 @@ class _BatchNorm(Module):
         """Channels and options."""
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"track_running_stats={self.track_running_stats}"
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
         )
 
 

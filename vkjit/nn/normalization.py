@@ -56,8 +56,9 @@ class LayerNorm(Module):
         return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        """The shape."""
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        """The shape and options."""
+        affine = self.elementwise_affine
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={affine}, bias={self.bias is not None}"
 
 
 class RMSNorm(Module):
@@ -112,6 +113,8 @@ class GroupNorm(Module):
         affine: bool = True,
         device: Any = None,
         dtype: Any = dtypes.f32,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if num_groups < 1 or num_channels % num_groups:
@@ -119,7 +122,7 @@ class GroupNorm(Module):
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
         new = _affine((num_channels,), dtype, device)
         self.register_parameter("weight", new() if affine else None)
-        self.register_parameter("bias", new() if affine else None)
+        self.register_parameter("bias", new() if affine and bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -132,7 +135,10 @@ class GroupNorm(Module):
 
     def extra_repr(self) -> str:
         """Groups and channels."""
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        return (
+            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
+            f"bias={self.bias is not None}"
+        )
 
 
 def _affine(shape: tuple[int, ...], dtype: Any, device: Any) -> Any:
