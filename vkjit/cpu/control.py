@@ -23,7 +23,7 @@ __all__ = ["Cell", "LoopState", "branch", "leave_round", "region", "size_of"]
 
 MOST_FLAT = 8
 """The cost up to which both sides of a divergent `if` are run without a branch."""
-MOST_TWICE = 400
+MOST_TWICE = 64
 """Operations up to which code is written twice, with and without masks."""
 
 _FLAT_COSTS = {"load": 2, "store": 2, "div": 4, "sqrt": 4, "const": 0, "yield": 0, "report": 0}
@@ -174,10 +174,9 @@ def branch(g: Generator, op: Op, masks: bool) -> bool:
     if g.shapes.is_uniform(condition):
         return _uniform(g, op, g.scalar(condition), masks)
     if not masks and not _leaves(op):
-        if g.mask is None:
+        if size_of(op) <= MOST_TWICE:
             hint = all_lanes(g, condition)
-            guard = size_of(op) <= MOST_TWICE or bool(g.kernel.attrs.get("over"))
-            if hint is not None and guard:
+            if hint is not None:
                 _with_fast_path(g, op, hint)
                 return True
         if _flat_cost(g, op) <= MOST_FLAT:

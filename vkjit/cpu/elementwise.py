@@ -23,6 +23,16 @@ Lane = Callable[[Generator, Op, str, DType, "list[str]"], str]
 """(generator, operation, LLVM's type of the operands, their dtype, operands) to the result."""
 
 
+def _conjunction(g: Generator, op: Op) -> None:
+    if g.is_varying(op.result) and dtype_of(op.result.type).kind == "bool":
+        a, b = op.operands
+        kind = g.mask_type
+        pairs = lambda: zip(g.vectors(a), g.vectors(b), strict=True)  # noqa: E731  read when it is asked for
+        g.postpone(op.result, lambda: [g.text.op(f"and {kind} {x}, {y}") for x, y in pairs()])
+    else:
+        _elementwise(_plain("and"))(g, op)
+
+
 def _plain(integer: str, float_: str = "", unsigned: str = "") -> Lane:
     """One instruction, by the kind of the operands."""
 
@@ -121,9 +131,36 @@ def _isinf(g: Generator, _op: Op, kind: str, dtype: DType, x: list[str]) -> str:
     return g.text.op(f"fcmp oeq {kind} {size}, {g.number(float('inf'), dtype, kind.startswith('<'))}")
 
 
+def _isfinite(g: Generator, _op: Op, kind: str, dtype: DType, x: list[str]) -> str:
+    size = g.text.call(kind, f"llvm.fabs.{intrinsic_suffix(kind)}", f"{kind} {x[0]}")
+    return g.text.op(f"fcmp one {kind} {size}, {g.number(float('inf'), dtype, kind.startswith('<'))}")
+
+
 def _rsqrt(g: Generator, op: Op, kind: str, dtype: DType, x: list[str]) -> str:
+    estimate = _ESTIMATES.get(g.width) if kind == f"<{g.width} x float>" and "avx512vl" in g.features else None
+    if estimate is not None and not g.is_exact(op):
+        return _refined_rsqrt(g, kind, x[0], estimate)
     root = g.text.call(kind, f"llvm.sqrt.{intrinsic_suffix(kind)}", f"{kind} {x[0]}")
     return g.text.op(f"fdiv{_flags(g, op)} {kind} {g.number(1.0, dtype, kind.startswith('<'))}, {root}")
+
+
+_ESTIMATES = {16: ("llvm.x86.avx512.rsqrt14.ps.512", "i16"), 8: ("llvm.x86.avx512.rsqrt14.ps.256", "i8")}
+"""Reciprocal square roots of 14 bits, by the vector's width."""
+
+
+def _refined_rsqrt(g: Generator, kind: str, x: str, estimate: tuple[str, str]) -> str:
+    """An estimate y of 14 bits and one step of Newton's, y + y * (0.5 - (x * y) * (0.5 * y)): within 2 ULP. Zeros,
+    infinities and NaN keep the estimate, which is right for them."""
+    text, (name, mask) = g.text, estimate
+    half = g.number(0.5, dtypes.f32, True)
+    fma = f"llvm.fma.{intrinsic_suffix(kind)}"
+    y = text.call(kind, name, f"{kind} {x}", f"{kind} zeroinitializer", f"{mask} -1")
+    root = text.op(f"fneg {kind} {text.op(f'fmul {kind} {x}, {y}')}")
+    halved = text.op(f"fmul {kind} {y}, {half}")
+    rest = text.call(kind, fma, f"{kind} {root}", f"{kind} {halved}", f"{kind} {half}")
+    better = text.call(kind, fma, f"{kind} {y}", f"{kind} {rest}", f"{kind} {y}")
+    ordinary = text.op(f"fcmp ord {kind} {rest}, {rest}")
+    return g.select(ordinary, kind, better, y)
 
 
 def _find_msb(g: Generator, _op: Op, kind: str, dtype: DType, x: list[str]) -> str:
@@ -161,6 +198,8 @@ _LANES: dict[str, Lane] = {
     "le": _compare("sle", "ule", "ole"),
     "gt": _compare("sgt", "ugt", "ogt"),
     "ge": _compare("sge", "uge", "oge"),
+    "copysign": _intrinsic("", "copysign"),
+    "isfinite": _isfinite,
     "isnan": _isnan,
     "isinf": _isinf,
     "floor": _intrinsic("", "floor"),
@@ -172,13 +211,24 @@ _LANES: dict[str, Lane] = {
 }
 
 
+_CONDITIONS = frozenset({"lt", "le", "gt", "ge"})
+"""Comparisons of integers are mostly tested by scalars first (`hints`)."""
+
+
 def _elementwise(lane: Lane) -> Handler:
     def handler(g: Generator, op: Op) -> None:
         varying = g.is_varying(op.result)
         dtype = dtype_of(op.operands[0].type)
         kind = g.type(dtype, varying)
-        columns = [g.in_form(value, varying) for value in op.operands]
-        g.define(op.result, [lane(g, op, kind, dtype, list(x)) for x in zip(*columns, strict=True)])
+
+        def write() -> list[str]:
+            columns = [g.in_form(value, varying) for value in op.operands]
+            return [lane(g, op, kind, dtype, list(x)) for x in zip(*columns, strict=True)]
+
+        if varying and op.name in _CONDITIONS and dtype.kind != "float":
+            g.postpone(op.result, write)
+        else:
+            g.define(op.result, write())
 
     return handler
 
@@ -356,6 +406,7 @@ def _assume_uniform(g: Generator, op: Op) -> None:
 
 HANDLERS: dict[str, Handler] = {
     **{name: _elementwise(lane) for name, lane in _LANES.items()},
+    "and": _conjunction,
     "const": _const,
     "poison": _poison,
     "select": _select,

@@ -103,6 +103,7 @@ class Generator:
         self.features = features
         self.text = Text()
         self.parts: dict[Value, list[str]] = {}
+        self.postponed: dict[Value, Callable[[], list[str]]] = {}
         self.mask: str | None = None
         self.bases: dict[Value, str] = {}
         self.arguments: dict[tuple[str, int, int], str] = {}
@@ -111,6 +112,7 @@ class Generator:
         self.has_phases = False
         self.scopes: list[dict[Value, list[str]]] = [{}]
         self.loops: list[object] = []
+        self.helpers: dict[str, str] = {}
         self.alias_scopes: dict[Value, int] = {}
         self.used = {v for op in self.kernel.body.walk() for v in op.operands}
         numbers = tuple(self.kernel.attrs.get("arg_index", range(len(self.kernel.params))))
@@ -133,6 +135,13 @@ class Generator:
 
     # -- values
 
+    def postpone(self, value: Value, write: Callable[[], list[str]]) -> None:
+        """A varying value that is written where it is first asked for: often it isn't."""
+        self.postponed[value] = write
+        self.parts.pop(value, None)
+        for scope in self.scopes:
+            scope.pop(value, None)
+
     def define(self, value: Value, parts: list[str]) -> None:
         """Sets the representation of a value, in the form that its shape asks for."""
         self.parts[value] = parts
@@ -152,14 +161,17 @@ class Generator:
     def vectors(self, value: Value) -> list[str]:
         """The components of any value as vectors."""
         shape = self.shapes.of_value(value)
-        if shape is None:
+        if shape is None and value in self.parts:
             return self.parts[value]
         for scope in reversed(self.scopes):
             found = scope.get(value)
             if found is not None:
                 return found
-        dtype = dtype_of(value.type)
-        made = [self.spread(part, dtype, shape.size) for part in self.parts[value]]
+        if shape is None:
+            made = self.postponed[value]()
+        else:
+            dtype = dtype_of(value.type)
+            made = [self.spread(part, dtype, shape.size) for part in self.parts[value]]
         self.scopes[-1][value] = made
         return made
 

@@ -259,11 +259,11 @@ class _Writer:
             return
         g, ops = self.g, list(run)
         run.clear()
-        outside = dict(g.parts)
+        outside, postponed = dict(g.parts), dict(g.postponed)
         loops, g.loops = g.loops, []
         _for_each_vector(g, self.axes, lambda: self.vector(ops, copies))
         g.loops = loops
-        g.parts = outside
+        g.parts, g.postponed = outside, postponed
 
     def vector(self, ops: list[Op], copies: Copies) -> None:
         g = self.g
@@ -280,14 +280,14 @@ class _Writer:
         given = [g.in_form(source, self.spill(target).varying) for target, source in copies]
         for value in own:
             if value in self.plan.crossing and not self.plan.is_recomputed(value):
-                self.spill(value).set_from(g, g.parts[value])
+                self.spill(value).set_from(g, g.in_form(value, g.is_varying(value)))
         for (target, _), parts in zip(copies, given, strict=True):
             self.spill(target).set_from(g, parts)
 
     def bring(self, value: Value, own: set[Value]) -> None:
         """Makes a value of another phase known at the head of this one."""
         g, plan = self.g, self.plan
-        if value in g.parts or value in own or plan.is_lifted(value):
+        if value in g.parts or value in g.postponed or value in own or plan.is_lifted(value):
             return
         if value not in plan.crossing and value not in plan.stored and value not in plan.home:
             return  # defined inside the operations of this phase

@@ -22,7 +22,7 @@ def all_lanes(g: Generator, condition: Value, depth: int = _MOST_PARTS) -> str |
     if g.shapes.is_uniform(condition):
         return g.scalar(condition)
     op = condition.op
-    if op is None or depth == 0 or condition not in g.parts:
+    if op is None or depth == 0 or not (condition in g.parts or condition in g.postponed):
         return None
     if op.name == "and":
         first = all_lanes(g, op.operands[0], depth - 1)

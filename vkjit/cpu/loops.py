@@ -14,12 +14,15 @@ from __future__ import annotations
 from ..dtypes import DType
 from ..ir.core import Op
 from ..ir.rewrite import exits_of
-from .control import MOST_TWICE, Cell, LoopState, region, size_of
+from .control import Cell, LoopState, region, size_of
 from .generator import Generator, Handler, dtype_of
 from .shapes import Step, constant_number
 from .text import intrinsic_suffix
 
 __all__ = ["HANDLERS", "trip_count"]
+
+MOST_TWICE = 300
+"""Operations of a loop's body that are written twice, with and without masks."""
 
 
 def trip_count(g: Generator, op: Op, bounds: tuple[str, str, str], varying: bool) -> str:

@@ -191,6 +191,7 @@ def _module_text(g: Generator) -> str:
         *g.text.variables,
         *g.text.lines,
         "}",
+        *g.helpers.values(),
         *g.text.declared.values(),
         '!0 = !{!"branch_weights", i32 2000, i32 1}',
         '!1 = !{!"branch_weights", i32 1, i32 2000}',

@@ -37,7 +37,7 @@ def lane_bits(g: Generator, value: Value, lane: str) -> str:
 
 def _report(g: Generator, op: Op) -> None:
     text, condition = g.text, op.operands[0]
-    failed, claimed, after = text.new_label("failed"), text.new_label("claimed"), text.new_label("fine")
+    failed, after = text.new_label("failed"), text.new_label("fine")
     if constant_number(condition) is True:
         lanes = g.mask
     elif g.shapes.is_uniform(condition):
@@ -48,25 +48,44 @@ def _report(g: Generator, op: Op) -> None:
     text.branch(g.any(lanes), failed, after, likely=False)
     text.label(failed)
     with g.scope():
-        buffer = text.op(f"inttoptr i64 {g.field_value('report', -1)} to ptr")
-        site = op.attrs["site"] + 1
-        pair = text.op(f"cmpxchg ptr {buffer}, i32 0, i32 {site} monotonic monotonic")
-        won = text.op(f"extractvalue {{ i32, i1 }} {pair}, 1")
-        text.branch(won, claimed, after)
-        text.label(claimed)
-        _write(g, op, buffer, g.first_lane(lanes))
+        _call(g, op, g.first_lane(lanes))
     text.jump(after)
     text.label(after)
 
 
-def _write(g: Generator, op: Op, buffer: str, lane: str) -> None:
-    text = g.text
-    for axis, number in enumerate(global_id_scalars(g, lane)):
-        place = text.op(f"getelementptr i32, ptr {buffer}, i64 {1 + axis}")
-        text.do(f"store i32 {text.op(f'trunc i64 {number} to i32')}, ptr {place}")
-    for position, value in enumerate(op.operands[1 : 1 + _MOST_VALUES]):
-        place = text.op(f"getelementptr i64, ptr {buffer}, i64 {_FIRST_VALUE // 2 + position}")
-        text.do(f"store i64 {lane_bits(g, value, lane)}, ptr {place}")
+def _call(g: Generator, op: Op, lane: str) -> None:
+    """Hands ids and values to the function that claims the report buffer."""
+    values = [lane_bits(g, value, lane) for value in op.operands[1 : 1 + _MOST_VALUES]]
+    function = f"report{len(values)}"
+    g.helpers[function] = _function(function, len(values))
+    passed = [f"i64 {part}" for part in (*global_id_scalars(g, lane), *values)]
+    buffer = f"i64 {g.field_value('report', -1)}"
+    g.text.do(f"call void @{function}({buffer}, i32 {op.attrs['site'] + 1}, {', '.join(passed)})")
+
+
+def _function(name: str, count: int) -> str:
+    """LLVM text of the function for reports of `count` values."""
+    values = "".join(f", i64 %p{number}" for number in range(count))
+    lines = [
+        f"define internal void @{name}(i64 %address, i32 %site, i64 %x, i64 %y, i64 %z{values}) noinline cold nounwind {{",
+        "  %buffer = inttoptr i64 %address to ptr",
+        "  %pair = cmpxchg ptr %buffer, i32 0, i32 %site monotonic monotonic",
+        "  %won = extractvalue { i32, i1 } %pair, 1",
+        "  br i1 %won, label %claimed, label %after",
+        "claimed:",
+    ]
+    for place, axis in enumerate("xyz"):
+        lines += [
+            f"  %{axis}word = trunc i64 %{axis} to i32",
+            f"  %{axis}place = getelementptr i32, ptr %buffer, i64 {1 + place}",
+            f"  store i32 %{axis}word, ptr %{axis}place",
+        ]
+    for number in range(count):
+        lines += [
+            f"  %q{number} = getelementptr i64, ptr %buffer, i64 {_FIRST_VALUE // 2 + number}",
+            f"  store i64 %p{number}, ptr %q{number}",
+        ]
+    return "\n".join([*lines, "  br label %after", "after:", "  ret void", "}"])
 
 
 HANDLERS: dict[str, Handler] = {"report": _report}

@@ -24,6 +24,7 @@ from ..dtypes import DType
 from ..ir.core import Function, Op, Region, Value
 from ..ir.rewrite import LOOPS, exits_of
 from ..ir.types import Array, Scalar, Vector
+from ..passes.ranges import Ranges
 
 __all__ = ["UNIFORM", "VARYING", "Shape", "Shapes", "Step", "constant_number"]
 
@@ -75,6 +76,7 @@ class Shapes:
 
     kernel: Function
     id_steps: tuple[Shape, Shape, Shape]
+    unwrapped: set[Op] = field(default_factory=set)
     found: dict[Value, Shape] = field(default_factory=dict)
     masked: set[Op] = field(default_factory=set)
     """Loops that some lanes leave before others."""
@@ -85,7 +87,7 @@ class Shapes:
     @staticmethod
     def of(kernel: Function, id_steps: tuple[Shape, Shape, Shape]) -> Shapes:
         """Analyses a kernel."""
-        shapes = Shapes(kernel, id_steps)
+        shapes = Shapes(kernel, id_steps, _without_wrapping(kernel))
         shapes.region(kernel.body, False, None)
         return shapes
 
@@ -231,7 +233,7 @@ class Shapes:
         if any(s is None for s in shapes):
             return VARYING
         steps = [s for s in shapes if s is not None]
-        wide = op.result.type == Scalar(dtypes.index)
+        wide = op.result.type == Scalar(dtypes.index) or op in self.unwrapped
         name, size = op.name, None
         if name in ("add", "sub"):
             size = steps[0].size + steps[1].size * (1 if name == "add" else -1)
@@ -267,6 +269,26 @@ class Shapes:
         if not step.exact:
             return VARYING
         return step if source.is_signed == target.is_signed or source.is_signed or _is_id(op.operands[0]) else VARYING
+
+
+def _without_wrapping(kernel: Function) -> set[Op]:
+    """Integer arithmetic whose exact results surely fit its type."""
+    found: set[Op] = set()
+
+    def visit(ranges: Ranges, op: Op) -> None:
+        if op.name in ("add", "sub", "mul", "neg") and _integer(op.result) is not None:
+            exact = ranges.result(op)
+            dtype = _integer(op.result)
+            if exact is not None and dtype is not None and _fits(exact, dtype):
+                found.add(op)
+
+    Ranges(kernel, visit).run()
+    return found
+
+
+def _fits(interval: tuple[int, int], dtype: DType) -> bool:
+    low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+    return low <= interval[0] and interval[1] < low + (1 << dtype.bits)
 
 
 def _is_id(value: Value) -> bool:

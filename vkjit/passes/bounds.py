@@ -124,6 +124,9 @@ class _Checker:
         shape = kind.shape if isinstance(kind, Array) else None
         if shape is not None and self.within(index, shape[axis]):
             return True
+        literal = self.names.get((array, axis), "")
+        if literal.isdecimal() and self.within(index, int(literal)):
+            return True
         below = any(f == "lt" and x is index and self.is_limit(y, array, axis, shape) for f, x, y in facts)
         return below and (is_non_negative(index) or any(f == "ge" and x is index for f, x, _ in facts))
 

@@ -28,12 +28,15 @@ __all__ = ["LowerArithmetic"]
 
 @dataclass(frozen=True, slots=True)
 class LowerArithmetic:
-    """`run(module)` works in place and gives the module back."""
+    """`run(module)` works in place and gives the module back. `native` names operations on floats that the back end has
+    itself."""
+
+    native: frozenset[str] = frozenset()
 
     name: ClassVar[str] = "lower_arithmetic"
 
     def run(self, module: Module) -> Module:
-        return expand(module, _choose)
+        return expand(module, partial(_choose, self.native))
 
 
 def _element(op: Op) -> DType | None:
@@ -41,7 +44,7 @@ def _element(op: Op) -> DType | None:
     return found.dtype if isinstance(found, (Scalar, Vector)) else None
 
 
-def _choose(function: Function, op: Op) -> Rule | None:
+def _choose(native: frozenset[str], function: Function, op: Op) -> Rule | None:
     element = _element(op)
     if element is None:
         return None
@@ -55,7 +58,7 @@ def _choose(function: Function, op: Op) -> Rule | None:
         return None
     if op.name == "fma":
         return multiply_add if function.attrs.get("strict") else None
-    rule = FLOAT_RULES.get(op.name)
+    rule = FLOAT_RULES.get(op.name) if op.name not in native else None
     wider = element is dtypes.f16 and rule is not None and op.name != "truncdiv"
     return partial(_wider, op.name) if wider else rule
 

@@ -39,6 +39,9 @@ __all__ = ["AfterPass", "passes_for", "run"]
 AfterPass = Callable[[str, Module], None]
 """after_pass(name of the pass, module after it): for `inspect`; must not change the module."""
 
+_LLVM_FLOATS = frozenset({"min", "max", "copysign", "isfinite"})
+"""What LLVM has for floats and SPIR-V hasn't."""
+
 _SIMPLIFY: tuple[Pass, ...] = (Fold(), SimplifyBranches(), CSE(), Fold(), DCE())
 
 
@@ -49,6 +52,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2) -> list[tuple[str, Sequence
     high: list[Pass] = [CheckUniformity()]
     if caps.kind == "interpreter":
         return [("high", high)]
+    native, last = (_LLVM_FLOATS, "normal") if caps.kind == "llvm-cpu" else (frozenset(), "primitive")
     guard = LoopGuard(caps.loop_cap, caps.subgroup_size, "subgroup_arithmetic" in caps.features)
     return [
         ("high", high),
@@ -56,8 +60,8 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2) -> list[tuple[str, Sequence
         ("normal", simplify),
         ("normal", [LowerAccess()]),
         ("normal", [NarrowIndex(), *twice] if opt_level >= 2 else []),
-        ("primitive", [LowerAtomics(caps.features), LowerBf16(), LowerMath(), LowerArithmetic(), guard]),
-        ("primitive", [*(twice or simplify), HideZeros("literal_float_zero" in caps.quirks)]),
+        (last, [LowerAtomics(caps.features), LowerBf16(), LowerMath(), LowerArithmetic(native), guard]),
+        (last, [*(twice or simplify), HideZeros("literal_float_zero" in caps.quirks)]),
     ]
 
 
