@@ -1,8 +1,8 @@
 """Elementwise kernels, each written once for all functions: y = F(a, b, ...) element by element.
 
-Enters: arrays of one shape (broadcast and coalesced by the caller), run-time scalars, the function F, and the type C that F
-computes in. Leaves: y, converted once, at the store. Arrays may have any strides; y may be one of the inputs itself. Forms with
-scalars are functions of the scalars' type, so that launches need not look at values.
+Enters: arrays of one shape (broadcast and coalesced by the caller), run-time scalars, the function F, and the type C
+that F computes in. Leaves: y, converted once, at the store. Arrays may have any strides; y may be one of the inputs
+itself. Forms with scalars are functions of the scalars' type, so that launches need not look at values.
 """
 
 from __future__ import annotations

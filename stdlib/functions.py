@@ -1,7 +1,7 @@
 """The functions that elementwise kernels apply: device functions of one to three values, generic over their type.
 
-Enters: values in the type that the kernel computes in. Leaves: one value. Names follow the tensor operations; `*_grad` gives
-the gradient of an activation from the incoming gradient and the activation's input or result.
+Enters: values in the type that the kernel computes in. Leaves: one value. Names follow the tensor operations; `*_grad`
+gives the gradient of an activation from the incoming gradient and the activation's input or result.
 """
 
 from __future__ import annotations
@@ -16,41 +16,49 @@ CUBIC = 0.044715
 
 @vk.func
 def identity(x):
+    """x itself."""
     return x
 
 
 @vk.func
 def neg(x):
+    """-x."""
     return -x
 
 
 @vk.func
 def square(x):
+    """x * x."""
     return x * x
 
 
 @vk.func
 def cube(x):
+    """x * x * x."""
     return x * x * x
 
 
 @vk.func
 def reciprocal(x):
+    """1 / x."""
     return 1 / x
 
 
 @vk.func
 def logical_not(x):
+    """x == 0."""
     return x == 0
 
 
 @vk.func
 def bitwise_not(x):
+    """~x."""
     return ~x
 
 
 @vk.func
 def logit(x):
+    """log(x / (1 - x))."""
     return vk.log(x / (1 - x))
 
 
@@ -59,51 +67,61 @@ def logit(x):
 
 @vk.func
 def add(x, y):
+    """x + y."""
     return x + y
 
 
 @vk.func
 def sub(x, y):
+    """x - y."""
     return x - y
 
 
 @vk.func
 def mul(x, y):
+    """x * y."""
     return x * y
 
 
 @vk.func
 def div(x, y):
+    """x / y."""
     return x / y
 
 
 @vk.func
 def floordiv(x, y):
+    """x // y."""
     return x // y
 
 
 @vk.func
 def remainder(x, y):
+    """x % y."""
     return x % y
 
 
 @vk.func
 def truncdiv(x, y):
+    """The quotient rounded towards zero."""
     return vk.truncdiv(x, y)
 
 
 @vk.func
 def fmod(x, y):
+    """The remainder with the sign of x."""
     return vk.truncrem(x, y)
 
 
 @vk.func
 def power(x, y):
+    """x ** y."""
     return vk.pow(x, y)
 
 
 @vk.func
 def xlogy(x, y):
+    """x * log(y), 0 where x is 0."""
     return vk.where(x == 0, 0, x * vk.log(y))
 
 
@@ -112,31 +130,37 @@ def xlogy(x, y):
 
 @vk.func
 def eq(x, y):
+    """x == y."""
     return x == y
 
 
 @vk.func
 def ne(x, y):
+    """x != y."""
     return x != y
 
 
 @vk.func
 def lt(x, y):
+    """x < y."""
     return x < y
 
 
 @vk.func
 def le(x, y):
+    """x <= y."""
     return x <= y
 
 
 @vk.func
 def gt(x, y):
+    """x > y."""
     return x > y
 
 
 @vk.func
 def ge(x, y):
+    """x >= y."""
     return x >= y
 
 
@@ -145,26 +169,31 @@ def ge(x, y):
 
 @vk.func
 def bitwise_and(x, y):
+    """x & y."""
     return x & y
 
 
 @vk.func
 def bitwise_or(x, y):
+    """x | y."""
     return x | y
 
 
 @vk.func
 def bitwise_xor(x, y):
+    """x ^ y."""
     return x ^ y
 
 
 @vk.func
 def lshift(x, y):
+    """x << y."""
     return x << y
 
 
 @vk.func
 def rshift(x, y):
+    """x >> y."""
     return x >> y
 
 
@@ -173,36 +202,43 @@ def rshift(x, y):
 
 @vk.func
 def select(condition, x, y):
+    """x where the condition is true, else y."""
     return vk.where(condition, x, y)
 
 
 @vk.func
 def lerp(x, y, w):
+    """x + w * (y - x)."""
     return x + w * (y - x)
 
 
 @vk.func
 def mul_add(x, y, z):
+    """x + y * z."""
     return x + y * z
 
 
 @vk.func
 def mul_sub(x, y, z):
+    """x - y * z."""
     return x - y * z
 
 
 @vk.func
 def clamp(x, low, high):
+    """x limited from both sides; NaN stays."""
     return vk.min(vk.max(x, low), high)
 
 
 @vk.func
 def clamp_min(x, low):
+    """max(x, low)."""
     return vk.max(x, low)
 
 
 @vk.func
 def clamp_max(x, high):
+    """min(x, high)."""
     return vk.min(x, high)
 
 
@@ -211,37 +247,44 @@ def clamp_max(x, high):
 
 @vk.func
 def relu(x):
+    """max(x, 0); NaN stays."""
     return vk.where(x < 0, 0, x)
 
 
 @vk.func
 def gelu_erf(x):
+    """x times the normal distribution's cumulative function at x."""
     return x * 0.5 * (1 + vk.erf(x * ROOT_HALF))
 
 
 @vk.func
 def gelu_tanh(x):
+    """The tanh form of gelu."""
     return 0.5 * x * (1 + vk.tanh(ROOT_TWO_OVER_PI * (x + CUBIC * x * x * x)))
 
 
 @vk.func
 def silu(x):
+    """x * sigmoid(x)."""
     return x * vk.sigmoid(x)
 
 
 @vk.func
 def softplus(x, beta, threshold):
+    """log(1 + exp(beta x)) / beta; x itself above the threshold."""
     z = x * beta
     return vk.where(z > threshold, x, vk.log1p(vk.exp(vk.min(z, threshold))) / beta)
 
 
 @vk.func
 def elu(x, alpha):
+    """x where it is positive, else alpha (exp(x) - 1)."""
     return vk.where(x > 0, x, alpha * vk.expm1(vk.min(x, 0)))
 
 
 @vk.func
 def leaky_relu(x, slope):
+    """x where it is positive, else slope x."""
     return vk.where(x > 0, x, x * slope)
 
 
@@ -250,38 +293,45 @@ def leaky_relu(x, slope):
 
 @vk.func
 def relu_grad(g, y):
+    """The gradient of relu, from its result."""
     return vk.where(y > 0, g, 0)
 
 
 @vk.func
 def leaky_relu_grad(g, x, slope):
+    """The gradient of leaky_relu, from its input."""
     return vk.where(x > 0, g, g * slope)
 
 
 @vk.func
 def sigmoid_grad(g, y):
+    """The gradient of sigmoid, from its result."""
     return g * y * (1 - y)
 
 
 @vk.func
 def tanh_grad(g, y):
+    """The gradient of tanh, from its result."""
     return g * (1 - y * y)
 
 
 @vk.func
 def silu_grad(g, x):
+    """The gradient of silu, from its input."""
     s = vk.sigmoid(x)
     return g * s * (1 + x * (1 - s))
 
 
 @vk.func
 def gelu_erf_grad(g, x):
+    """The gradient of gelu, from its input."""
     density = NORMAL * vk.exp(-0.5 * x * x)
     return g * (0.5 * (1 + vk.erf(x * ROOT_HALF)) + x * density)
 
 
 @vk.func
 def gelu_tanh_grad(g, x):
+    """The gradient of the tanh form of gelu, from its input."""
     t = vk.tanh(ROOT_TWO_OVER_PI * (x + CUBIC * x * x * x))
     slope = ROOT_TWO_OVER_PI * (1 + 3 * CUBIC * x * x)
     return g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * slope)

@@ -1,9 +1,9 @@
 """Reading and writing along an axis at positions that an index array names.
 
-Enters: arrays brought to three axes (before, along, after) or two (before, along) by the caller; integer indices, negative
-ones counted from the end. Leaves: y. A position out of range reads 0 and writes nothing; `assert` reports it.
-Writes run through the index in order, one invocation per line, so that results are the same every time: the last write to a
-position stays, and sums have one order.
+Enters: arrays brought to three axes (before, along, after) or two (before, along) by the caller; integer indices,
+negative ones counted from the end. Leaves: y. A position out of range reads 0 and writes nothing; `assert` reports it.
+Writes run through the index in order, one invocation per line, so that results are the same every time: the last write
+to a position stays, and sums have one order.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import vkjit as vk
 
-__all__ = ["gather", "put", "scatter_add", "scatter_put", "take", "take_last"]
+__all__ = ["gather", "scatter_add", "scatter_put", "take", "take_last"]
 
 T = TypeVar("T", bound=vk.Element)
 I = TypeVar("I", bound=vk.Element)  # noqa: E741  # the type of indices
@@ -50,7 +50,7 @@ def gather(x: vk.In[T, "A E B"], where: vk.In[I, "A N B"], y: vk.Out[T, "A N B"]
 
 @vk.kernel(over="lines")
 def scatter_add(
-    lines: vk.In[T, "A B"],
+    lines: vk.In[T, "A B"],  # noqa: ARG001  # its shape is that of the grid
     where: vk.In[I, "A N B"],
     values: vk.In[T, "A N B"],
     y: vk.InOut[T, "A E B"],
@@ -67,7 +67,7 @@ def scatter_add(
 
 @vk.kernel(over="lines")
 def scatter_put(
-    lines: vk.In[T, "A B"],
+    lines: vk.In[T, "A B"],  # noqa: ARG001  # its shape is that of the grid
     where: vk.In[I, "A N B"],
     values: vk.In[T, "A N B"],
     y: vk.InOut[T, "A E B"],

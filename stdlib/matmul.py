@@ -1,7 +1,7 @@
 """Matrix products: c[g, i, j] = sum over k of a[g, i, k] * b[g, k, j], for every matrix g of a batch.
 
-Enters: arrays of three axes, of any strides (transposed views, broadcast batches). Leaves: c. Products are added in ACC, in
-the order of k, and converted once. `multiply` chooses the variant for the device.
+Enters: arrays of three axes, of any strides (transposed views, broadcast batches). Leaves: c. Products are added in
+ACC, in the order of k, and converted once. `multiply` chooses the variant for the device.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ def multiply_tiles(
     A_ROWS: vk.Const[bool],
     B_ROWS: vk.Const[bool],
 ):
-    """Tiles of 64 x 64 in shared memory, 4 x 4 results per invocation. A_ROWS, B_ROWS: neighbours in a row of the matrix are
-    neighbours in memory, so that the workgroup loads along rows; else along columns."""
+    """Tiles of 64 x 64 in shared memory, 4 x 4 results per invocation. A_ROWS, B_ROWS: neighbours in a row of the
+    matrix are neighbours in memory, so that the workgroup loads along rows; else along columns.
+    """
     a_tile, b_tile = vk.shared(ACC, (DEPTH, TILE + 4)), vk.shared(ACC, (DEPTH, TILE + 4))
     lane, g = vk.local_id(0), vk.group_id(2)
     row, column = vk.group_id(1) * TILE, vk.group_id(0) * TILE
@@ -83,7 +84,9 @@ def multiply_tiles(
             c.put(g, row + my_row + 16 * i, column + my_column + 16 * j, R(acc[i, j]))
 
 
-@vk.kernel(groups=lambda c: (vk.cdiv(c.shape[2], LARGE), vk.cdiv(c.shape[1], LARGE), c.shape[0]), local=256, debug=False)
+@vk.kernel(
+    groups=lambda c: (vk.cdiv(c.shape[2], LARGE), vk.cdiv(c.shape[1], LARGE), c.shape[0]), local=256, debug=False
+)
 def multiply_large_tiles(
     a: vk.In[T, "G M K"],
     b: vk.In[U, "G K N"],
@@ -92,8 +95,10 @@ def multiply_large_tiles(
     A_ROWS: vk.Const[bool],
     B_ROWS: vk.Const[bool],
 ):
-    """Tiles of 128 x 128 in shared memory, in vectors of four, 8 x 8 results per invocation; the next tiles are on their way
-    into registers while these are multiplied. Loads past an edge repeat its last row or column, those past the depth are 0."""
+    """Tiles of 128 x 128 in shared memory, in vectors of four, 8 x 8 results per invocation; the next tiles are on
+    their way into registers while these are multiplied. Loads past an edge repeat its last row or column, those past
+    the depth are 0.
+    """
     V = vk.vec(ACC, 4)
     a_tile, b_tile = vk.shared(V, (DEPTH, LARGE // 4 + 1)), vk.shared(V, (DEPTH, LARGE // 4 + 1))
     lane, g = vk.i32(vk.local_id(0)), vk.group_id(2)
@@ -107,7 +112,9 @@ def multiply_large_tiles(
             acc[i, j] = V(0)
     for s in vk.unroll(2):
         next_a[s] = four_of_a(a, g, row, across(lane, s, A_ROWS), along(lane, s, A_ROWS), last_row, depth, ACC)
-        next_b[s] = four_of_b(b, g, column, across(lane, s, not B_ROWS), along(lane, s, not B_ROWS), last_column, depth, ACC)
+        next_b[s] = four_of_b(
+            b, g, column, across(lane, s, not B_ROWS), along(lane, s, not B_ROWS), last_column, depth, ACC
+        )
     for k in range(0, depth, DEPTH):
         for s in vk.unroll(2):
             a_tile[across(lane, s, A_ROWS), along(lane, s, A_ROWS)] = next_a[s]
@@ -115,7 +122,9 @@ def multiply_large_tiles(
         vk.barrier()
         after = k + DEPTH
         for s in vk.unroll(2):
-            next_a[s] = four_of_a(a, g, row, after + across(lane, s, A_ROWS), along(lane, s, A_ROWS), last_row, depth, ACC)
+            next_a[s] = four_of_a(
+                a, g, row, after + across(lane, s, A_ROWS), along(lane, s, A_ROWS), last_row, depth, ACC
+            )
             next_b[s] = four_of_b(
                 b, g, column, after + across(lane, s, not B_ROWS), along(lane, s, not B_ROWS), last_column, depth, ACC
             )
@@ -139,7 +148,9 @@ def four_of_a(a, g, row, k, quad, last, depth, ACC):
     r, inside, p = row + quad * 4, k < depth, vk.min(k, depth - 1)
     x, y = ACC(a[g, vk.min(r, last), p]), ACC(a[g, vk.min(r + 1, last), p])
     z, w = ACC(a[g, vk.min(r + 2, last), p]), ACC(a[g, vk.min(r + 3, last), p])
-    return vk.vec(ACC, 4)(vk.where(inside, x, 0), vk.where(inside, y, 0), vk.where(inside, z, 0), vk.where(inside, w, 0))
+    return vk.vec(ACC, 4)(
+        vk.where(inside, x, 0), vk.where(inside, y, 0), vk.where(inside, z, 0), vk.where(inside, w, 0)
+    )
 
 
 @vk.func
@@ -148,7 +159,9 @@ def four_of_b(b, g, column, k, quad, last, depth, ACC):
     r, inside, p = column + quad * 4, k < depth, vk.min(k, depth - 1)
     x, y = ACC(b[g, p, vk.min(r, last)]), ACC(b[g, p, vk.min(r + 1, last)])
     z, w = ACC(b[g, p, vk.min(r + 2, last)]), ACC(b[g, p, vk.min(r + 3, last)])
-    return vk.vec(ACC, 4)(vk.where(inside, x, 0), vk.where(inside, y, 0), vk.where(inside, z, 0), vk.where(inside, w, 0))
+    return vk.vec(ACC, 4)(
+        vk.where(inside, x, 0), vk.where(inside, y, 0), vk.where(inside, z, 0), vk.where(inside, w, 0)
+    )
 
 
 @vk.func
@@ -176,8 +189,9 @@ def multiply_registers(
     ROWS: vk.Const[int],
     COLUMNS: vk.Const[int],
 ):
-    """ROWS x COLUMNS results per invocation, no shared memory: the workgroup shares its elements of a, lanes lie along a row
-    of b. Rows and columns past the end repeat the last one and aren't stored."""
+    """ROWS x COLUMNS results per invocation, no shared memory: the workgroup shares its elements of a, lanes lie along
+    a row of b. Rows and columns past the end repeat the last one and aren't stored.
+    """
     lane, g = vk.local_id(0), vk.group_id(2)
     row, column = vk.group_id(1) * ROWS, vk.group_id(0) * (LANES * COLUMNS) + lane
     last_row, last_column = c.shape[1] - 1, c.shape[2] - 1
@@ -212,8 +226,9 @@ def multiply_broadcast(
     COLUMNS: vk.Const[int],
     SIZE: vk.Const[int],
 ):
-    """As `multiply_registers`, a workgroup being one subgroup of SIZE lanes: each lane loads the element of a for one of ROWS
-    rows, and the others get it by broadcast."""
+    """As `multiply_registers`, a workgroup being one subgroup of SIZE lanes: each lane loads the element of a for one
+    of ROWS rows, and the others get it by broadcast.
+    """
     lanes = vk.subgroup()
     lane, g = vk.i32(vk.local_id(0)), vk.group_id(2)
     row, column = vk.i32(vk.group_id(1)) * ROWS, vk.i32(vk.group_id(0)) * (SIZE * COLUMNS) + lane

@@ -1,8 +1,8 @@
 """Reductions along the last of three axes: y[a, b] = FINISH(COMBINE over r of LOAD(x[a, b, r])).
 
-Enters: arrays brought to three axes by the caller, of any strides; how elements are loaded, combined and finished; the type
-ACC that is accumulated in. Leaves: y. The order of combination depends on the shape alone, so that results are the same every
-time. `lines` gives a line to one invocation, `groups` to one workgroup (a tree in shared memory at its end).
+Enters: arrays brought to three axes by the caller, of any strides; how elements are loaded, combined and finished; the
+type ACC that is accumulated in. Leaves: y. The order of combination depends on the shape alone, so that results are the
+same every time. `lines` gives a line to one invocation, `groups` to one workgroup (a tree in shared memory at its end).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def both(x, y):
 
 
 @vk.func
-def finish_value(x, count):
+def finish_value(x, count):  # noqa: ARG001  # all finishing functions take the same
     return x
 
 
@@ -71,7 +71,7 @@ def finish_mean(x, count):
 
 
 @vk.func
-def finish_root(x, count):
+def finish_root(x, count):  # noqa: ARG001  # all finishing functions take the same
     return vk.sqrt(x)
 
 
@@ -170,8 +170,9 @@ def search_lines(
     IN: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """best[a, b] = the extreme of x[a, b, :], y[a, b] = its first position, counted as first + a * step_a + b * step_b +
-    r * step_r."""
+    """best[a, b] = the extreme of x[a, b, :], y[a, b] = its first position, counted as first + a * step_a + b * step_b
+    + r * step_r.
+    """
     b, a = vk.global_id(0), vk.global_id(1)
     found = IN(x[a, b, 0])
     place = vk.i64(0)
@@ -194,7 +195,9 @@ def search_pairs(
     IN: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """As `search_lines` over results of it: the extreme of x[a, b, :] and its entry of `places`, of equal ones the least."""
+    """As `search_lines` over results of it: the extreme of x[a, b, :] and its entry of `places`, of equal ones the
+    least.
+    """
     b, a = vk.global_id(0), vk.global_id(1)
     found = IN(x[a, b, 0])
     place = places[a, b, 0]

@@ -1,8 +1,8 @@
 """Variants of an operation per class of device, in one registry.
 
-Enters: host functions registered with `@variant(operation, device_class)`. Leaves: `choose`, the function for a device. A
-device class is "gpu", or "cpu" for software drivers and the interpreter, where shared memory and barriers cost more than
-they bring and loops are kept well below the driver's cap on iterations.
+Enters: host functions registered with `@variant(operation, device_class)`. Leaves: `choose`, the function for a device.
+A device class is "gpu", or "cpu" for software drivers and the interpreter, where shared memory and barriers cost more
+than they bring and loops are kept well below the driver's cap on iterations.
 """
 
 from __future__ import annotations

@@ -148,7 +148,6 @@ if TYPE_CHECKING:
     from . import nn as nn
     from . import optim as optim
     from . import stdlib as stdlib
-    from . import tensor as tensor
     from . import testing as testing
     from .autograd import (
         enable_grad as enable_grad,
@@ -165,6 +164,7 @@ if TYPE_CHECKING:
     from .autograd import (
         set_grad_enabled as set_grad_enabled,
     )
+    from .tensor.creation import tensor as tensor  # the package of that name can be called, and is this function then
     from .tensor.api import *  # noqa: F403  # as above
 
 

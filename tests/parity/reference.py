@@ -1,8 +1,8 @@
 """Comparison with PyTorch: inputs, layouts, and bounds on errors.
 
-Enters: a `Case`: an operation in vkjit and in PyTorch, how its inputs are drawn, how far results may be off. Leaves: failures that
-name the shape, the layout and the worst element. The reference is computed in f64 from the same f32 inputs, so that a bound
-speaks of vkjit's error alone.
+Enters: a `Case`: an operation in vkjit and in PyTorch, how its inputs are drawn, how far results may be off. Leaves:
+failures that name the shape, the layout and the worst element. The reference is computed in f64 from the same f32
+inputs, so that a bound speaks of vkjit's error alone.
 """
 
 from __future__ import annotations
@@ -23,9 +23,28 @@ EPS = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24, "f64": 2.0**-53}
 """Half the distance of neighbouring numbers, relative."""
 
 SHAPES: list[tuple[int, ...]] = [
-    (), (1,), (0,), (2,), (7,), (31,), (257,), (1, 1), (3, 1), (1, 13), (0, 3), (4, 0), (2, 3), (13, 11), (64, 5), (5, 7, 3),
-    (1, 5, 1), (2, 0, 3), (3, 1, 4), (2, 3, 4, 5), (2, 1, 3, 1, 2),
-]  # fmt: skip
+    (),
+    (1,),
+    (0,),
+    (2,),
+    (7,),
+    (31,),
+    (257,),
+    (1, 1),
+    (3, 1),
+    (1, 13),
+    (0, 3),
+    (4, 0),
+    (2, 3),
+    (13, 11),
+    (64, 5),
+    (5, 7, 3),
+    (1, 5, 1),
+    (2, 0, 3),
+    (3, 1, 4),
+    (2, 3, 4, 5),
+    (2, 1, 3, 1, 2),
+]
 """Empty, of one element, primes, powers of two, up to five axes."""
 
 LAYOUTS: list[tuple[str, tuple[int, ...], Callable[[Any], Any]]] = [
@@ -38,10 +57,28 @@ LAYOUTS: list[tuple[str, tuple[int, ...], Callable[[Any], Any]]] = [
 """Views that aren't contiguous: name, shape of what they are taken from, how."""
 
 PAIRS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
-    ((), ()), ((1,), ()), ((5,), (5,)), ((5,), (1,)), ((1,), (5,)), ((0,), (1,)), ((0,), (0,)), ((3, 4), (4,)), ((4,), (3, 4)),
-    ((3, 1), (1, 4)), ((3, 1), (4,)), ((2, 3, 4), (3, 1)), ((2, 3, 4), (2, 1, 4)), ((2, 1, 4), (3, 1)), ((7, 11), (7, 11)),
-    ((13,), (13, 1)), ((2, 0, 3), (3,)), ((5, 7, 3), ()), ((), (5, 7)), ((2, 3, 4, 5), (4, 1)), ((1, 1, 1), (2, 3)),
-]  # fmt: skip
+    ((), ()),
+    ((1,), ()),
+    ((5,), (5,)),
+    ((5,), (1,)),
+    ((1,), (5,)),
+    ((0,), (1,)),
+    ((0,), (0,)),
+    ((3, 4), (4,)),
+    ((4,), (3, 4)),
+    ((3, 1), (1, 4)),
+    ((3, 1), (4,)),
+    ((2, 3, 4), (3, 1)),
+    ((2, 3, 4), (2, 1, 4)),
+    ((2, 1, 4), (3, 1)),
+    ((7, 11), (7, 11)),
+    ((13,), (13, 1)),
+    ((2, 0, 3), (3,)),
+    ((5, 7, 3), ()),
+    ((), (5, 7)),
+    ((2, 3, 4, 5), (4, 1)),
+    ((1, 1, 1), (2, 3)),
+]
 """Pairs of shapes that broadcast."""
 
 

@@ -19,14 +19,22 @@ def away_from_zero(rng: np.random.Generator, shape: tuple[int, ...], number: int
 
 
 def positive_base(rng: np.random.Generator, shape: tuple[int, ...], number: int) -> Any:
-    return (between(0.2, 3) if number == 0 else normal)(rng, shape)
+    return between(0.2, 3)(rng, shape, number) if number == 0 else normal(rng, shape)
 
 
 total = lambda a, b: np.abs(a) + np.abs(b)  # noqa: E731  # errors relative to both operands
 
 PAIR_CASES = [
     Case("add", vk.add, torch.add, normal, 1, total, inputs=2),
-    Case("add alpha", lambda a, b: vk.add(a, b, alpha=0.5), lambda a, b: torch.add(a, b, alpha=0.5), normal, 2, total, inputs=2),
+    Case(
+        "add alpha",
+        lambda a, b: vk.add(a, b, alpha=0.5),
+        lambda a, b: torch.add(a, b, alpha=0.5),
+        normal,
+        2,
+        total,
+        inputs=2,
+    ),
     Case("sub", operator.sub, operator.sub, normal, 1, total, inputs=2),
     Case("mul", operator.mul, operator.mul, normal, 1, inputs=2),
     Case("div", operator.truediv, operator.truediv, away_from_zero, 5, gradient_scale=10, inputs=2),
@@ -37,20 +45,33 @@ PAIR_CASES = [
     Case("atan2", vk.atan2, torch.atan2, away_from_zero, 12, gradient_scale=10, inputs=2),
     Case("hypot", vk.hypot, torch.hypot, away_from_zero, 8, inputs=2),
     Case("copysign", vk.copysign, torch.copysign, away_from_zero, 0, gradient_ulp=None, inputs=2),
-    Case("xlogy", vk.xlogy, torch.xlogy, between(0.2, 3), 12, lambda a, b: np.abs(a), inputs=2),
+    Case("xlogy", vk.xlogy, torch.xlogy, between(0.2, 3), 12, lambda a, _b: np.abs(a), inputs=2),
     Case("eq", vk.eq, torch.eq, normal, None, gradient_ulp=None, inputs=2),
     Case("lt", operator.lt, operator.lt, normal, None, gradient_ulp=None, inputs=2),
     Case("ge", operator.ge, operator.ge, normal, None, gradient_ulp=None, inputs=2),
     Case("logical_and", vk.logical_and, torch.logical_and, normal, None, gradient_ulp=None, inputs=2),
-    Case(
-        "where", lambda a, b: vk.where(a > 0, a, b), lambda a, b: torch.where(a > 0, a, b), normal, 0, inputs=2
-    ),
+    Case("where", lambda a, b: vk.where(a > 0, a, b), lambda a, b: torch.where(a > 0, a, b), normal, 0, inputs=2),
     Case("lerp", lambda a, b: vk.lerp(a, b, 0.3), lambda a, b: torch.lerp(a, b, 0.3), normal, 4, total, inputs=2),
-    Case("lerp tensor", lambda a, b: vk.lerp(a, b, a), lambda a, b: torch.lerp(a, b, a), normal, 8,
-         lambda a, b: (np.abs(a) + 1) * (np.abs(a) + np.abs(b)), gradient_scale=10, inputs=2),
-    Case("clamp tensors", lambda a, b: vk.clamp(a, b - 0.5, b + 0.5), lambda a, b: torch.clamp(a, b - 0.5, b + 0.5), normal, 2,
-         total, inputs=2),
-]  # fmt: skip
+    Case(
+        "lerp tensor",
+        lambda a, b: vk.lerp(a, b, a),
+        lambda a, b: torch.lerp(a, b, a),
+        normal,
+        8,
+        lambda a, b: (np.abs(a) + 1) * (np.abs(a) + np.abs(b)),
+        gradient_scale=10,
+        inputs=2,
+    ),
+    Case(
+        "clamp tensors",
+        lambda a, b: vk.clamp(a, b - 0.5, b + 0.5),
+        lambda a, b: torch.clamp(a, b - 0.5, b + 0.5),
+        normal,
+        2,
+        total,
+        inputs=2,
+    ),
+]
 
 
 @pytest.mark.parametrize("case", PAIR_CASES, ids=lambda c: c.name)
@@ -81,9 +102,17 @@ def test_tensors_with_numbers(device: Any, case: Case) -> None:
 
 
 TYPES = [
-    (vk.boolean, torch.bool), (vk.u8, torch.uint8), (vk.i8, torch.int8), (vk.i16, torch.int16), (vk.i32, torch.int32), (vk.i64, torch.int64),
-    (vk.f16, torch.float16), (vk.bf16, torch.bfloat16), (vk.f32, torch.float32), (vk.f64, torch.float64),
-]  # fmt: skip
+    (vk.boolean, torch.bool),
+    (vk.u8, torch.uint8),
+    (vk.i8, torch.int8),
+    (vk.i16, torch.int16),
+    (vk.i32, torch.int32),
+    (vk.i64, torch.int64),
+    (vk.f16, torch.float16),
+    (vk.bf16, torch.bfloat16),
+    (vk.f32, torch.float32),
+    (vk.f64, torch.float64),
+]
 OF_TORCH = {theirs: ours for ours, theirs in TYPES}
 
 
@@ -110,7 +139,7 @@ def test_result_types_are_pytorchs(device: Any, number: int) -> None:
             break
 
 
-@pytest.mark.parametrize("ours, theirs", [t for t in TYPES if t[0].is_integer], ids=lambda t: str(t))
+@pytest.mark.parametrize(("ours", "theirs"), [t for t in TYPES if t[0].is_integer], ids=lambda t: str(t))
 def test_integer_arithmetic(device: Any, ours: Any, theirs: Any) -> None:
     low = 0 if ours is vk.u8 else -20
     rng = np.random.default_rng(3)
@@ -118,8 +147,18 @@ def test_integer_arithmetic(device: Any, ours: Any, theirs: Any) -> None:
     b = np.where((d := rng.integers(low, 20, (5, 7))) == 0, 3, d)
     x, y = vk.tensor(a, dtype=ours), vk.tensor(b, dtype=ours)
     p, q = torch.tensor(a, dtype=theirs), torch.tensor(b, dtype=theirs)
-    for function in (operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.and_, operator.or_,
-                     operator.xor, operator.lt, operator.eq):  # fmt: skip
+    for function in (
+        operator.add,
+        operator.sub,
+        operator.mul,
+        operator.floordiv,
+        operator.mod,
+        operator.and_,
+        operator.or_,
+        operator.xor,
+        operator.lt,
+        operator.eq,
+    ):
         found, expected = function(x, y), function(p, q)
         assert np.array_equal(found.numpy(), expected.numpy()), function
     assert np.array_equal(vk.div(x, y, rounding_mode="trunc").numpy(), torch.div(p, q, rounding_mode="trunc").numpy())
@@ -130,8 +169,8 @@ def test_integer_arithmetic(device: Any, ours: Any, theirs: Any) -> None:
     assert np.array_equal((x >> 1).numpy(), (p >> 1).numpy())
 
 
-@pytest.mark.parametrize("ours, theirs", [t for t in TYPES if t[0].is_float], ids=lambda t: str(t))
-@pytest.mark.parametrize("other, their_other", TYPES, ids=lambda t: str(t))
+@pytest.mark.parametrize(("ours", "theirs"), [t for t in TYPES if t[0].is_float], ids=lambda t: str(t))
+@pytest.mark.parametrize(("other", "their_other"), TYPES, ids=lambda t: str(t))
 def test_conversions(device: Any, ours: Any, theirs: Any, other: Any, their_other: Any) -> None:
     if not usable(device, ours, other):
         pytest.skip(f"the device lacks {ours!r} or {other!r}")

@@ -91,7 +91,7 @@ def test_special_values_give_what_pytorch_gives(device: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "ours, theirs", [(vk.i8, torch.int8), (vk.i32, torch.int32), (vk.i64, torch.int64), (vk.u8, torch.uint8)]
+    ("ours", "theirs"), [(vk.i8, torch.int8), (vk.i32, torch.int32), (vk.i64, torch.int64), (vk.u8, torch.uint8)]
 )
 def test_integers_keep_their_type_or_become_floats(device: Any, ours: Any, theirs: Any) -> None:
     values = [0, 1, 5, 100, 127]

@@ -11,28 +11,41 @@ import vkjit as vk
 from tests.parity.reference import Case, normal, run, torch
 
 INDICES: list[tuple[str, tuple[int, ...], Any]] = [
-    ("int", (5, 4), lambda t: 2), ("negative", (5, 4), lambda t: -1), ("ints", (5, 4), lambda t: (1, -2)),
-    ("slice", (5, 4), lambda t: slice(1, 4)), ("step", (7, 4), lambda t: slice(None, None, 3)), ("empty", (5, 4), lambda t: slice(3, 1)),
-    ("past the end", (5, 4), lambda t: slice(2, 99)), ("mixed", (5, 4, 3), lambda t: (slice(1, 3), 2)),
-    ("dots", (5, 4, 3), lambda t: (..., 1)), ("none", (5, 4), lambda t: (slice(None), None, 1)),
-    ("dots none", (5, 4, 3), lambda t: (0, ..., None)), ("list", (5, 4), lambda t: [3, 0, 3]),
-    ("tensor", (5, 4), lambda t: t([4, -1, 0])), ("tensor 2d", (5, 4), lambda t: t([[4, 1], [0, 2]])),
-    ("tensor second", (5, 4), lambda t: (slice(None), t([3, 3, 0]))), ("tensor and slice", (5, 4, 3), lambda t: (slice(1, 4), t([1, 0]))),
-    ("int and tensor", (5, 4, 3), lambda t: (2, t([1, -2]))), ("two tensors", (5, 4, 3), lambda t: (t([4, 0, 1]), t([1, 1, -1]))),
-    ("broadcast tensors", (5, 4, 3), lambda t: (t([[4], [0]]), t([1, 2, 3]))), ("apart", (5, 4, 3), lambda t: (t([4, 0]), slice(None), t([1, 2]))),
-    ("0-d tensor", (5, 4), lambda t: t(3)), ("vector", (9,), lambda t: t([8, 0, 0, 3])), ("mask", (5, 4), lambda t: t([True, False, True, False, True])),
+    ("int", (5, 4), lambda _t: 2),
+    ("negative", (5, 4), lambda _t: -1),
+    ("ints", (5, 4), lambda _t: (1, -2)),
+    ("slice", (5, 4), lambda _t: slice(1, 4)),
+    ("step", (7, 4), lambda _t: slice(None, None, 3)),
+    ("empty", (5, 4), lambda _t: slice(3, 1)),
+    ("past the end", (5, 4), lambda _t: slice(2, 99)),
+    ("mixed", (5, 4, 3), lambda _t: (slice(1, 3), 2)),
+    ("dots", (5, 4, 3), lambda _t: (..., 1)),
+    ("none", (5, 4), lambda _t: (slice(None), None, 1)),
+    ("dots none", (5, 4, 3), lambda _t: (0, ..., None)),
+    ("list", (5, 4), lambda _t: [3, 0, 3]),
+    ("tensor", (5, 4), lambda t: t([4, -1, 0])),
+    ("tensor 2d", (5, 4), lambda t: t([[4, 1], [0, 2]])),
+    ("tensor second", (5, 4), lambda t: (slice(None), t([3, 3, 0]))),
+    ("tensor and slice", (5, 4, 3), lambda t: (slice(1, 4), t([1, 0]))),
+    ("int and tensor", (5, 4, 3), lambda t: (2, t([1, -2]))),
+    ("two tensors", (5, 4, 3), lambda t: (t([4, 0, 1]), t([1, 1, -1]))),
+    ("broadcast tensors", (5, 4, 3), lambda t: (t([[4], [0]]), t([1, 2, 3]))),
+    ("apart", (5, 4, 3), lambda t: (t([4, 0]), slice(None), t([1, 2]))),
+    ("0-d tensor", (5, 4), lambda t: t(3)),
+    ("vector", (9,), lambda t: t([8, 0, 0, 3])),
+    ("mask", (5, 4), lambda t: t([True, False, True, False, True])),
     ("full mask", (2, 3), lambda t: t([[True, False, True], [False, True, False]])),
-]  # fmt: skip
+]
 
 
-@pytest.mark.parametrize("name, shape, index", INDICES, ids=[row[0] for row in INDICES])
+@pytest.mark.parametrize(("name", "shape", "index"), INDICES, ids=[row[0] for row in INDICES])
 def test_reading(device: Any, name: str, shape: tuple[int, ...], index: Any) -> None:
     case = Case(name, lambda x: x[index(vk.tensor)], lambda x: x[index(torch.tensor)], normal, 0, gradient_ulp=8)
     run(case, [shape])
     run(case, [(*reversed(shape),)], lambda x: x.permute(*reversed(range(len(shape)))), "transposed")
 
 
-@pytest.mark.parametrize("name, shape, index", INDICES, ids=[row[0] for row in INDICES])
+@pytest.mark.parametrize(("name", "shape", "index"), INDICES, ids=[row[0] for row in INDICES])
 @pytest.mark.parametrize("tensor_value", [False, True], ids=["number", "tensor"])
 def test_writing(device: Any, name: str, shape: tuple[int, ...], index: Any, tensor_value: bool) -> None:
     if name in ("apart",) or (tensor_value and name in ("list", "tensor second")):
@@ -41,10 +54,12 @@ def test_writing(device: Any, name: str, shape: tuple[int, ...], index: Any, ten
     x, y = vk.tensor(values), torch.tensor(values)
     target = y[index(torch.tensor)]
     value = normal(np.random.default_rng(2), tuple(target.shape)) if tensor_value else None
-    a, b = vk.tensor(values, requires_grad=True), torch.tensor(values, requires_grad=True)
-    v, w = (
+    a: Any = vk.tensor(values, requires_grad=True)
+    b = torch.tensor(values, requires_grad=True)
+    pair: Any = (
         (vk.tensor(value, requires_grad=True), torch.tensor(value, requires_grad=True)) if tensor_value else (2.5, 2.5)
     )
+    v, w = pair
     x, y = a * 1.0, b * 1.0
     x[index(vk.tensor)] = v
     y[index(torch.tensor)] = w
@@ -59,13 +74,23 @@ def test_writing(device: Any, name: str, shape: tuple[int, ...], index: Any, ten
 
 
 ALONG: list[tuple[tuple[int, ...], int, tuple[int, ...]]] = [
-    ((5,), 0, (7,)), ((5, 4), 0, (3, 4)), ((5, 4), 1, (5, 9)), ((5, 4), 1, (2, 3)), ((3, 4, 5), 1, (3, 2, 5)), ((3, 4, 5), 1, (2, 6, 4)),
-    ((3, 4, 5), 0, (1, 1, 1)), ((3, 4, 5), 2, (3, 4, 1)), ((1, 1), 0, (5, 1)), ((5, 4), 0, (0, 4)), ((2, 3, 4, 5), 2, (2, 3, 7, 5)),
-    ((2, 3, 4, 5), 1, (1, 2, 3, 4)), ((64, 3), 0, (200, 3)),
-]  # fmt: skip
+    ((5,), 0, (7,)),
+    ((5, 4), 0, (3, 4)),
+    ((5, 4), 1, (5, 9)),
+    ((5, 4), 1, (2, 3)),
+    ((3, 4, 5), 1, (3, 2, 5)),
+    ((3, 4, 5), 1, (2, 6, 4)),
+    ((3, 4, 5), 0, (1, 1, 1)),
+    ((3, 4, 5), 2, (3, 4, 1)),
+    ((1, 1), 0, (5, 1)),
+    ((5, 4), 0, (0, 4)),
+    ((2, 3, 4, 5), 2, (2, 3, 7, 5)),
+    ((2, 3, 4, 5), 1, (1, 2, 3, 4)),
+    ((64, 3), 0, (200, 3)),
+]
 
 
-@pytest.mark.parametrize("shape, axis, index_shape", ALONG, ids=str)
+@pytest.mark.parametrize(("shape", "axis", "index_shape"), ALONG, ids=str)
 def test_gather_and_scatter(device: Any, shape: tuple[int, ...], axis: int, index_shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(4)
     index = rng.integers(0, shape[axis], index_shape)
@@ -76,9 +101,15 @@ def test_gather_and_scatter(device: Any, shape: tuple[int, ...], axis: int, inde
         )
         run(case, [shape], view)
     added = Case(
-        "scatter_add", lambda x, s: vk.scatter_add(x, axis, i, s), lambda x, s: torch.scatter_add(x, axis, j, s), normal, 64,
-        lambda x, s: 4.0, gradient_ulp=4, inputs=2,
-    )  # fmt: skip
+        "scatter_add",
+        lambda x, s: vk.scatter_add(x, axis, i, s),
+        lambda x, s: torch.scatter_add(x, axis, j, s),
+        normal,
+        64,
+        lambda _x, _s: 4.0,
+        gradient_ulp=4,
+        inputs=2,
+    )
     run(added, [shape, index_shape])
     values = normal(rng, shape)
     number = vk.scatter(vk.tensor(values), axis, i, 3.0).numpy()
@@ -86,23 +117,26 @@ def test_gather_and_scatter(device: Any, shape: tuple[int, ...], axis: int, inde
 
 
 def test_index_select_and_index_add(device: Any) -> None:
+    index = np.array([5, 0, 0, 2, 5, 5])
+    i, j = vk.tensor(index), torch.tensor(index)
     for shape, axis in (((6,), 0), ((6, 3), 0), ((4, 6), 1), ((2, 6, 3), 1), ((2, 3, 6), -1)):
-        index = np.array([5, 0, 0, 2, 5, 5])
-        i, j = vk.tensor(index), torch.tensor(index)
-        run(
-            Case(
-                "index_select",
-                lambda x: vk.index_select(x, axis, i),
-                lambda x: torch.index_select(x, axis, j),
-                normal,
-                0,
-            ),
-            [shape],
+        selected = Case(
+            "index_select",
+            lambda x, a=axis: vk.index_select(x, a, i),
+            lambda x, a=axis: torch.index_select(x, a, j),
+            normal,
+            0,
         )
+        run(selected, [shape])
         added = Case(
-            "index_add", lambda x, s: vk.index_add(x, axis, i, s, alpha=2), lambda x, s: torch.index_add(x, axis, j, s, alpha=2),
-            normal, 16, lambda x, s: 8.0, inputs=2,
-        )  # fmt: skip
+            "index_add",
+            lambda x, s, a=axis: vk.index_add(x, a, i, s, alpha=2),
+            lambda x, s, a=axis: torch.index_add(x, a, j, s, alpha=2),
+            normal,
+            16,
+            lambda _x, _s: 8.0,
+            inputs=2,
+        )
         run(added, [shape, shape])
 
 

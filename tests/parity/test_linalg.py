@@ -11,11 +11,31 @@ import vkjit as vk
 from tests.parity.reference import EPS, assert_close, normal, torch
 
 PRODUCTS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
-    ((3,), (3,)), ((1, 1), (1, 1)), ((2, 3), (3, 4)), ((2, 3), (3,)), ((3,), (3, 4)), ((7, 5), (5, 11)), ((64, 64), (64, 64)),
-    ((65, 33), (33, 67)), ((1, 129), (129, 1)), ((17, 1), (1, 19)), ((0, 3), (3, 4)), ((2, 0), (0, 4)), ((2, 3), (3, 0)),
-    ((5, 2, 3), (5, 3, 4)), ((5, 2, 3), (3, 4)), ((2, 3), (5, 3, 4)), ((5, 1, 2, 3), (6, 3, 4)), ((2, 1, 3, 4), (1, 5, 4, 2)),
-    ((4, 3), (2, 3, 5)), ((3,), (2, 3, 4)), ((2, 4, 3), (3,)), ((0, 2, 3), (3, 4)), ((130, 70), (70, 90)), ((3, 300), (300, 8)),
-]  # fmt: skip
+    ((3,), (3,)),
+    ((1, 1), (1, 1)),
+    ((2, 3), (3, 4)),
+    ((2, 3), (3,)),
+    ((3,), (3, 4)),
+    ((7, 5), (5, 11)),
+    ((64, 64), (64, 64)),
+    ((65, 33), (33, 67)),
+    ((1, 129), (129, 1)),
+    ((17, 1), (1, 19)),
+    ((0, 3), (3, 4)),
+    ((2, 0), (0, 4)),
+    ((2, 3), (3, 0)),
+    ((5, 2, 3), (5, 3, 4)),
+    ((5, 2, 3), (3, 4)),
+    ((2, 3), (5, 3, 4)),
+    ((5, 1, 2, 3), (6, 3, 4)),
+    ((2, 1, 3, 4), (1, 5, 4, 2)),
+    ((4, 3), (2, 3, 5)),
+    ((3,), (2, 3, 4)),
+    ((2, 4, 3), (3,)),
+    ((0, 2, 3), (3, 4)),
+    ((130, 70), (70, 90)),
+    ((3, 300), (300, 8)),
+]
 
 
 def check(a: Any, b: Any, ours: Any, theirs: Any, what: str) -> None:
@@ -58,13 +78,23 @@ def test_products_of_views(device: Any) -> None:
             lambda x, y: x[::2] @ y[:, ::3],
             "sliced",
         )
-        check(normal(rng, (1, k)), normal(rng, (k, 1)), lambda x, y: x.expand(m, k) @ y.expand(k, n),
-              lambda x, y: x.expand(m, k) @ y.expand(k, n), "expanded")  # fmt: skip
-        check(normal(rng, (k, 4, m)), normal(rng, (n, k, 4)), lambda x, y: x.permute(1, 2, 0) @ y.permute(2, 1, 0),
-              lambda x, y: x.permute(1, 2, 0) @ y.permute(2, 1, 0), "batches of views")  # fmt: skip
+        check(
+            normal(rng, (1, k)),
+            normal(rng, (k, 1)),
+            lambda x, y, m=m, k=k, n=n: x.expand(m, k) @ y.expand(k, n),
+            lambda x, y, m=m, k=k, n=n: x.expand(m, k) @ y.expand(k, n),
+            "expanded",
+        )
+        check(
+            normal(rng, (k, 4, m)),
+            normal(rng, (n, k, 4)),
+            lambda x, y: x.permute(1, 2, 0) @ y.permute(2, 1, 0),
+            lambda x, y: x.permute(1, 2, 0) @ y.permute(2, 1, 0),
+            "batches of views",
+        )
 
 
-@pytest.mark.parametrize("ours, theirs", [(vk.f16, torch.float16), (vk.bf16, torch.bfloat16)], ids=["f16", "bf16"])
+@pytest.mark.parametrize(("ours", "theirs"), [(vk.f16, torch.float16), (vk.bf16, torch.bfloat16)], ids=["f16", "bf16"])
 def test_half_products_accumulate_in_single(device: Any, ours: Any, theirs: Any) -> None:
     rng = np.random.default_rng(11)
     a, b = normal(rng, (37, 130)), normal(rng, (130, 21))
@@ -100,12 +130,16 @@ def test_the_named_products(device: Any) -> None:
     x, y, z, w = map(vk.tensor, (a, b, c, v))
     p, q, r, s = map(torch.tensor, (a, b, c, v))
     pairs = [
-        (vk.mm(x, y), torch.mm(p, q)), (vk.mv(x, w), torch.mv(p, s)), (vk.dot(w, w), torch.dot(s, s)),
-        (vk.outer(w, z), torch.outer(s, r)), (vk.addmm(z, x, y), torch.addmm(r, p, q)),
+        (vk.mm(x, y), torch.mm(p, q)),
+        (vk.mv(x, w), torch.mv(p, s)),
+        (vk.dot(w, w), torch.dot(s, s)),
+        (vk.outer(w, z), torch.outer(s, r)),
+        (vk.addmm(z, x, y), torch.addmm(r, p, q)),
         (vk.addmm(z, x, y, beta=0.5, alpha=2), torch.addmm(r, p, q, beta=0.5, alpha=2)),
         (vk.linear(x, y.t(), z), torch.nn.functional.linear(p, q.t(), r)),
-        (vk.bmm(x[None], y[None]), torch.bmm(p[None], q[None])), (vk.trace(x), torch.trace(p)),
-    ]  # fmt: skip
+        (vk.bmm(x[None], y[None]), torch.bmm(p[None], q[None])),
+        (vk.trace(x), torch.trace(p)),
+    ]
     for found, expected in pairs:
         assert_close(found, expected, 1e-5, "named product")
 

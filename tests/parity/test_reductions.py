@@ -32,7 +32,7 @@ FLOATS: list[tuple[str, Any, Any, bool]] = [
 ]
 
 
-@pytest.mark.parametrize("name, ours, theirs, empty", FLOATS, ids=[row[0] for row in FLOATS])
+@pytest.mark.parametrize(("name", "ours", "theirs", "empty"), FLOATS, ids=[row[0] for row in FLOATS])
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom.*")
 def test_float_reductions_and_gradients(device: Any, name: str, ours: Any, theirs: Any, empty: bool) -> None:
     for number, shape in enumerate(SHAPES):
@@ -68,7 +68,7 @@ def compare(ours: Any, theirs: Any, values: Any, axes: Any, keepdim: bool, name:
     assert_close(x.grad, y.grad, limit, f"gradient of {what}")
 
 
-@pytest.mark.parametrize("name, ours, theirs, empty", FLOATS[:5], ids=[row[0] for row in FLOATS[:5]])
+@pytest.mark.parametrize(("name", "ours", "theirs", "empty"), FLOATS[:5], ids=[row[0] for row in FLOATS[:5]])
 def test_reductions_of_views(device: Any, name: str, ours: Any, theirs: Any, empty: bool) -> None:
     for _tag, shape, view in LAYOUTS:
         for axes in (0, 1, [0, 1]):
@@ -104,7 +104,11 @@ def test_sums_are_the_same_every_time(device: Any) -> None:
     assert len({x.sum().item() for _ in range(3)}) == 1
 
 
-@pytest.mark.parametrize("ours, theirs", [(vk.boolean, torch.bool), (vk.u8, torch.uint8), (vk.i8, torch.int8), (vk.i32, torch.int32), (vk.i64, torch.int64)], ids=lambda t: str(t))  # fmt: skip
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(vk.boolean, torch.bool), (vk.u8, torch.uint8), (vk.i8, torch.int8), (vk.i32, torch.int32), (vk.i64, torch.int64)],
+    ids=str,
+)
 def test_integer_reductions(device: Any, ours: Any, theirs: Any) -> None:
     rng = np.random.default_rng(6)
     for shape in SHAPES:
@@ -131,7 +135,8 @@ def test_extremes_with_their_places(device: Any, name: str) -> None:
             continue
         for axis in range(len(shape)):
             values = normal(np.random.default_rng(number), shape)
-            x, y = vk.tensor(values, requires_grad=True), torch.tensor(values, requires_grad=True)
+            x: Any = vk.tensor(values, requires_grad=True)
+            y = torch.tensor(values, requires_grad=True)
             found, expected = getattr(vk, name)(x, axis), getattr(torch, name)(y, axis)
             assert np.array_equal(found.values.detach().numpy(), expected.values.detach().numpy())
             assert np.array_equal(found.indices.numpy(), expected.indices.numpy())
@@ -143,7 +148,8 @@ def test_extremes_with_their_places(device: Any, name: str) -> None:
 def test_prod_and_its_gradient_with_zeros(device: Any) -> None:
     for values in ([2.0, 3.0, 4.0], [2.0, 0.0, 4.0], [0.0, 0.0, 4.0], [[1.0, 0.0], [2.0, 3.0]]):
         for axes in (None, 0):
-            x, y = vk.tensor(values, requires_grad=True), torch.tensor(values, requires_grad=True)
+            x: Any = vk.tensor(values, requires_grad=True)
+            y = torch.tensor(values, requires_grad=True)
             found, expected = vk.prod(x, axes), torch.prod(y) if axes is None else torch.prod(y, axes)
             assert np.array_equal(found.detach().numpy(), expected.detach().numpy())
             found.sum().backward()
@@ -151,7 +157,7 @@ def test_prod_and_its_gradient_with_zeros(device: Any) -> None:
             assert np.array_equal(x.grad.numpy(), y.grad.numpy()), (values, axes)
 
 
-@pytest.mark.parametrize("ours, theirs", [(vk.f16, torch.float16), (vk.bf16, torch.bfloat16)], ids=["f16", "bf16"])
+@pytest.mark.parametrize(("ours", "theirs"), [(vk.f16, torch.float16), (vk.bf16, torch.bfloat16)], ids=["f16", "bf16"])
 def test_half_sums_accumulate_in_single(device: Any, ours: Any, theirs: Any) -> None:
     values = np.random.default_rng(7).random((3, 3000)).astype(np.float32)
     x, y = vk.tensor(values, dtype=ours), torch.tensor(values).to(theirs)

@@ -18,13 +18,20 @@ def test_running_sums_along_every_axis(device: Any) -> None:
         for axis in range(len(shape)):
             longest = shape[axis]
             case = Case(
-                "cumsum", lambda x: vk.cumsum(x, axis), lambda x: torch.cumsum(x, axis), normal, 2 * longest + 4,
-                lambda x: 4.0, gradient_ulp=2 * longest + 4,
-            )  # fmt: skip
+                "cumsum",
+                lambda x, a=axis: vk.cumsum(x, a),
+                lambda x, a=axis: torch.cumsum(x, a),
+                normal,
+                2 * longest + 4,
+                lambda _x: 4.0,
+                gradient_ulp=2 * longest + 4,
+            )
             run(case, [shape])
 
 
-@pytest.mark.parametrize("shape, axis", [((5000,), 0), ((3, 2500), 1), ((2500, 3), 0), ((2, 1100, 3), 1), ((1025,), 0)])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((5000,), 0), ((3, 2500), 1), ((2500, 3), 0), ((2, 1100, 3), 1), ((1025,), 0)]
+)
 def test_long_running_sums(device: Any, shape: tuple[int, ...], axis: int) -> None:
     values = normal(np.random.default_rng(0), shape)
     exact = values.astype(np.float64)
@@ -38,27 +45,47 @@ def test_long_running_sums(device: Any, shape: tuple[int, ...], axis: int) -> No
 @pytest.mark.parametrize("name", ["tril", "triu"])
 def test_triangles(device: Any, name: str, diagonal: int) -> None:
     case = Case(
-        name, lambda x: getattr(vk, name)(x, diagonal), lambda x: getattr(torch, name)(x, diagonal), normal, 0, gradient_ulp=1
-    )  # fmt: skip
+        name,
+        lambda x: getattr(vk, name)(x, diagonal),
+        lambda x: getattr(torch, name)(x, diagonal),
+        normal,
+        0,
+        gradient_ulp=1,
+    )
     for shape in [*(s for s in SHAPES if len(s) >= 2), (4, 4), (2, 5, 3), (6, 2)]:
         run(case, [shape])
     run(case, [(4, 5)], lambda x: x.transpose(0, 1), "transposed")
 
 
 PADS: list[tuple[tuple[int, ...], tuple[int, ...], str]] = [
-    ((5,), (1, 2), "constant"), ((5,), (0, 0), "constant"), ((5,), (-1, 2), "constant"), ((3, 4), (1, 1, 2, 0), "constant"),
-    ((0,), (1, 2), "constant"), ((3, 4), (2, 1), "constant"), ((2, 3, 4), (0, 1, -1, 2), "constant"), ((1, 2, 5), (2, 3), "reflect"),
-    ((1, 2, 5), (4, 4), "reflect"), ((1, 2, 5), (2, 7), "replicate"), ((1, 1, 4, 5), (1, 2, 3, 1), "reflect"),
-    ((1, 1, 4, 5), (1, 2, 3, 5), "replicate"), ((1, 2, 5), (2, 3), "circular"), ((1, 1, 4, 5), (1, 5, 4, 0), "circular"),
-]  # fmt: skip
+    ((5,), (1, 2), "constant"),
+    ((5,), (0, 0), "constant"),
+    ((5,), (-1, 2), "constant"),
+    ((3, 4), (1, 1, 2, 0), "constant"),
+    ((0,), (1, 2), "constant"),
+    ((3, 4), (2, 1), "constant"),
+    ((2, 3, 4), (0, 1, -1, 2), "constant"),
+    ((1, 2, 5), (2, 3), "reflect"),
+    ((1, 2, 5), (4, 4), "reflect"),
+    ((1, 2, 5), (2, 7), "replicate"),
+    ((1, 1, 4, 5), (1, 2, 3, 1), "reflect"),
+    ((1, 1, 4, 5), (1, 2, 3, 5), "replicate"),
+    ((1, 2, 5), (2, 3), "circular"),
+    ((1, 1, 4, 5), (1, 5, 4, 0), "circular"),
+]
 
 
-@pytest.mark.parametrize("shape, widths, mode", PADS, ids=str)
+@pytest.mark.parametrize(("shape", "widths", "mode"), PADS, ids=str)
 def test_padding(device: Any, shape: tuple[int, ...], widths: tuple[int, ...], mode: str) -> None:
     value = 1.5 if mode == "constant" else 0.0
     case = Case(
-        "pad", lambda x: vk.pad(x, widths, mode, value), lambda x: F.pad(x, widths, mode, value), normal, 0, gradient_ulp=8
-    )  # fmt: skip
+        "pad",
+        lambda x: vk.pad(x, widths, mode, value),
+        lambda x: F.pad(x, widths, mode, value),
+        normal,
+        0,
+        gradient_ulp=8,
+    )
     run(case, [shape])
 
 

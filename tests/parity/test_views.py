@@ -35,14 +35,22 @@ BY_RANK: list[tuple[str, int, Any, Any]] = [
     ("diagonal", 2, lambda x: x.diagonal(), lambda x: x.diagonal()),
     ("diagonal above", 2, lambda x: x.diagonal(1, -2, -1), lambda x: x.diagonal(1, -2, -1)),
     ("flatten 2", 2, lambda x: x.flatten(0, 1), lambda x: x.flatten(0, 1)),
-    ("permute contiguous", 3, lambda x: x.permute(2, 0, 1, *range(3, x.ndim)).contiguous(),
-     lambda x: x.permute(2, 0, 1, *range(3, x.ndim)).contiguous()),
-    ("x[:, None, 0]", 2, lambda x: x[:0, None, 0] if 0 in x.shape else x[:, None, 0],
-     lambda x: x[:0, None, 0] if 0 in x.shape else x[:, None, 0]),
-]  # fmt: skip
+    (
+        "permute contiguous",
+        3,
+        lambda x: x.permute(2, 0, 1, *range(3, x.ndim)).contiguous(),
+        lambda x: x.permute(2, 0, 1, *range(3, x.ndim)).contiguous(),
+    ),
+    (
+        "x[:, None, 0]",
+        2,
+        lambda x: x[:0, None, 0] if 0 in x.shape else x[:, None, 0],
+        lambda x: x[:0, None, 0] if 0 in x.shape else x[:, None, 0],
+    ),
+]
 
 
-@pytest.mark.parametrize("name, rank, ours, theirs", BY_RANK, ids=[row[0] for row in BY_RANK])
+@pytest.mark.parametrize(("name", "rank", "ours", "theirs"), BY_RANK, ids=[row[0] for row in BY_RANK])
 def test_views_and_copies(device: Any, name: str, rank: int, ours: Any, theirs: Any) -> None:
     tested = 0
     extra = [
@@ -90,11 +98,19 @@ def test_reshape_of_every_stride_pattern(device: Any) -> None:
     rng = np.random.default_rng(1)
     base = rng.standard_normal((4, 6, 5)).astype(np.float32)
     views = [
-        lambda x: x, lambda x: x[:, ::2], lambda x: x.transpose(0, 1), lambda x: x[1:3], lambda x: x[:, :1], lambda x: x[:, :, 1:2],
-        lambda x: x.transpose(0, 2), lambda x: x[::2, 1:, :3], lambda x: x[:, :1].expand(4, 6, 5),
-    ]  # fmt: skip
+        lambda x: x,
+        lambda x: x[:, ::2],
+        lambda x: x.transpose(0, 1),
+        lambda x: x[1:3],
+        lambda x: x[:, :1],
+        lambda x: x[:, :, 1:2],
+        lambda x: x.transpose(0, 2),
+        lambda x: x[::2, 1:, :3],
+        lambda x: x[:, :1].expand(4, 6, 5),
+    ]
     for view in views:
-        ours, theirs = view(vk.tensor(base)), view(torch.tensor(base))
+        shown: Any = view
+        ours, theirs = shown(vk.tensor(base)), shown(torch.tensor(base))
         n = theirs.numel()
         for target in (
             (n,),

@@ -119,6 +119,10 @@ def test_sums_over_any_axes(device: Any, keepdim: bool, shape: tuple[int, ...], 
     axes = tuple(data.draw(st.sets(st.integers(0, len(shape) - 1)))) if shape else ()
     order = data.draw(st.permutations(range(len(shape))))
     values = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32).transpose(order)
-    x = vk.tensor(np.ascontiguousarray(values.transpose(np.argsort(order))).reshape(shape)).permute(order) if shape else vk.tensor(values)
+    x = (
+        vk.tensor(np.ascontiguousarray(values.transpose(np.argsort(order))).reshape(shape)).permute(order)
+        if shape
+        else vk.tensor(values)
+    )
     found = x.sum(axes, keepdim) if axes else x.sum(None, keepdim)
     assert np.array_equal(found.numpy(), values.sum(axes or None, keepdims=keepdim))

@@ -1,4 +1,6 @@
-"""The tape: leaves, accumulation, retained graphs, higher derivatives, changes in place, user-defined operations, memory."""
+"""The tape: leaves, accumulation, retained graphs, higher derivatives, changes in place, user-defined operations,
+memory.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def test_higher_derivatives(device: Any) -> None:
     assert x.grad is None
 
 
-@pytest.mark.parametrize("name", ["sigmoid", "tanh", "silu", "gelu", "exp", "sin", "softplus", "logsumexp", "norm", "var", "prod"])
+@pytest.mark.parametrize(
+    "name", ["sigmoid", "tanh", "silu", "gelu", "exp", "sin", "softplus", "logsumexp", "norm", "var", "prod"]
+)
 def test_second_derivatives_are_the_differences_of_first_ones(device: Any, name: str) -> None:
     values, weights, step = np.array([0.3, -0.7, 1.1]), np.array([0.5, -1.0, 0.8]), 1e-4
     dtype = vk.f64 if "f64" in device.caps.dtypes else vk.f32
@@ -223,7 +227,7 @@ class Cube(vk.autograd.Function):
 
 
 @vk.kernel(over="y")
-def doubled(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):  # type: ignore[no-untyped-def]
+def doubled(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
     i = vk.global_id(0)
     y[i] = 2 * x[i]
 

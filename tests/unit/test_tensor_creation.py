@@ -37,7 +37,9 @@ def test_what_is_no_data(device: Any) -> None:
         vk.zeros(-1)
 
 
-@pytest.mark.parametrize("dtype", [vk.boolean, vk.u8, vk.i8, vk.i16, vk.i32, vk.i64, vk.u64, vk.f16, vk.bf16, vk.f32, vk.f64])
+@pytest.mark.parametrize(
+    "dtype", [vk.boolean, vk.u8, vk.i8, vk.i16, vk.i32, vk.i64, vk.u64, vk.f16, vk.bf16, vk.f32, vk.f64]
+)
 def test_filled_tensors(device: Any, dtype: Any) -> None:
     if dtype.name not in device.caps.dtypes and dtype is not vk.bf16:
         pytest.skip(f"the device lacks {dtype!r}")

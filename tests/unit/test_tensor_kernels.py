@@ -15,7 +15,7 @@ KINDS = ("cpu", "gpu")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("m, k, n", [(1, 1, 1), (64, 16, 64), (65, 17, 66), (3, 70, 130), (128, 33, 5)])
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 1, 1), (64, 16, 64), (65, 17, 66), (3, 70, 130), (128, 33, 5)])
 def test_products(device: Any, kind: str, m: int, k: int, n: int) -> None:
     rng = np.random.default_rng(0)
     a, b = rng.integers(-4, 5, (2, m, k)).astype(np.float32), rng.integers(-4, 5, (2, k, n)).astype(np.float32)

@@ -1,7 +1,7 @@
 """User-defined operations: a forward and a backward function, often made of kernels of the user's own.
 
-Enters: a subclass of `Function` with static methods `forward(ctx, ...)` and `backward(ctx, *gradients)`. Leaves: `apply`, which
-runs forward and puts one node on the tape.
+Enters: a subclass of `Function` with static methods `forward(ctx, ...)` and `backward(ctx, *gradients)`. Leaves:
+`apply`, which runs forward and puts one node on the tape.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Context:
         for tensor, version in self._saved:
             if getattr(tensor, "version", 0) != version:
                 raise ArgumentError(
-                    f"a tensor of shape {tensor.shape} that forward kept for backward was changed in place since: .clone() it first"
+                    f"a tensor of shape {tensor.shape} that forward kept for backward was changed in place since: "
+                    ".clone() it first"
                 )
         return tuple(tensor for tensor, _ in self._saved)
 
@@ -95,13 +96,13 @@ def _function(node: Node, *gradients: Any) -> Sequence[Any]:
     results = found if isinstance(found, tuple) else (found,)
     if len(results) != len(node.edges):
         raise ArgumentError(
-            f"{function.__name__}.backward gave {len(results)} gradients, expected one for each of the {len(node.edges)} arguments of "
-            f"forward (None where there is none)"
+            f"{function.__name__}.backward gave {len(results)} gradients, expected one for each of the "
+            f"{len(node.edges)} arguments of forward (None where there is none)"
         )
     for position, (gradient, edge) in enumerate(zip(results, node.edges, strict=True)):
         if edge is not None and edge.requires_grad and gradient is not None and gradient.shape != edge.shape:
             raise ArgumentError(
-                f"{function.__name__}.backward gave a gradient of shape {gradient.shape} for argument {position}, whose shape is "
-                f"{edge.shape}"
+                f"{function.__name__}.backward gave a gradient of shape {gradient.shape} for argument {position}, "
+                f"whose shape is {edge.shape}"
             )
     return results

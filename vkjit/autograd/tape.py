@@ -1,8 +1,8 @@
 """The tape: which operation made which tensor, and the walk backwards over it.
 
-Enters: operations as they run (`record`). Leaves: gradients (`backward`, `grad`). A node keeps its inputs and outputs; a
-rule of the table `rules` turns gradients of outputs into gradients of inputs. Rules are written with tensor operations, so
-with `create_graph=True` they are recorded in turn.
+Enters: operations as they run (`record`). Leaves: gradients (`backward`, `grad`). A node keeps its inputs and outputs;
+a rule of the table `rules` turns gradients of outputs into gradients of inputs. Rules are written with tensor
+operations, so with `create_graph=True` they are recorded in turn.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ class Node:
     def _check(self, value: Any, version: int, what: str) -> None:
         if getattr(value, "version", 0) != version:
             raise VkjitError(
-                f"{what} of {self.name} (shape {value.shape}) was changed in place after it was recorded, and its old values "
-                f"are needed for the gradient: use an operation that makes a new tensor, or .clone() first"
+                f"{what} of {self.name} (shape {value.shape}) was changed in place after it was recorded, and its old "
+                "values are needed for the gradient: use an operation that makes a new tensor, or .clone() first"
             )
 
     def release(self) -> None:
@@ -265,7 +265,8 @@ def backward(
     for tensor in tensors:
         if not tensor.requires_grad:
             raise ArgumentError(
-                "backward() on a tensor that doesn't require a gradient: set requires_grad=True on what it is computed from"
+                "backward() on a tensor that doesn't require a gradient: set requires_grad=True on what it is "
+                "computed from"
             )
     walk = _Walk([])
     for tensor, gradient in zip(tensors, gradients or [None] * len(tensors), strict=True):
@@ -282,8 +283,10 @@ def grad(
     retain_graph: bool | None = None,
     create_graph: bool = False,
     allow_unused: bool = False,
-) -> tuple[Tensor | None, ...]:
-    """The gradients of `outputs` with respect to `inputs`, one per input; `.grad` stays as it is."""
+) -> tuple[Any, ...]:
+    """The gradients of `outputs` with respect to `inputs`: one tensor per input, None for those that weren't used where
+    `allow_unused` allows that. `.grad` stays as it is.
+    """
     from ..tensor.tensor import Tensor
 
     roots = [outputs] if isinstance(outputs, Tensor) else list(outputs)
@@ -302,7 +305,7 @@ def grad(
     if not allow_unused and any(r is None for r in results):
         position = next(i for i, r in enumerate(results) if r is None)
         raise ArgumentError(
-            f"input {position} (shape {targets[position].shape}) was not used to compute the outputs: pass allow_unused=True to "
-            f"get None for it"
+            f"input {position} (shape {targets[position].shape}) was not used to compute the outputs: pass "
+            "allow_unused=True to get None for it"
         )
     return results

@@ -1,7 +1,7 @@
 """The public names of the tensor layer: `vkjit.__init__` hands them out when they are first used.
 
-Importing this module installs the methods of `Tensor` and the gradient rules. Names that kernels share (`vk.exp`) are not
-listed: the stub of the language calls the tensor function on the host.
+Importing this module installs the methods of `Tensor` and the gradient rules. Names that kernels share (`vk.exp`) are
+not listed: the stub of the language calls the tensor function on the host.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _INTERNAL = frozenset(
     {"as_dtype", "get_item", "put", "set_item", "upload", "copy_", "fill_", "zero_", "next_seed", "mT"}
 )
 
-__all__ = [
+__all__ = [  # noqa: PLE0604  # sorted() gives strings
     "Tensor",
     *sorted(
         name for module in _MODULES for name in module.__all__ if name not in _INTERNAL and name not in lang.__all__

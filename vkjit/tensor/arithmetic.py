@@ -21,10 +21,10 @@ from .promotion import category, result_type
 from .tensor import Tensor
 
 __all__ = [
-    "add", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "clamp", "clip",
-    "copysign", "div", "eq", "floor_divide", "fmax", "fmin", "fmod", "ge", "gt", "hypot", "isclose", "le", "lerp", "logical_and",
-    "logical_or", "logical_xor", "lt", "masked_fill", "maximum", "minimum", "mul", "ne", "pow", "remainder", "sub", "true_divide",
-    "where", "xlogy",
+    "add", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "clamp",
+    "clip", "copysign", "div", "eq", "floor_divide", "fmax", "fmin", "fmod", "ge", "gt", "hypot", "isclose", "le",
+    "lerp", "logical_and", "logical_or", "logical_xor", "lt", "masked_fill", "maximum", "minimum", "mul", "ne", "pow",
+    "remainder", "sub", "true_divide", "where", "xlogy",
 ]  # fmt: skip
 
 Operand = Any
@@ -92,7 +92,9 @@ def true_divide(a: Operand, b: Operand) -> Tensor:
 
 
 def div(a: Operand, b: Operand, *, rounding_mode: str | None = None) -> Tensor:
-    """a / b: true division, or rounded: "floor" down, "trunc" towards zero. Integers divided by 0 give 0 when rounded."""
+    """a / b: true division, or rounded: "floor" down, "trunc" towards zero. Integers divided by 0 give 0 when
+    rounded.
+    """
     if rounding_mode is None:
         return true_divide(a, b)
     if rounding_mode == "floor":
@@ -131,7 +133,9 @@ xlogy = _binary("xlogy", functions.xlogy, "a * log(b), 0 where a is 0", floats=T
 
 @operation("pow")
 def pow(a: Operand, b: Operand) -> Tensor:
-    """a ** b. Exponents 2, 3, 0.5, -1 and the like are multiplications and roots; integers take exponents of at least 0."""
+    """a ** b. Exponents 2, 3, 0.5, -1 and the like are multiplications and roots; integers take exponents of at least
+    0.
+    """
     a, b, dtype = _pair(a, b, "pow")
     if not dtype.is_float and not isinstance(b, Tensor) and b < 0:
         raise DTypeError(f"integers have no power of {b}: convert with .to(vk.f32)")

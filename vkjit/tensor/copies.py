@@ -20,8 +20,8 @@ from .tensor import Tensor
 from .views import axis_of, narrow, reshape, unsqueeze
 
 __all__ = [
-    "cat", "clone", "concat", "concatenate", "contiguous", "copy_", "fill_", "hstack", "repeat", "repeat_interleave", "roll",
-    "stack", "tile", "to", "vstack", "zero_",
+    "cat", "clone", "concat", "concatenate", "contiguous", "copy_", "fill_", "hstack", "repeat", "repeat_interleave",
+    "roll", "stack", "tile", "to", "vstack", "zero_",
 ]  # fmt: skip
 
 
@@ -66,7 +66,8 @@ def _move(x: Tensor, *, device: Device) -> Tensor:
 def to(x: Tensor, *targets: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Tensor:
     """x in another type and on another device: `x.to(vk.f16)`, `x.to("cpu")`, `x.to(dtype=..., device=...)`.
 
-    x itself where nothing changes, unless copy=True. Floats become integers by truncation, saturated at the type's ends.
+    x itself where nothing changes, unless copy=True. Floats become integers by truncation, saturated at the type's
+    ends.
     """
     for target in targets:
         if isinstance(target, Tensor):

@@ -1,7 +1,7 @@
 """New tensors: from data, of one value, of sequences.
 
-Enters: Python numbers and nested lists, NumPy arrays, shapes. Leaves: contiguous tensors on the device asked for (default: the
-default device). `dtype` takes an element type of vkjit, a NumPy type, or `float`, `int`, `bool`.
+Enters: Python numbers and nested lists, NumPy arrays, shapes. Leaves: contiguous tensors on the device asked for
+(default: the default device). `dtype` takes an element type of vkjit, a NumPy type, or `float`, `int`, `bool`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How an operation on tensors runs: forward function, then the tape.
 
-Enters: an operation's operands (tensors and numbers) and keyword parameters. Leaves: its results, recorded where a gradient
-may be wanted. `@operation` turns a forward function, written on the values alone, into the public one; `run_in_place` runs
-one that writes its result into its first operand.
+Enters: an operation's operands (tensors and numbers) and keyword parameters. Leaves: its results, recorded where a
+gradient may be wanted. `@operation` turns a forward function, written on the values alone, into the public one;
+`run_in_place` runs one that writes its result into its first operand.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ def is_recording(operands: tuple[Any, ...]) -> bool:
             wanted = wanted or value.meta.requires_grad
             if value.is_stale:
                 raise VkjitError(
-                    f"a tensor of shape {value.shape} shares memory with one that was changed in place after it was made, and "
-                    f"its gradient would be wrong: make the view again after the change, or .clone() it before"
+                    f"a tensor of shape {value.shape} shares memory with one that was changed in place after it was "
+                    "made, and its gradient would be wrong: make the view again after the change, or .clone() it "
+                    "before"
                 )
     return wanted
 
@@ -42,8 +43,8 @@ def is_recording(operands: tuple[Any, ...]) -> bool:
 def operation(name: str) -> Callable[[F], F]:
     """Registers a forward function. Its positional arguments are the operands, its keyword arguments parameters.
 
-    The forward function sees tensors as values: what it computes is not recorded step by step. It returns a new tensor or a
-    tuple of them.
+    The forward function sees tensors as values: what it computes is not recorded step by step. It returns a new tensor
+    or a tuple of them.
     """
 
     def register(forward: F) -> F:
@@ -68,7 +69,8 @@ def operation(name: str) -> Callable[[F], F]:
 def run_in_place(
     name: str, write: Callable[..., Any], target: Tensor, operands: tuple[Any, ...], params: dict[str, Any]
 ) -> Tensor:
-    """Runs `write(target, *operands, **params)`, which changes target's memory, and records it as `name` of all of them.
+    """Runs `write(target, *operands, **params)`, which changes target's memory, and records it as `name` of all of
+    them.
 
     Raises ArgumentError where autograd forbids it: a leaf that requires a gradient, or a view of a recorded tensor.
     """
@@ -88,11 +90,11 @@ def run_in_place(
 def _check_target(name: str, target: Tensor) -> None:
     if target.requires_grad and target.is_leaf:
         raise ArgumentError(
-            f"{name} would change a leaf that requires a gradient in place (shape {target.shape}): use `with vk.no_grad():` to "
-            f"update it, or an operation that makes a new tensor"
+            f"{name} would change a leaf that requires a gradient in place (shape {target.shape}): use `with "
+            "vk.no_grad():` to update it, or an operation that makes a new tensor"
         )
     if target.is_view:
         raise ArgumentError(
-            f"{name} would change a view in place (shape {target.shape}) while gradients are recorded: assign through the tensor "
-            f"itself, as in x[index] = value, or .clone() the view first"
+            f"{name} would change a view in place (shape {target.shape}) while gradients are recorded: assign through "
+            "the tensor itself, as in x[index] = value, or .clone() the view first"
         )

@@ -1,7 +1,7 @@
 """Elementwise operations of one operand: functions, rounding, predicates, activations.
 
-Enters: tensors. Leaves: new tensors of the same shape; integers become f32 where only floats make sense. 16-bit floats are
-computed in f32 and rounded once.
+Enters: tensors. Leaves: new tensors of the same shape; integers become f32 where only floats make sense. 16-bit floats
+are computed in f32 and rounded once.
 """
 
 from __future__ import annotations

@@ -41,10 +41,45 @@ class TensorMethods:
     __slots__ = ()
 '''
 
-_OPERATORS = (
-    "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift iadd isub imul itruediv ifloordiv imod ipow radd rsub rmul "
-    "rtruediv rfloordiv rmod rpow rmatmul rand ror rxor rlshift rrshift lt le gt ge"
-).split()
+_OPERATORS = [
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "matmul",
+    "and",
+    "or",
+    "xor",
+    "lshift",
+    "rshift",
+    "iadd",
+    "isub",
+    "imul",
+    "itruediv",
+    "ifloordiv",
+    "imod",
+    "ipow",
+    "radd",
+    "rsub",
+    "rmul",
+    "rtruediv",
+    "rfloordiv",
+    "rmod",
+    "rpow",
+    "rmatmul",
+    "rand",
+    "ror",
+    "rxor",
+    "rlshift",
+    "rrshift",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+]
 _BUILTIN = re.compile(r"\b(?<!\.)(int|float|bool|str|tuple|list|type)\b")
 _ALIASES = {
     "Operand": "Any",
@@ -66,7 +101,9 @@ def _annotation(text: Any) -> str:
 
 
 def _parameter(parameter: inspect.Parameter) -> str:
-    prefix = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+    prefix = (
+        "*" if parameter.kind is parameter.VAR_POSITIONAL else "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+    )
     default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
     return f"{prefix}{parameter.name}: {_annotation(parameter.annotation)}{default}"
 
@@ -107,18 +144,47 @@ def render() -> str:
     for name, function in _installed().items():
         lines += _method(name, function)
     for name in ("T", "mT"):
-        lines += ["    @property", f"    def {name}(self) -> Tensor:", f'        """`{name}`: see the function."""', "        raise NotImplementedError", ""]
+        lines += [
+            "    @property",
+            f"    def {name}(self) -> Tensor:",
+            f'        """`{name}`: see the function."""',
+            "        raise NotImplementedError",
+            "",
+        ]
     for name in _OPERATORS:
-        lines += [f"    def __{name}__(self, other: Any, /) -> Tensor:", '        """The operator."""', "        raise NotImplementedError", ""]
+        lines += [
+            f"    def __{name}__(self, other: Any, /) -> Tensor:",
+            '        """The operator."""',
+            "        raise NotImplementedError",
+            "",
+        ]
     for name in ("neg", "pos", "abs", "invert"):
-        lines += [f"    def __{name}__(self) -> Tensor:", '        """The operator."""', "        raise NotImplementedError", ""]
+        lines += [
+            f"    def __{name}__(self) -> Tensor:",
+            '        """The operator."""',
+            "        raise NotImplementedError",
+            "",
+        ]
     for name in ("eq", "ne"):
-        lines += [f"    def __{name}__(self, other: Any, /) -> Tensor:  # type: ignore[override]", '        """Elementwise."""', "        raise NotImplementedError", ""]
+        lines += [
+            f"    def __{name}__(self, other: Any, /) -> Tensor:  # type: ignore[override]",
+            '        """Elementwise."""',
+            "        raise NotImplementedError",
+            "",
+        ]
     lines += [
-        "    def __getitem__(self, index: Any, /) -> Tensor:", '        """`x[index]`."""', "        raise NotImplementedError", "",
-        "    def __setitem__(self, index: Any, value: Any, /) -> None:", '        """`x[index] = value`."""', "",
-        "    def __iter__(self) -> Iterator[Tensor]:", '        """Slices along the first axis."""', "        raise NotImplementedError", "",
-    ]  # fmt: skip
+        "    def __getitem__(self, index: Any, /) -> Tensor:",
+        '        """`x[index]`."""',
+        "        raise NotImplementedError",
+        "",
+        "    def __setitem__(self, index: Any, value: Any, /) -> None:",
+        '        """`x[index] = value`."""',
+        "",
+        "    def __iter__(self) -> Iterator[Tensor]:",
+        '        """Slices along the first axis."""',
+        "        raise NotImplementedError",
+        "",
+    ]
     return "\n".join(lines).rstrip() + "\n"
 
 

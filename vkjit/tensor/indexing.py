@@ -1,7 +1,8 @@
 """Indexing: `x[...]` and `x[...] = value`, and the named forms gather, scatter and index_select.
 
-Enters: ints, slices (steps may be negative), None, `...`, integer tensors or lists, masks of bool. Leaves: views where only
-ints, slices, None and `...` are used, else copies. A mask that reads needs its values on the host, and waits for them.
+Enters: ints, slices (steps may be negative), None, `...`, integer tensors or lists, masks of bool. Leaves: views where
+only ints, slices, None and `...` are used, else copies. A mask that reads needs its values on the host, and waits for
+them.
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ from .tensor import Tensor
 from .views import _reshape, axis_of, expand, flatten, narrow, permute, reshape, reshaped_strides, slice_view, unsqueeze
 
 __all__ = [
-    "gather", "get_item", "index_add", "index_select", "masked_select", "nonzero", "put", "scatter", "scatter_add", "set_item",
-    "take_along_dim",
+    "gather", "get_item", "index_add", "index_select", "masked_select", "nonzero", "put", "scatter", "scatter_add",
+    "set_item", "take_along_dim",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """An index taken apart: first a slice along each axis, then the shape with ints dropped and Nones put in, then tensors
-    of indices (and masks), each with the axis of that shape that it indexes."""
+    """An index taken apart: first a slice along each axis, then the shape with ints dropped and Nones put in, then
+    tensors of indices (and masks), each with the axis of that shape that it indexes.
+    """
 
     starts: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -69,7 +71,8 @@ def parse(x: Tensor, index: Any) -> Plan:
     dots = [n for n, i in enumerate(items) if i is Ellipsis]
     if len(dots) > 1 or taken > x.ndim:
         raise ArgumentError(
-            f"the index takes {taken} axes{' and several ...' if len(dots) > 1 else ''}, the tensor of shape {x.shape} has {x.ndim}"
+            f"the index takes {taken} axes{' and several ...' if len(dots) > 1 else ''}, the tensor of shape {x.shape} "
+            f"has {x.ndim}"
         )
     fill = [slice(None)] * (x.ndim - taken)
     items = [*items[: dots[0]], *fill, *items[dots[0] + 1 :]] if dots else [*items, *fill]
@@ -112,7 +115,8 @@ def _along(item: Any, extent: int, axis: int) -> tuple[int, int, int, bool]:
             raise IndexError(f"index {item} is out of range for axis {axis} with {extent} elements")
         return int(item) % extent, 1, 1, False
     raise ArgumentError(
-        f"an index consists of ints, slices, None, ..., and tensors or lists of integers or bool; found {type(item).__name__}"
+        "an index consists of ints, slices, None, ..., and tensors or lists of integers or bool; found "
+        f"{type(item).__name__}"
     )
 
 
@@ -265,7 +269,9 @@ def take_along_dim(x: Tensor, indices: Tensor, dim: int) -> Tensor:
 
 
 def _scatter_lines(target: DeviceArray, axis: int, index: Tensor, values: Tensor, *, add: bool) -> None:
-    """Writes or adds values at positions along an axis, in order; long lines are cut over launches on software drivers."""
+    """Writes or adds values at positions along an axis, in order; long lines are cut over launches on software
+    drivers.
+    """
     if 0 in index.shape:
         return
     y, where_, source = target, three_axes(index._array, axis), three_axes(values._array, axis)
@@ -370,7 +376,8 @@ def _assign(target: Tensor, value: Any, plan: Plan) -> None:
         )
     shape = (*merged.shape[:axis], *positions.shape, *merged.shape[axis + 1 :])
     single = value if isinstance(value, Tensor) else creation.full((), value, dtype=target.dtype, device=target.device)
-    values = flatten(expand(_fitting(single.to(target.dtype), shape), shape), axis, axis + positions.ndim - 1) if positions.ndim else unsqueeze(expand(single, shape), axis)  # fmt: skip
+    wide = expand(_fitting(single.to(target.dtype), shape), shape)
+    values = flatten(wide, axis, axis + positions.ndim - 1) if positions.ndim else unsqueeze(wide, axis)
     lines = _lines(merged.shape, axis, Tensor(_flat_index(positions)))
     _scatter_lines(three_axes(merged._array, axis), axis, lines, values, add=False)
 
@@ -382,10 +389,8 @@ def _is_single(value: Any) -> bool:
 def _assign_masked(part: Tensor, value: Any, axis: int, mask: Tensor) -> None:
     wide = reshape(mask, (*mask.shape, *(1,) * (part.ndim - axis - mask.ndim)))
     single = reshape(value, ()) if isinstance(value, Tensor) else value
-    maps.write_map(
-        _select(), (wide, single, part), part, part.dtype if part.dtype.kind == "bool" else maps.arithmetic_type(part.dtype),
-        first=dtypes.boolean,
-    )  # fmt: skip
+    compute = part.dtype if part.dtype.kind == "bool" else maps.arithmetic_type(part.dtype)
+    maps.write_map(_select(), (wide, single, part), part, compute, first=dtypes.boolean)
 
 
 def _select() -> Any:

@@ -1,7 +1,7 @@
 """Operations that write their result into their first operand: `x.add_(y)`, `x.relu_()`, `x += y`.
 
-Enters: the tensor to change and the other operands. Leaves: the same tensor, its memory changed, its version raised, and, where
-gradients are recorded, with a new place on the tape under the name of the operation.
+Enters: the tensor to change and the other operands. Leaves: the same tensor, its memory changed, its version raised,
+and, where gradients are recorded, with a new place on the tape under the name of the operation.
 """
 
 from __future__ import annotations
@@ -129,11 +129,24 @@ def masked_fill_(self: Tensor, mask: Tensor, value: Any) -> Tensor:
 
 
 _UNARY = {
-    "abs": lang.abs, "ceil": lang.ceil, "cos": lang.cos, "exp": lang.exp, "floor": lang.floor, "log": lang.log,
-    "neg": functions.neg, "reciprocal": functions.reciprocal, "relu": functions.relu, "round": lang.round, "rsqrt": lang.rsqrt,
-    "sigmoid": lang.sigmoid, "sin": lang.sin, "sqrt": lang.sqrt, "square": functions.square, "tanh": lang.tanh,
+    "abs": lang.abs,
+    "ceil": lang.ceil,
+    "cos": lang.cos,
+    "exp": lang.exp,
+    "floor": lang.floor,
+    "log": lang.log,
+    "neg": functions.neg,
+    "reciprocal": functions.reciprocal,
+    "relu": functions.relu,
+    "round": lang.round,
+    "rsqrt": lang.rsqrt,
+    "sigmoid": lang.sigmoid,
+    "sin": lang.sin,
+    "sqrt": lang.sqrt,
+    "square": functions.square,
+    "tanh": lang.tanh,
     "trunc": lang.trunc,
-}  # fmt: skip
+}
 
 METHODS: dict[str, Callable[..., Tensor]] = {
     **{f"{name}_": _unary(name, function) for name, function in _UNARY.items()},

@@ -1,7 +1,7 @@
 """Elementwise iteration: broadcast, then as few axes as possible.
 
-Enters: a shape and strided arrays that broadcast to it. Leaves: views of those arrays, all of one shape of the least rank
-(at least 1), so that contiguous operands of any shape become rank 1.
+Enters: a shape and strided arrays that broadcast to it. Leaves: views of those arrays, all of one shape of the least
+rank (at least 1), so that contiguous operands of any shape become rank 1.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def expand(array: DeviceArray, shape: Shape) -> DeviceArray:
     missing = len(shape) - len(array.shape)
     strides = [0] * missing
     for extent, stride, target in zip(array.shape, array.strides, shape[missing:], strict=True):
-        if extent != target and extent != 1:
+        if extent not in (target, 1):
             raise ShapeError(f"a tensor of shape {array.shape} can't be expanded to {shape}")
         strides.append(stride if extent == target else 0)
     return DeviceArray(array.buffer, array.offset, array.dtype, shape, tuple(strides))

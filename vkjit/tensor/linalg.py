@@ -60,7 +60,9 @@ def multiply(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: DType) 
 
 
 def _readable(array: DeviceArray, c: DeviceArray) -> DeviceArray:
-    """The factor itself, or where a software driver reads pairs of neighbours and the product is worth it, a copy in C order."""
+    """The factor itself, or where a software driver reads pairs of neighbours and the product is worth it, a copy in C
+    order.
+    """
     if c.device.caps.kind != "cpu" or array.dtype.name != "f32" or array.shape[2] % 2 or kernels.in_pairs(array):
         return array
     if math.prod(c.shape) < 4096 or device_class(c.device) == "gpu":
@@ -92,8 +94,8 @@ def _matmul(a: Tensor, b: Tensor) -> Tensor:
     dtype = _product_type(a, b, "matmul")
     if a.shape[-1] != b.shape[-2]:
         raise ShapeError(
-            f"matmul(): the rows of the first ({a.shape}) have {a.shape[-1]} elements, the columns of the second ({b.shape}) "
-            f"{b.shape[-2]}: expected the same number"
+            f"matmul(): the rows of the first ({a.shape}) have {a.shape[-1]} elements, the columns of the second "
+            f"({b.shape}) {b.shape[-2]}: expected the same number"
         )
     device = maps.common_device((a, b))
     batch = iterate.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -114,8 +116,9 @@ def _matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """The matrix product of the last two axes, the axes before them broadcast; a vector counts as a row on the left and as a
-    column on the right, and that axis is left out of the result."""
+    """The matrix product of the last two axes, the axes before them broadcast; a vector counts as a row on the left and
+    as a column on the right, and that axis is left out of the result.
+    """
     if a.ndim == 0 or b.ndim == 0:
         raise ShapeError(f"matmul() takes vectors and matrices, found shapes {a.shape} and {b.shape}: multiply with *")
     left = unsqueeze(a, 0) if a.ndim == 1 else a
@@ -182,7 +185,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x @ weight.T + bias; x: (..., inputs), weight: (outputs, inputs), bias: (outputs,)."""
     if weight.ndim != 2 or x.ndim == 0 or x.shape[-1] != weight.shape[1]:
         raise ShapeError(
-            f"linear(): x of shape {x.shape} needs a weight of (outputs, {x.shape[-1] if x.ndim else '?'}), found {weight.shape}"
+            f"linear(): x of shape {x.shape} needs a weight of (outputs, {x.shape[-1] if x.ndim else '?'}), found "
+            f"{weight.shape}"
         )
     product: Any = matmul(x, weight.t())
     return product if bias is None else product + bias  # type: ignore[no-any-return]

@@ -1,7 +1,9 @@
-"""Elementwise operations, brought to the kernels: broadcast, coalesce, choose the form by which operands are numbers, launch.
+"""Elementwise operations, brought to the kernels: broadcast, coalesce, choose the form by which operands are numbers,
+launch.
 
-Enters: a function for kernels, operands (tensors and at least one number at most in each kernel's scalar places), the type to
-compute in, the type of the result, optionally the tensor to write into. Leaves: the result. Nothing waits for the device.
+Enters: a function for kernels, operands (tensors and at least one number at most in each kernel's scalar places), the
+type to compute in, the type of the result, optionally the tensor to write into. Leaves: the result. Nothing waits for
+the device.
 """
 
 from __future__ import annotations
@@ -65,12 +67,14 @@ def run_map(
 def write_map(
     function: Any, operands: Sequence[Any], target: Tensor, compute: DType, *, first: DType | None = None
 ) -> None:
-    """Writes function(operands) into target's memory. Operands that overlap it otherwise than element for element are copied."""
+    """Writes function(operands) into target's memory. Operands that overlap it otherwise than element for element are
+    copied.
+    """
     common_device((target, *operands))
     if any(stride == 0 and extent > 1 for stride, extent in zip(target.strides, target.shape, strict=True)):
         raise ArgumentError(
-            f"a tensor that was expanded (shape {target.shape}, strides {target.strides}) holds elements in the same memory: "
-            f"call .contiguous() before it is written in place"
+            f"a tensor that was expanded (shape {target.shape}, strides {target.strides}) holds elements in the same "
+            "memory: call .contiguous() before it is written in place"
         )
     shape = broadcast_shapes(target.shape, *(o.shape for o in operands if isinstance(o, Tensor)))
     if shape != target.shape:
@@ -150,7 +154,12 @@ def _launch(function: Any, operands: Sequence[Any], out: DeviceArray, compute: D
         dtype = first if first and position == 0 else compute
         lifted[position] = creation.full((), operands[position], dtype=dtype, device=out.device)
         return _launch(function, lifted, out, compute, first)
-    if count >= WIDE and pattern in _WIDE_KERNELS and len(target.shape) == 1 and _widen(function, values, target, compute):
+    if (
+        count >= WIDE
+        and pattern in _WIDE_KERNELS
+        and len(target.shape) == 1
+        and _widen(function, values, target, compute)
+    ):
         return None
     if "s" in pattern:
         kernel = kernel(scalar_type(compute))
@@ -171,7 +180,9 @@ _KERNELS: dict[str, Any] = {
     "tst": kernels.map3_middle,
     "tss": kernels.map3_outer,
 }
-"""Which operands are tensors (t) and which numbers (s), to the kernel of that form (by the numbers' type, where there are some)."""
+"""Which operands are tensors (t) and which numbers (s), to the kernel of that form (by the numbers' type, where there
+are some).
+"""
 
 
 _WIDE_KERNELS: dict[str, Any] = {"t": kernels.wide1, "tt": kernels.wide2, "ts": kernels.wide2_right}
@@ -195,9 +206,15 @@ def _widen(function: Any, values: list[Any], target: DeviceArray, compute: DType
         kernel = kernels.wide2_right(scalar_type(compute))
     bits = dtypes.u32 if size == 4 else dtypes.u16
     kernel(
-        *(_words(v, words) if isinstance(v, DeviceArray) else v for v in values), _words(target, words), function, compute,
-        *(a.dtype for a in arrays), target.dtype, bits, size * 8,
-    )  # fmt: skip
+        *(_words(v, words) if isinstance(v, DeviceArray) else v for v in values),
+        _words(target, words),
+        function,
+        compute,
+        *(a.dtype for a in arrays),
+        target.dtype,
+        bits,
+        size * 8,
+    )
     rest = target.shape[0] - words * lanes
     if rest:
         ends = [_end(v, rest) if isinstance(v, DeviceArray) else v for v in values]

@@ -1,8 +1,8 @@
 """Operators and methods of `Tensor`, made from the public functions.
 
-Enters: the class, when the tensor layer is imported. Leaves: nothing; `x.sum(0)`, `x + y`, `x[i]`, `x.mT` work from then on. Also
-hands the names that kernels share with tensors (`vk.exp`, `vk.max`) over to the tensor functions when they are called on the
-host.
+Enters: the class, when the tensor layer is imported. Leaves: nothing; `x.sum(0)`, `x + y`, `x[i]`, `x.mT` work from
+then on. Also hands the names that kernels share with tensors (`vk.exp`, `vk.max`) over to the tensor functions when
+they are called on the host.
 """
 
 from __future__ import annotations
@@ -12,7 +12,20 @@ from typing import Any
 
 from .. import dtypes, lang
 from ..lang import _stub
-from . import arithmetic, copies, creation, elementwise, indexing, inplace, linalg, nn_softmax, random, reductions, scans, views
+from . import (
+    arithmetic,
+    copies,
+    creation,
+    elementwise,
+    indexing,
+    inplace,
+    linalg,
+    nn_softmax,
+    random,
+    reductions,
+    scans,
+    views,
+)
 from .tensor import Tensor
 
 __all__ = ["install"]
@@ -20,25 +33,31 @@ __all__ = ["install"]
 _METHODS: tuple[tuple[Any, str], ...] = (
     (
         elementwise,
-        "abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh elu erf erfc exp exp2 expm1 floor frac gelu isfinite "
-        "isinf isnan leaky_relu log log10 log1p log2 logical_not logit neg reciprocal relu round rsqrt sigmoid sign silu sin sinh "
-        "softplus sqrt square tan tanh trunc",
+        (
+            "abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh elu erf erfc exp exp2 expm1 floor frac "
+            "gelu isfinite isinf isnan leaky_relu log log10 log1p log2 logical_not logit neg reciprocal relu round "
+            "rsqrt sigmoid sign silu sin sinh softplus sqrt square tan tanh trunc"
+        ),
     ),
     (
         arithmetic,
-        "add atan2 bitwise_and bitwise_or bitwise_xor clamp clip copysign div eq floor_divide fmax fmin fmod ge gt hypot "
-        "isclose le lerp logical_and logical_or logical_xor lt masked_fill maximum minimum mul ne pow remainder sub true_divide "
-        "xlogy",
+        (
+            "add atan2 bitwise_and bitwise_or bitwise_xor clamp clip copysign div eq floor_divide fmax fmin fmod ge gt "
+            "hypot isclose le lerp logical_and logical_or logical_xor lt masked_fill maximum minimum mul ne pow "
+            "remainder sub true_divide xlogy"
+        ),
     ),
     (
         views,
-        "broadcast_to chunk diagonal expand expand_as flatten flip moveaxis movedim narrow permute ravel reshape select split squeeze "
-        "swapaxes t transpose unbind unflatten unsqueeze view view_as",
+        (
+            "broadcast_to chunk diagonal expand expand_as flatten flip moveaxis movedim narrow permute ravel reshape "
+            "select split squeeze swapaxes t transpose unbind unflatten unsqueeze view view_as"
+        ),
     ),
     (copies, "clone contiguous copy_ fill_ repeat repeat_interleave roll tile to zero_"),
     (
         reductions,
-        "all allclose amax amin any argmax argmin count_nonzero equal logsumexp max mean min norm prod std sum var",
+        ("all allclose amax amin any argmax argmin count_nonzero equal logsumexp max mean min norm prod std sum var"),
     ),
     (nn_softmax, "softmax log_softmax"),
     (linalg, "addmm baddbmm bmm dot matmul mm mv outer trace"),
@@ -54,15 +73,34 @@ def _flipped(function: Callable[..., Tensor]) -> Callable[[Tensor, Any], Tensor]
 def _operators() -> dict[str, Callable[..., Any]]:
     a, e = arithmetic, elementwise
     forward: dict[str, Callable[..., Any]] = {
-        "add": a.add, "sub": a.sub, "mul": a.mul, "truediv": a.true_divide, "floordiv": a.floor_divide, "mod": a.remainder,
-        "pow": a.pow, "and": a.bitwise_and, "or": a.bitwise_or, "xor": a.bitwise_xor, "matmul": linalg.matmul,
-        "lshift": a.bitwise_left_shift, "rshift": a.bitwise_right_shift,
-    }  # fmt: skip
+        "add": a.add,
+        "sub": a.sub,
+        "mul": a.mul,
+        "truediv": a.true_divide,
+        "floordiv": a.floor_divide,
+        "mod": a.remainder,
+        "pow": a.pow,
+        "and": a.bitwise_and,
+        "or": a.bitwise_or,
+        "xor": a.bitwise_xor,
+        "matmul": linalg.matmul,
+        "lshift": a.bitwise_left_shift,
+        "rshift": a.bitwise_right_shift,
+    }
     found: dict[str, Callable[..., Any]] = {
-        "__neg__": e.neg, "__pos__": lambda self: self, "__abs__": e.abs, "__invert__": e.bitwise_not,
-        "__eq__": a.eq, "__ne__": a.ne, "__lt__": a.lt, "__le__": a.le, "__gt__": a.gt, "__ge__": a.ge,
-        "__getitem__": indexing.get_item, "__setitem__": indexing.set_item,
-    }  # fmt: skip
+        "__neg__": e.neg,
+        "__pos__": lambda self: self,
+        "__abs__": e.abs,
+        "__invert__": e.bitwise_not,
+        "__eq__": a.eq,
+        "__ne__": a.ne,
+        "__lt__": a.lt,
+        "__le__": a.le,
+        "__gt__": a.gt,
+        "__ge__": a.ge,
+        "__getitem__": indexing.get_item,
+        "__setitem__": indexing.set_item,
+    }
     for name, function in forward.items():
         found[f"__{name}__"] = function
         found[f"__r{name}__"] = _flipped(function)
@@ -88,9 +126,15 @@ def _converted(dtype: dtypes.DType) -> Callable[[Tensor], Tensor]:
 
 
 _CONVERSIONS = {
-    "float": dtypes.f32, "double": dtypes.f64, "half": dtypes.f16, "bfloat16": dtypes.bf16, "int": dtypes.i32,
-    "long": dtypes.i64, "short": dtypes.i16, "bool": dtypes.boolean,
-}  # fmt: skip
+    "float": dtypes.f32,
+    "double": dtypes.f64,
+    "half": dtypes.f16,
+    "bfloat16": dtypes.bf16,
+    "int": dtypes.i32,
+    "long": dtypes.i64,
+    "short": dtypes.i16,
+    "bool": dtypes.boolean,
+}
 
 
 def _new(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -127,10 +171,15 @@ def install() -> None:
     for name in ("zeros", "ones", "empty", "full", "tensor"):
         setattr(Tensor, f"new_{name}", _new(getattr(creation, name)))
     extra: dict[str, Any] = {
-        "__iter__": _iterate, "__hash__": lambda self: id(self), "where": lambda self, condition, other: arithmetic.where(condition, self, other),
-        "T": property(views.t), "mT": property(views.mT), "uniform_": _random_("uniform_"), "normal_": _random_("normal_"),
+        "__iter__": _iterate,
+        "__hash__": lambda self: id(self),
+        "where": lambda self, condition, other: arithmetic.where(condition, self, other),
+        "T": property(views.t),
+        "mT": property(views.mT),
+        "uniform_": _random_("uniform_"),
+        "normal_": _random_("normal_"),
         "type_as": lambda self, other: copies.to(self, other.dtype),
-    }  # fmt: skip
+    }
     for name, value in extra.items():
         setattr(Tensor, name, value)
     register_shared_names()

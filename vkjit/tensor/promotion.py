@@ -52,7 +52,9 @@ def _number_type(value: Any) -> DType:
 
 
 def result_type(*operands: Any) -> DType:
-    """The type that an elementwise operation computes in. Operands: tensors, dtypes (as tensors with dimensions), numbers."""
+    """The type that an elementwise operation computes in. Operands: tensors, dtypes (as tensors with dimensions),
+    numbers.
+    """
     ranked: dict[int, DType] = {}
     for operand in operands:
         rank, dtype = _rank_of(operand)

@@ -1,7 +1,7 @@
 """Reductions brought to the kernels: axes coalesced, long ones cut into segments, the stages launched.
 
-Enters: an array, the axes to reduce, a `Reducer`. Leaves: a contiguous array of the axes that stay. Nothing waits for the
-device. On software drivers no invocation runs more than a few thousand rounds.
+Enters: an array, the axes to reduce, a `Reducer`. Leaves: a contiguous array of the axes that stay. Nothing waits for
+the device. On software drivers no invocation runs more than a few thousand rounds.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ LINE_LIMIT = 16384
 
 @dataclass(frozen=True, slots=True)
 class Reducer:
-    """How elements are loaded, combined and finished, from what start value (a number, or "least", "greatest" for the end
-    of the accumulator's type)."""
+    """How elements are loaded, combined and finished, from what start value (a number, or "least", "greatest" for the
+    end of the accumulator's type).
+    """
 
     load: Any
     combine: Any
@@ -114,8 +115,9 @@ def _lines_joined(x: DeviceArray) -> DeviceArray:
 
 
 def _segments(x: DeviceArray, length: int) -> Iterator[tuple[DeviceArray, int]]:
-    """Cuts (1, lines, r) into segments of `length` and a rest: views (segments, lines, length), or (1, segments, length) of a
-    single line, each with the number of its first segment."""
+    """Cuts (1, lines, r) into segments of `length` and a rest: views (segments, lines, length), or (1, segments,
+    length) of a single line, each with the number of its first segment.
+    """
     _, lines, n = x.shape
     whole = n // length
     step = x.strides[2]
@@ -230,7 +232,9 @@ def line_limit(x: DeviceArray) -> int:
 
 
 def by_groups(x: DeviceArray) -> bool:
-    """Whether a workgroup per line serves best: on a GPU, for long lines whose elements are neighbours, or few lines."""
+    """Whether a workgroup per line serves best: on a GPU, for long lines whose elements are neighbours, or few
+    lines.
+    """
     if device_class(x.device) == "cpu":
         return False
     lines = x.shape[0] * x.shape[1]
@@ -282,8 +286,9 @@ def _search_length(x: DeviceArray) -> int:
 
 
 def _search_parts(x: DeviceArray, length: int, options: tuple[Any, ...]) -> tuple[DeviceArray, DeviceArray]:
-    """The extremes of interleaved parts of each line, (1, lines, r): part s has the elements s, s + parts, s + 2 parts..., so
-    that invocations side by side read side by side. Gives values and positions as (1, lines, parts)."""
+    """The extremes of interleaved parts of each line, (1, lines, r): part s has the elements s, s + parts, s + 2
+    parts..., so that invocations side by side read side by side. Gives values and positions as (1, lines, parts).
+    """
     _, lines, n = x.shape
     parts = -(-n // length)
     rounds, rest = divmod(n, parts)
@@ -299,9 +304,7 @@ def _search_parts(x: DeviceArray, length: int, options: tuple[Any, ...]) -> tupl
             DeviceArray(m.buffer, first * m.dtype.itemsize, m.dtype, (lines, count), (m.strides[0], 1)) for m in made
         ]
         kernels.search_lines(part, *places, start, 0, 1, parts, *options)
-    values, positions = (
-        DeviceArray(m.buffer, 0, m.dtype, (1, lines, m.shape[1]), (0, m.shape[1], 1)) for m in made
-    )
+    values, positions = (DeviceArray(m.buffer, 0, m.dtype, (1, lines, m.shape[1]), (0, m.shape[1], 1)) for m in made)
     return values, positions
 
 
@@ -323,7 +326,12 @@ def _search_again(
                 for m, strides in zip(group, steps, strict=True)
             ]
             for group, place, shape, steps in (
-                ((values, positions), start, (lines, count, size), [(m.strides[1], 1, parts) for m in (values, positions)]),
+                (
+                    (values, positions),
+                    start,
+                    (lines, count, size),
+                    [(m.strides[1], 1, parts) for m in (values, positions)],
+                ),
                 (made, first, (lines, count), [(m.strides[0], 1) for m in made]),
             )
         )

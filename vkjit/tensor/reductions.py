@@ -1,11 +1,13 @@
 """Reductions of tensors over any axes.
 
-Enters: a tensor, `dim` (an axis, several, or None for all) and `keepdim`. Leaves: a new tensor. 16-bit floats accumulate in
-f32, sums of integers and bool in i64; the order of additions depends on the shape alone, so results are the same every time.
+Enters: a tensor, `dim` (an axis, several, or None for all) and `keepdim`. Leaves: a new tensor. 16-bit floats
+accumulate in f32, sums of integers and bool in i64; the order of additions depends on the shape alone, so results are
+the same every time.
 """
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -24,8 +26,8 @@ from .tensor import Tensor
 from .views import axis_of, reshape, unsqueeze
 
 __all__ = [
-    "all", "allclose", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "equal", "logsumexp", "max", "mean", "min",
-    "norm", "prod", "std", "sum", "var", "var_mean",
+    "all", "allclose", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "equal", "logsumexp", "max", "mean",
+    "min", "norm", "prod", "std", "sum", "var", "var_mean",
 ]  # fmt: skip
 
 Dims = int | Sequence[int] | None
@@ -158,12 +160,16 @@ def _search(x: Tensor, dim: int | None, keepdim: bool, name: str) -> Tensor:
 
 
 def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Where the maximum lies (i64), along an axis or in the flattened tensor; the first of equal ones, NaN counts as greatest."""
+    """Where the maximum lies (i64), along an axis or in the flattened tensor; the first of equal ones, NaN counts as
+    greatest.
+    """
     return _search(checked(x, "argmax"), dim, keepdim, "argmax")
 
 
 def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Where the minimum lies (i64), along an axis or in the flattened tensor; the first of equal ones, NaN counts as least."""
+    """Where the minimum lies (i64), along an axis or in the flattened tensor; the first of equal ones, NaN counts as
+    least.
+    """
     return _search(checked(x, "argmin"), dim, keepdim, "argmin")
 
 
@@ -179,14 +185,18 @@ def _extreme(x: Tensor, dim: int, keepdim: bool, name: str) -> Extreme:
 
 
 def max(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
-    """The maximum of all elements; with an axis, (values, indices) along it; of two tensors the elementwise `maximum`."""
+    """The maximum of all elements; with an axis, (values, indices) along it; of two tensors the elementwise
+    `maximum`.
+    """
     if isinstance(dim, Tensor):
         return maximum(x, dim)
     return amax(x) if dim is None else _extreme(x, dim, keepdim, "argmax")
 
 
 def min(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
-    """The minimum of all elements; with an axis, (values, indices) along it; of two tensors the elementwise `minimum`."""
+    """The minimum of all elements; with an axis, (values, indices) along it; of two tensors the elementwise
+    `minimum`.
+    """
     if isinstance(dim, Tensor):
         return minimum(x, dim)
     return amin(x) if dim is None else _extreme(x, dim, keepdim, "argmin")
@@ -216,12 +226,7 @@ def _var(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, correction: float) 
     center = _mean(x, axes=axes, keepdim=True, dtype=wide)
     away: Any = x.to(wide) - center
     squares: Any = _reduce(away, axes, keepdim, reducing.SUM_OF_SQUARES, wide, wide, 0)
-    return (squares / float(builtin_max(count - correction, 0))).to(x.dtype)  # type: ignore[no-any-return]
-
-
-def builtin_max(a: float, b: float) -> float:
-    """Python's max of two numbers, whose name this module gives to tensors."""
-    return a if a > b else b
+    return (squares / float(builtins.max(count - correction, 0))).to(x.dtype)  # type: ignore[no-any-return]
 
 
 def var(

@@ -94,7 +94,9 @@ def _running_long(x: DeviceArray, y: DeviceArray, accumulate: DType, limit: int)
             continue
         added = DeviceArray(zero.buffer, first * accumulate.itemsize, accumulate, (lines, count, length), (whole, 1, 0))
         target = Tensor(_segments(y, start, count, length))
-        maps.write_map(functions.add, (Tensor(_segments(wide, start, count, length)), Tensor(added)), target, accumulate)
+        maps.write_map(
+            functions.add, (Tensor(_segments(wide, start, count, length)), Tensor(added)), target, accumulate
+        )
 
 
 def cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
@@ -157,7 +159,9 @@ def _cropped(x: Tensor, widths: list[tuple[int, int]]) -> Tensor:
             start = max(-low, 0)
             size = x.shape[axis] - start - max(-high, 0)
             if size < 0:
-                raise ShapeError(f"pad(): widths {low} and {high} take away more than the {x.shape[axis]} elements of axis {axis}")
+                raise ShapeError(
+                    f"pad(): widths {low} and {high} take away more than the {x.shape[axis]} elements of axis {axis}"
+                )
             x = views.narrow(x, axis, start, size)
     return x
 
@@ -177,8 +181,8 @@ def _sources(extent: int, low: int, high: int, mode: str) -> Any:
 def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
     """x with elements put before and after its last axes; negative widths take elements away.
 
-    pad: (before, after) of the last axis, then of the one before it, and so on. mode: "constant" (`value`), "reflect" (mirrored
-    without the edge), "replicate" (the edge), "circular".
+    pad: (before, after) of the last axis, then of the one before it, and so on. mode: "constant" (`value`), "reflect"
+    (mirrored without the edge), "replicate" (the edge), "circular".
     """
     if len(pad) % 2 or len(pad) > 2 * x.ndim:
         raise ArgumentError(f"pad() takes two widths per axis, for at most {x.ndim} axes; found {tuple(pad)}")
@@ -195,7 +199,10 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.
             continue
         most = x.shape[axis] - (mode == "reflect")
         if x.shape[axis] == 0 or (mode != "replicate" and max(low, high) > most):
-            raise ShapeError(f"pad(mode={mode!r}): widths {low} and {high} are too large for the {x.shape[axis]} elements of axis {axis}")
+            raise ShapeError(
+                f"pad(mode={mode!r}): widths {low} and {high} are too large for the {x.shape[axis]} elements of axis "
+                f"{axis}"
+            )
         index = creation.upload(_sources(x.shape[axis], low, high, mode), dtypes.i64, x.device)
         x = index_select(x, axis, index)
     return x

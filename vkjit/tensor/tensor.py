@@ -28,8 +28,9 @@ __all__ = ["Tensor", "Version"]
 
 
 class Version:
-    """How often the memory behind a tensor and its views has been written in place: `value` counts all writes, `recorded`
-    those that the tape knows of, after which older views no longer have the right place on the tape."""
+    """How often the memory behind a tensor and its views has been written in place: `value` counts all writes,
+    `recorded` those that the tape knows of, after which older views no longer have the right place on the tape.
+    """
 
     __slots__ = ("recorded", "value")
 
@@ -180,7 +181,9 @@ class Tensor(TensorMethods):
         self.meta.retains_grad = True
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Callable[[], None]:
-        """Calls `hook(gradient)` in backward; what it returns replaces the gradient. Returns a function that removes it."""
+        """Calls `hook(gradient)` in backward; what it returns replaces the gradient. Returns a function that removes
+        it.
+        """
         self.meta.hooks.append(hook)
         return lambda: self.meta.hooks.remove(hook)
 

@@ -18,9 +18,9 @@ from .dispatch import operation
 from .tensor import Tensor, as_shape
 
 __all__ = [
-    "broadcast_tensors", "broadcast_to", "chunk", "diagonal", "expand", "expand_as", "flatten", "flip", "mT", "moveaxis",
-    "movedim", "narrow", "permute", "ravel", "reshape", "select", "split", "squeeze", "swapaxes", "t", "transpose", "unbind",
-    "unflatten", "unsqueeze", "view", "view_as",
+    "broadcast_tensors", "broadcast_to", "chunk", "diagonal", "expand", "expand_as", "flatten", "flip", "mT",
+    "moveaxis", "movedim", "narrow", "permute", "ravel", "reshape", "select", "split", "squeeze", "swapaxes", "t",
+    "transpose", "unbind", "unflatten", "unsqueeze", "view", "view_as",
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
@@ -116,7 +116,8 @@ def view(x: Tensor, *shape: Any) -> Tensor:
     target = _filled_shape(x, shape)
     if x.numel() and not x.is_contiguous() and reshaped_strides(x.shape, x.strides, target) is None:
         raise ShapeError(
-            f"a tensor of shape {x.shape} with strides {x.strides} has no view of shape {target}: use .reshape(), which copies"
+            f"a tensor of shape {x.shape} with strides {x.strides} has no view of shape {target}: use .reshape(), "
+            "which copies"
         )
     return _reshape(x, shape=target)
 

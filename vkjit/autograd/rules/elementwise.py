@@ -34,7 +34,7 @@ def _flat(name: str) -> None:
     """The gradient is zero wherever there is one."""
 
     @rule(name)
-    def _(node: Node, gradient: Any) -> tuple[Any, ...]:
+    def _(_node: Node, gradient: Any) -> tuple[Any, ...]:
         return (zeros_like(gradient),)
 
 
@@ -74,12 +74,12 @@ _of_input("silu", elementwise.silu_grad)
 
 
 @rule("neg")
-def _neg(node: Node, gradient: Any) -> tuple[Any, ...]:
+def _neg(_node: Node, gradient: Any) -> tuple[Any, ...]:
     return (-gradient,)
 
 
 @rule("positive")
-def _positive(node: Node, gradient: Any) -> tuple[Any, ...]:
+def _positive(_node: Node, gradient: Any) -> tuple[Any, ...]:
     return (gradient,)
 
 

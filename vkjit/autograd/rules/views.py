@@ -74,12 +74,12 @@ def _undiagonal(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 
 @rule("clone")
-def _clone(node: Node, gradient: Any) -> tuple[Any, ...]:
+def _clone(_node: Node, gradient: Any) -> tuple[Any, ...]:
     return (gradient,)
 
 
 @rule("cast")
-def _cast(node: Node, gradient: Any) -> tuple[Any, ...]:
+def _cast(_node: Node, gradient: Any) -> tuple[Any, ...]:
     return (gradient,)  # the tape converts it to the operand's type
 
 
@@ -97,7 +97,7 @@ def _copy(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 
 @rule("fill")
-def _fill(node: Node, gradient: Any) -> tuple[Any, ...]:
+def _fill(_node: Node, gradient: Any) -> tuple[Any, ...]:
     return creation.zeros_like(gradient), None
 
 
