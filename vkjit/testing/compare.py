@@ -1,7 +1,8 @@
 """Compares an output with what it should be.
 
 Enters: found and expected values, the bounds. Leaves: a `Difference` that says which elements are wrong and by how
-much, or None. NaN equals NaN, infinities have to agree in sign, integers and bools have to be equal.
+much, or None. NaN equals NaN, infinities have to agree in sign, integers and bools have to be equal, after
+wrapping to the output's type.
 """
 
 from __future__ import annotations
@@ -90,6 +91,8 @@ def _allowed(wanted: Array, dtype: DType, bounds: Bounds) -> Array:
 
 def _compare_exactly(found: Array, expected: Array, dtype: DType, bounds: Bounds) -> Difference | None:
     wanted = np.asarray(expected)
+    if dtype.is_integer and wanted.dtype.kind in "iu":
+        wanted = wanted.astype(found.dtype)  # integers wrap
     if wanted.dtype.kind == "f" and dtype.is_integer:
         wrong = found.astype(np.float64) != wanted
     else:

@@ -264,6 +264,10 @@ def _simpler_values(values: Any) -> Iterator[Any]:
     with np.errstate(all="ignore"):
         interesting = np.flatnonzero((flat != zero) | (flat != flat))
     size = len(interesting)
+    if size and interesting[-1] >= size:  # all that matters, moved to the front
+        made = np.zeros_like(flat)
+        made[:size] = flat[interesting]
+        yield made.reshape(values.shape)
     while size > 0:
         for start in range(0, len(interesting), size):
             made = flat.copy()
