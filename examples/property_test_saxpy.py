@@ -29,12 +29,12 @@ def shifted_saxpy(a: T, x: vk.In[T, "N"], y: vk.InOut[T, "N"]):
 
 # pytest collects these; the decorated function is the reference
 @vk.testing.check(saxpy, max_examples=40, dtypes=[vk.f32, vk.i32, vk.f16])
-def test_saxpy(a: float, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def test_saxpy(a, x, y):
     return a * x + y
 
 
 @vk.testing.check(shifted_saxpy, max_examples=40, dtypes=[vk.f32])
-def test_shifted_saxpy(a: float, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def test_shifted_saxpy(a, x, y):
     return a * x + y
 
 

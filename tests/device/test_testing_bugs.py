@@ -1,4 +1,4 @@
-"""Property tests find the mistake of each buggy kernel, at its line, with the smallest input, and nothing in its twin."""
+"""Property tests find the mistake of each buggy kernel, its line, the smallest input, and nothing in its twin."""
 
 from __future__ import annotations
 

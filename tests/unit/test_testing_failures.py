@@ -37,7 +37,7 @@ def in_a_function(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
 
 
 @vk.func
-def store(array, i, value):
+def store(array: Any, i: Any, value: Any) -> None:
     if i != 4:
         array.put(i, value)
     else:
