@@ -21,6 +21,7 @@ from ..runtime.artifact import REPORT_WORDS, KernelArtifact
 from ..runtime.interface import Buffer, Device, DeviceCaps, LoadedKernel
 from ..runtime.reports import error_of_report
 from . import machine
+from .native import has_scaling
 from .pool import Pace, Pool, function_at, thread_count
 
 __all__ = ["CpuBuffer", "CpuDevice", "CpuKernel", "cpu_caps"]
@@ -54,7 +55,7 @@ def cpu_caps() -> DeviceCaps:
         shared_bytes=64 << 10,
         push_constant_bytes=1 << 16,
         dtypes=frozenset(dtype.name for dtype in dtypes.ALL),
-        features=_FEATURES,
+        features=_FEATURES | ({"native_exp"} if has_scaling(host.features) else frozenset()),
         unified_memory=True,
         driver=f"LLVM {version} {host.name} {host.flags}",
     )

@@ -14,6 +14,7 @@ from ..dtypes import DType
 from ..errors import InternalError
 from ..ir.core import Op
 from .generator import Generator, Handler, dtype_of, lanes_of
+from .native import exponential, has_estimates, has_scaling, rsqrt
 from .shapes import constant_number
 from .text import constant, intrinsic_suffix, scalar_type
 
@@ -137,30 +138,16 @@ def _isfinite(g: Generator, _op: Op, kind: str, dtype: DType, x: list[str]) -> s
 
 
 def _rsqrt(g: Generator, op: Op, kind: str, dtype: DType, x: list[str]) -> str:
-    estimate = _ESTIMATES.get(g.width) if kind == f"<{g.width} x float>" and "avx512vl" in g.features else None
-    if estimate is not None and not g.is_exact(op):
-        return _refined_rsqrt(g, kind, x[0], estimate)
+    if dtype is dtypes.f32 and kind.startswith("<") and has_estimates(g) and not g.is_exact(op):
+        return rsqrt(g, kind, x[0])
     root = g.text.call(kind, f"llvm.sqrt.{intrinsic_suffix(kind)}", f"{kind} {x[0]}")
     return g.text.op(f"fdiv{_flags(g, op)} {kind} {g.number(1.0, dtype, kind.startswith('<'))}, {root}")
 
 
-_ESTIMATES = {16: ("llvm.x86.avx512.rsqrt14.ps.512", "i16"), 8: ("llvm.x86.avx512.rsqrt14.ps.256", "i8")}
-"""Reciprocal square roots of 14 bits, by the vector's width."""
-
-
-def _refined_rsqrt(g: Generator, kind: str, x: str, estimate: tuple[str, str]) -> str:
-    """An estimate y of 14 bits and one step of Newton's, y + y * (0.5 - (x * y) * (0.5 * y)): within 2 ULP. Zeros,
-    infinities and NaN keep the estimate, which is right for them."""
-    text, (name, mask) = g.text, estimate
-    half = g.number(0.5, dtypes.f32, True)
-    fma = f"llvm.fma.{intrinsic_suffix(kind)}"
-    y = text.call(kind, name, f"{kind} {x}", f"{kind} zeroinitializer", f"{mask} -1")
-    root = text.op(f"fneg {kind} {text.op(f'fmul {kind} {x}, {y}')}")
-    halved = text.op(f"fmul {kind} {y}, {half}")
-    rest = text.call(kind, fma, f"{kind} {root}", f"{kind} {halved}", f"{kind} {half}")
-    better = text.call(kind, fma, f"{kind} {y}", f"{kind} {rest}", f"{kind} {y}")
-    ordinary = text.op(f"fcmp ord {kind} {rest}, {rest}")
-    return g.select(ordinary, kind, better, y)
+def _exp(g: Generator, op: Op, kind: str, dtype: DType, x: list[str]) -> str:
+    if dtype is not dtypes.f32 or not has_scaling(g.features):
+        raise InternalError(f"{op.name} of {dtype.name} at {op.loc} has to be lowered")
+    return exponential(g, kind, x[0], base_two=op.name == "exp2")
 
 
 def _find_msb(g: Generator, _op: Op, kind: str, dtype: DType, x: list[str]) -> str:
@@ -208,6 +195,8 @@ _LANES: dict[str, Lane] = {
     "round": _intrinsic("", "roundeven"),
     "sqrt": _intrinsic("", "sqrt"),
     "rsqrt": _rsqrt,
+    "exp": _exp,
+    "exp2": _exp,
 }
 
 

@@ -55,15 +55,18 @@ MATH_RULES: dict[str, Rule] = {
 
 @dataclass(frozen=True, slots=True)
 class LowerMath:
-    """`run(module)` works in place and gives the module back."""
+    """`run(module)` works in place and gives the module back. `native` names functions of f32 that the back end has itself,
+    as accurate; kernels with `strict` don't use them."""
+
+    native: frozenset[str] = frozenset()
 
     name: ClassVar[str] = "lower_math"
 
     def run(self, module: Module) -> Module:
-        return expand(module, _choose)
+        return expand(module, partial(_choose, self.native))
 
 
-def _choose(function: Function, op: Op) -> Rule | None:
+def _choose(native: frozenset[str], function: Function, op: Op) -> Rule | None:
     rule = MATH_RULES.get(op.name)
     found = op.operands[0].type if rule is not None else None
     if rule is None or not isinstance(found, (Scalar, Vector)) or not found.dtype.is_float:
@@ -71,11 +74,17 @@ def _choose(function: Function, op: Op) -> Rule | None:
     single = found.dtype.bits <= 32
     if op.name == "rsqrt" and single:
         return None
+    if op.name in native and single and not function.attrs.get("strict"):
+        return partial(_wider, partial(_called, op.name)) if found.dtype is dtypes.f16 else None
     if single and function.attrs.get("fast_math"):
         if "float" in OPS[op.name].spirv:
             return None
         rule = _FAST.get(op.name, rule)
     return partial(_wider, rule) if found.dtype is dtypes.f16 else rule
+
+
+def _called(name: str, f: Formula, *operands: Term) -> Term:
+    return f.call(name, *operands)
 
 
 def _wider(rule: Rule, f: Formula, *operands: Term) -> Term:

@@ -52,6 +52,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2) -> list[tuple[str, Sequence
     high: list[Pass] = [CheckUniformity()]
     if caps.kind == "interpreter":
         return [("high", high)]
+    functions = frozenset({"exp", "exp2"} if "native_exp" in caps.features else ())
     native, last = (_LLVM_FLOATS, "normal") if caps.kind == "llvm-cpu" else (frozenset(), "primitive")
     guard = LoopGuard(caps.loop_cap, caps.subgroup_size, "subgroup_arithmetic" in caps.features)
     return [
@@ -60,7 +61,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2) -> list[tuple[str, Sequence
         ("normal", simplify),
         ("normal", [LowerAccess()]),
         ("normal", [NarrowIndex(), *twice] if opt_level >= 2 else []),
-        (last, [LowerAtomics(caps.features), LowerBf16(), LowerMath(), LowerArithmetic(native), guard]),
+        (last, [LowerAtomics(caps.features), LowerBf16(), LowerMath(functions), LowerArithmetic(native), guard]),
         (last, [*(twice or simplify), HideZeros("literal_float_zero" in caps.quirks)]),
     ]
 
