@@ -331,8 +331,7 @@ def _run(
     packed = scratch((g.groups * blocks * channels * math.prod(kernel) * FILTERS,), dtype, device)
     pack_weights(w, packed, blocks, filters, channels, turned)
     window = _window(kernel[2], stride[2], dilation[2])
-    trips = kernel[0] * (1 + kernel[1] * (1 if window else 1 + kernel[2]))
-    most = max(1, 4 * CPU_LOOP // (1 + trips))
+    most = max(1, 4 * CPU_LOOP // _rounds(*kernel[:2], *(() if window else kernel[2:])))
     target = y
     if channels > most and y.dtype is not dtype:
         target = scratch(y.shape, dtype, device)
@@ -346,6 +345,14 @@ def _run(
         )  # fmt: skip
     if target is not y:
         sum_parts(DeviceArray(target.buffer, 0, dtype, (1, math.prod(y.shape)), (math.prod(y.shape), 1)), y)
+
+
+def _rounds(*nest: int) -> int:
+    """Iterations of a loop's body around a nest of loops: each runs once more to find its end, with those inside."""
+    active, idle = 0, 0
+    for rounds in reversed(nest):
+        active, idle = rounds * (1 + active) + 1 + idle, 1 + idle
+    return 1 + active
 
 
 @variant("conv", "cpu")
