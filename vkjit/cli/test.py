@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import importlib.util
+import os
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ..errors import ArgumentError, CompileError, VkjitError
@@ -44,21 +47,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def load_kernels(target: str) -> dict[str, Kernel]:
     """The kernels of `path` or `path:name`, by name. Raises ArgumentError with what is wrong."""
-    path, _, name = target.rpartition(":") if not Path(target).is_file() else (target, "", "")
-    if not path or not Path(path).is_file():
+    path_text, _, name = (target, "", "") if Path(target).is_file() else target.rpartition(":")
+    path = Path(path_text)
+    if not path_text or not path.is_file():
         raise ArgumentError(f"{target!r}: expected path/to/file.py or path/to/file.py:kernel, and that the file exists")
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
-    if spec is None or spec.loader is None:
-        raise ArgumentError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[Path(path).stem] = module
-    spec.loader.exec_module(module)
+    module = _load_module(path)
     own = {k: v for k, v in vars(module).items() if isinstance(v, Kernel) and v.spec.fn.__module__ == module.__name__}
     if not own:
         raise ArgumentError(f"{path} has no kernel: functions decorated with @vk.kernel at its top level")
     if name and name not in own:
         raise ArgumentError(f"{path} has no kernel {name!r}; it has {', '.join(own)}")
     return {name: own[name]} if name else own
+
+
+def _load_module(path: Path) -> ModuleType:
+    """Imports a file: by its full name where it belongs to a package, else by its place."""
+    path = Path(os.path.abspath(path))
+    parts, folder = [path.stem], path.parent
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    if len(parts) > 1:
+        sys.path.insert(0, str(folder))
+        return importlib.import_module(".".join(parts))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ArgumentError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def _pairs(texts: list[str], what: str) -> dict[str, Any]:
