@@ -111,8 +111,8 @@ def test_the_loss_falls_along_pytorchs_curve(
         reference, stepper, torch.nn.CrossEntropyLoss(), inputs, torch.tensor(y), torch.nn.utils.clip_grad_norm_
     )
     expected = np.array([loss.item() for loss in losses])
-    # PyTorch computes in f64, so the curves differ by our rounding: 2^-24 of values around 1 in each of about ten sums and
-    # functions that follow one another, times 25 steps whose updates pass the differences on.
+    # PyTorch computes in f64, so the curves differ by our rounding: 2^-24 of values around 1 in each of about ten sums
+    # and functions that follow one another, times 25 steps whose updates pass the differences on.
     np.testing.assert_allclose(curve, expected, rtol=0, atol=10 * STEPS * 2.0**-24)
 
 

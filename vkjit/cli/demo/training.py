@@ -1,0 +1,171 @@
+"""Part 2 of the demo: a small convolutional network learns scikit-learn's handwritten digits.
+
+Every fifth of the 1,797 images is kept for the test. The reference interpreter gets a smaller network, fewer rounds and a
+lower bar, so that the whole demo stays short there too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import vkjit as vk
+
+from ... import nn, optim
+from ...devices import default_device
+from ...errors import ArgumentError
+from .report import Report
+
+__all__ = ["Budget", "load_digits", "run"]
+
+Array = npt.NDArray[Any]
+SEED = 0
+BARS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How large the network is, how long it learns, and which test accuracy counts as success."""
+
+    channels: int
+    batch: int
+    epochs: int
+    least: float
+
+
+FULL = Budget(channels=8, batch=64, epochs=9, least=0.97)
+SMALL = Budget(channels=4, batch=32, epochs=3, least=0.90)
+
+
+def load_digits() -> tuple[Array, Array, Array, Array]:
+    """Training and test images (N, 1, 8, 8) from 0 to 1, and their labels."""
+    try:
+        from sklearn.datasets import load_digits as load
+    except ImportError:
+        raise ArgumentError("the demo's digits come with scikit-learn: pip install 'vkjit[demo]'") from None
+    images, labels = load(return_X_y=True)
+    images, labels = (images / 16).astype(np.float32).reshape(-1, 1, 8, 8), labels.astype(np.int64)
+    test = np.arange(len(images)) % 5 == 4
+    return images[~test], labels[~test], images[test], labels[test]
+
+
+def make_model(channels: int) -> nn.Sequential:
+    """(N, 1, 8, 8) -> (N, 10)."""
+    return nn.Sequential(
+        nn.Conv2d(1, channels, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(channels, 2 * channels, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(2 * channels * 16, 10),
+    )
+
+
+def batches(x: Array, y: Array, budget: Budget) -> Iterator[tuple[int, vk.Tensor, vk.Tensor]]:
+    """The epoch and its shuffled batches; what is left over at the end of an epoch is not used."""
+    for epoch in range(budget.epochs):
+        order = np.random.default_rng(SEED + epoch).permutation(len(x))
+        for start in range(0, len(x) - budget.batch + 1, budget.batch):
+            chosen = order[start : start + budget.batch]
+            yield epoch, vk.tensor(x[chosen]), vk.tensor(y[chosen])
+
+
+def train(report: Report, model: nn.Module, x: Array, y: Array, budget: Budget) -> Array:
+    """Learns behind a progress bar; the loss of every step."""
+    optimizer = optim.Adam(model.parameters(), lr=2e-2)
+    schedule = optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=budget.epochs, eta_min=1e-3)
+    loss_of = nn.CrossEntropyLoss()
+    losses: list[vk.Tensor] = []
+    total = budget.epochs * (len(x) // budget.batch)
+    for epoch, images, labels in report.progress(batches(x, y, budget), total, "learning"):
+        if epoch != schedule.last_epoch:
+            schedule.step()
+        optimizer.zero_grad()
+        loss = loss_of(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+        if len(losses) % 16 == 0:
+            losses[-1].item()  # so that the bar shows what is done, not what is queued
+    return np.asarray(vk.stack(losses).numpy())
+
+
+def accuracy(model: nn.Module, x: Array, y: Array) -> float:
+    """The share of images whose greatest logit is at their label."""
+    model.eval()
+    with vk.no_grad():
+        found = model(vk.tensor(x)).argmax(1).numpy()
+    return float((found == y).mean())
+
+
+def sparkline(values: Array, width: int = 60) -> str:
+    """Means of equal parts as bars of eight heights, on a logarithmic scale."""
+    parts = np.array_split(np.log(np.maximum(values, 1e-6)), min(width, len(values)))
+    means = np.array([part.mean() for part in parts])
+    reach = float(means.max() - means.min()) or 1.0
+    heights = np.minimum((means - means.min()) / reach * len(BARS), len(BARS) - 1).astype(int)
+    return "".join(BARS[height] for height in heights)
+
+
+def plot(losses: Array, steps_per_epoch: int, file: Path) -> bool:
+    """Draws the loss; False where matplotlib isn't installed."""
+    with contextlib.suppress(ImportError):
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(7, 4), layout="constrained")
+        axes = figure.subplots()
+        axes.semilogy(np.arange(1, len(losses) + 1) / steps_per_epoch, losses, linewidth=1)
+        axes.set(xlabel="epoch", ylabel="cross entropy of a batch", title="A small CNN learns handwritten digits")
+        axes.grid(alpha=0.3)
+        figure.savefig(file, dpi=120)
+        return True
+    return False
+
+
+def run(report: Report, arguments: argparse.Namespace) -> None:
+    """Trains, tests, and draws the loss."""
+    is_interpreter = default_device().caps.kind == "interpreter"
+    budget = SMALL if is_interpreter else FULL
+    x_train, y_train, x_test, y_test = load_digits()
+    report.title(f"A small CNN learns {len(x_train)} handwritten digits, {budget.epochs} times over")
+    if is_interpreter:
+        report.line("  a smaller network and fewer rounds, because this is the reference interpreter")
+    vk.manual_seed(SEED)
+    model = make_model(budget.channels)
+    report.line(f"  {sum(p.numel() for p in model.parameters())} parameters, batches of {budget.batch}")
+    start = time.perf_counter()
+    losses = train(report, model, x_train, y_train, budget)
+    seconds = time.perf_counter() - start
+    report.line(f"  loss {losses[0]:.3f} {sparkline(losses)} {losses[-1]:.3f}")
+    report.line(
+        f"  {len(losses)} steps in {seconds:.1f} s with compilation, {seconds / len(losses) * 1e3:.1f} ms per step"
+    )
+    _show_digits(report, model, x_test, y_test)
+    reached = accuracy(model, x_test, y_test)
+    detail = f"{reached:.2%} of {len(x_test)} unseen digits, expected at least {budget.least:.0%}"
+    report.check("test accuracy", reached >= budget.least, detail)
+    if plot(losses, len(losses) // budget.epochs, arguments.out / "loss.png"):
+        report.line(f"  wrote loss.png to {arguments.out}")
+
+
+def _show_digits(report: Report, model: nn.Module, images: Array, labels: Array, count: int = 6) -> None:
+    """A few unseen digits in text, with what the model takes them for."""
+    shades = " .:*#@"
+    with vk.no_grad():
+        found: Sequence[int] = model(vk.tensor(images[:count])).argmax(1).tolist()
+    for row in range(8):
+        cells = (
+            "".join(shades[min(int(v * len(shades)), len(shades) - 1)] * 2 for v in i[0, row]) for i in images[:count]
+        )
+        report.line("    " + "  ".join(cells))
+    names = [f"{one}" if one == label else f"{one} (is {label})" for one, label in zip(found, labels, strict=False)]
+    report.line("    " + "  ".join(name.ljust(16) for name in names))
