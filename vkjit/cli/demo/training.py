@@ -1,7 +1,7 @@
 """Part 2 of the demo: a small convolutional network learns scikit-learn's handwritten digits.
 
-Every fifth of the 1,797 images is kept for the test. The reference interpreter gets a smaller network, fewer rounds and a
-lower bar, so that the whole demo stays short there too.
+Every fifth of the 1,797 images is kept for the test. The reference interpreter gets a smaller network, fewer rounds and
+a lower bar, so that the whole demo stays short there too.
 """
 
 from __future__ import annotations
