@@ -25,7 +25,6 @@ TILE = 64
 LARGE = 128
 DEPTH = 16
 EACH = 4
-LANES = 8
 MANY_TILES = 64
 """Large tiles from which on they keep a GPU busy."""
 
@@ -177,8 +176,12 @@ def across(lane, step, depth_first):
 
 
 @vk.kernel(
-    groups=lambda c, ROWS, COLUMNS: (vk.cdiv(c.shape[2], LANES * COLUMNS), vk.cdiv(c.shape[1], ROWS), c.shape[0]),
-    local=LANES,
+    groups=lambda c, ROWS, COLUMNS, LANES: (
+        vk.cdiv(c.shape[2], LANES * COLUMNS),
+        vk.cdiv(c.shape[1], ROWS),
+        c.shape[0],
+    ),
+    local=lambda LANES: LANES,
     debug=False,
 )
 def multiply_registers(
@@ -188,6 +191,7 @@ def multiply_registers(
     ACC: vk.Const[Any],
     ROWS: vk.Const[int],
     COLUMNS: vk.Const[int],
+    LANES: vk.Const[int],
 ):
     """ROWS x COLUMNS results per invocation, no shared memory: the workgroup shares its elements of a, lanes lie along
     a row of b. Rows and columns past the end repeat the last one and aren't stored.
@@ -303,16 +307,14 @@ def _on_gpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
 @variant("matmul", "cpu")
 def _on_cpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
     caps = c.device.caps
-    rows, columns = c.shape[1:]
+    rows, columns, size = *c.shape[1:], caps.subgroup_size
     if caps.kind == "interpreter":  # the fewer operations per round the better: invocations cost nothing
-        multiply_registers(a, b, c, accumulate, 1, 1)
-    elif rows < 4 or "subgroup_shuffle" not in caps.features:
-        multiply_registers(a, b, c, accumulate, min(rows, 8), 2 if columns > LANES else 1)
+        multiply_registers(a, b, c, accumulate, 1, 1, size)
+    elif caps.kind == "llvm-cpu" or rows < 4 or "subgroup_shuffle" not in caps.features:
+        multiply_registers(a, b, c, accumulate, min(rows, 8), 2 if columns > size else 1, size)
     elif accumulate is vk.f32 and in_pairs(a) and in_pairs(b):
-        size = caps.subgroup_size
         multiply_pairs(words(a), words(b), c, min(8, size), 2 if columns > 2 * size else 1, size)
     else:
-        size = caps.subgroup_size
         multiply_broadcast(a, b, c, accumulate, min(8, size), 4 if columns > 2 * size else 1, size)
 
 

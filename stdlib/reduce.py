@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import vkjit as vk
 
-__all__ = ["GROUP", "reduce_groups", "reduce_lines", "search_lines", "search_pairs"]
+__all__ = ["GROUP", "reduce_blocks", "reduce_groups", "reduce_lines", "search_blocks", "search_lines", "search_pairs"]
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
@@ -104,6 +104,40 @@ def reduce_lines(
     y[a, b] = U(FINISH(COMBINE(COMBINE(s0, s1), COMBINE(s2, s3)), ACC(total)))
 
 
+@vk.kernel(over="y", debug=False)
+def reduce_blocks(
+    x: vk.In[T, "L N"],
+    y: vk.Out[U, "L S P"],
+    size: vk.i64,
+    LOAD: vk.Const[Any],
+    COMBINE: vk.Const[Any],
+    INIT: vk.Const[Any],
+    IN: vk.Const[Any],
+    ACC: vk.Const[Any],
+    LIMIT: vk.Const[int],
+):
+    """Partial results: y[l, s, p] = COMBINE over the elements p, p + P, p + 2 P... of block s (of `size` elements, the last
+    one may be shorter) of x[l]: invocations side by side read side by side. At most LIMIT rounds."""
+    p, s, line = vk.global_id(0), vk.global_id(1), vk.global_id(2)
+    parts = y.shape[2]
+    begin = s * size
+    n = vk.max(vk.min(x.shape[1] - begin, vk.index(size)), 0)
+    rounds = vk.min(n // parts, LIMIT)
+    s0, s1, s2, s3 = ACC(INIT), ACC(INIT), ACC(INIT), ACC(INIT)
+    whole = rounds // 4
+    for q in range(whole):
+        at = begin + q * 4 * parts + p
+        s0 = COMBINE(s0, ACC(LOAD(IN(x[line, at]))))
+        s1 = COMBINE(s1, ACC(LOAD(IN(x[line, at + parts]))))
+        s2 = COMBINE(s2, ACC(LOAD(IN(x[line, at + 2 * parts]))))
+        s3 = COMBINE(s3, ACC(LOAD(IN(x[line, at + 3 * parts]))))
+    for q in range(rounds - whole * 4):
+        s0 = COMBINE(s0, ACC(LOAD(IN(x[line, begin + (whole * 4 + q) * parts + p]))))
+    if rounds * parts + p < n:
+        s1 = COMBINE(s1, ACC(LOAD(IN(x[line, begin + rounds * parts + p]))))
+    y[line, s, p] = U(COMBINE(COMBINE(s0, s1), COMBINE(s2, s3)))
+
+
 @vk.kernel(groups=lambda y: (y.shape[1], y.shape[0]), local=GROUP, debug=False)
 def reduce_groups(
     x: vk.In[T, "A B R"],
@@ -160,19 +194,12 @@ def smaller(x, y):
 @vk.kernel(over="y", debug=False)
 def search_lines(
     x: vk.In[T, "A B R"],
-    best: vk.Out[T, "A B"],
     y: vk.Out[vk.i64, "A B"],
-    first: vk.i64,
-    step_a: vk.i64,
-    step_b: vk.i64,
-    step_r: vk.i64,
     TAKES: vk.Const[Any],
     IN: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """best[a, b] = the extreme of x[a, b, :], y[a, b] = its first position, counted as first + a * step_a + b * step_b
-    + r * step_r.
-    """
+    """y[a, b] = the first position of the extreme of x[a, b, :]."""
     b, a = vk.global_id(0), vk.global_id(1)
     found = IN(x[a, b, 0])
     place = vk.i64(0)
@@ -181,31 +208,64 @@ def search_lines(
         if TAKES(value, found):
             found = value
             place = vk.i64(r)
-    best[a, b] = T(found)
-    y[a, b] = first + vk.i64(a) * step_a + vk.i64(b) * step_b + place * step_r
+    y[a, b] = place
 
 
 @vk.kernel(over="y", debug=False)
-def search_pairs(
-    x: vk.In[T, "A B R"],
-    places: vk.In[vk.i64, "A B R"],
-    best: vk.Out[T, "A B"],
-    y: vk.Out[vk.i64, "A B"],
+def search_blocks(
+    x: vk.In[T, "L N"],
+    best: vk.Out[T, "L S P"],
+    y: vk.Out[vk.i64, "L S P"],
+    size: vk.i64,
     TAKES: vk.Const[Any],
     IN: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """As `search_lines` over results of it: the extreme of x[a, b, :] and its entry of `places`, of equal ones the
-    least.
-    """
-    b, a = vk.global_id(0), vk.global_id(1)
-    found = IN(x[a, b, 0])
-    place = places[a, b, 0]
-    for r in range(1, vk.min(x.shape[2], LIMIT)):
-        value = IN(x[a, b, r])
-        here = places[a, b, r]
+    """best[l, s, p] = the extreme of the elements p, p + P... of block s (of `size` elements) of x[l], y[l, s, p] = its first
+    position in the line. Invocations without elements take the last one of the line, which changes nothing."""
+    p, s, line = vk.global_id(0), vk.global_id(1), vk.global_id(2)
+    parts, last = y.shape[2], x.shape[1] - 1
+    begin = s * size
+    n = vk.max(vk.min(x.shape[1] - begin, vk.index(size)), 0)
+    place = vk.min(begin + p, last)
+    found = IN(x[line, place])
+    rounds = vk.min(n // parts, LIMIT)
+    for q in range(1, rounds):
+        value = IN(x[line, begin + q * parts + p])
+        takes = TAKES(value, found)
+        found = vk.where(takes, value, found)
+        place = vk.where(takes, begin + q * parts + p, place)
+    if rounds * parts + p < n:
+        value = IN(x[line, begin + rounds * parts + p])
+        if TAKES(value, found):
+            found = value
+            place = begin + rounds * parts + p
+    best[line, s, p] = T(found)
+    y[line, s, p] = vk.i64(place)
+
+
+@vk.kernel(over="y", debug=False)
+def search_pairs(
+    x: vk.In[T, "L N"],
+    places: vk.In[vk.i64, "L N"],
+    best: vk.Out[T, "L P"],
+    y: vk.Out[vk.i64, "L P"],
+    TAKES: vk.Const[Any],
+    IN: vk.Const[Any],
+    LIMIT: vk.Const[int],
+):
+    """As `search_blocks` with one block, over results of it: positions are entries of `places`, of equal extremes the
+    least."""
+    p, line = vk.global_id(0), vk.global_id(1)
+    parts, n = y.shape[1], x.shape[1]
+    found = IN(x[line, p])
+    place = places[line, p]
+    for q in range(1, vk.min((n + parts - 1) // parts, LIMIT)):
+        at = vk.min(q * parts + p, n - 1)
+        value = IN(x[line, at])
+        here = places[line, at]
         if TAKES(value, found) or (here < place and not TAKES(found, value)):
             found = value
             place = here
-    best[a, b] = T(found)
-    y[a, b] = place
+    best[line, p] = T(found)
+    y[line, p] = place

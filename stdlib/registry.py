@@ -1,8 +1,8 @@
 """Variants of an operation per class of device, in one registry.
 
 Enters: host functions registered with `@variant(operation, device_class)`. Leaves: `choose`, the function for a device.
-A device class is "gpu", or "cpu" for software drivers and the interpreter, where shared memory and barriers cost more
-than they bring and loops are kept well below the driver's cap on iterations.
+A device class is "gpu", or "cpu" for processors, software drivers and the interpreter, where shared memory and barriers
+cost more than they bring and loops are kept well below the drivers' cap on iterations.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def device_class(device: Any) -> str:
     forced = _forced.get()
     if forced is not None:
         return forced
-    return "cpu" if device.caps.kind in ("cpu", "interpreter") else "gpu"
+    return "cpu" if device.caps.kind in ("cpu", "llvm-cpu", "interpreter") else "gpu"
 
 
 def variant(operation: str, kind: str) -> Callable[[Function], Function]:

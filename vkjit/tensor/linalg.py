@@ -60,12 +60,12 @@ def multiply(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: DType) 
 
 
 def _readable(array: DeviceArray, c: DeviceArray) -> DeviceArray:
-    """The factor itself, or where a software driver reads pairs of neighbours and the product is worth it, a copy in C
-    order.
-    """
-    if c.device.caps.kind != "cpu" or array.dtype.name != "f32" or array.shape[2] % 2 or kernels.in_pairs(array):
+    """The factor itself, or where a processor reads neighbours at once and the product is worth it, a copy in C order."""
+    kind = c.device.caps.kind
+    if math.prod(c.shape) < 4096 or device_class(c.device) == "gpu" or kind == "interpreter":
         return array
-    if math.prod(c.shape) < 4096 or device_class(c.device) == "gpu":
+    pairs = kind == "cpu" and array.dtype.name == "f32" and array.shape[2] % 2 == 0
+    if abs(array.strides[2]) == 1 and (not pairs or kernels.in_pairs(array)):
         return array
     copied = creation.allocate(array.shape, array.dtype, array.device)
     copy_values(array, copied)

@@ -193,6 +193,8 @@ WIDE = 2048
 
 def _widen(function: Any, values: list[Any], target: DeviceArray, compute: DType) -> bool:
     """Runs over words of 64 bits where types and places allow it, the last few elements one by one; whether it did."""
+    if target.device.caps.kind == "llvm-cpu":  # there a vector of invocations reads and writes at once already
+        return False
     arrays = [v for v in values if isinstance(v, DeviceArray)]
     size = target.dtype.itemsize
     if size not in (2, 4) or any(a.dtype.itemsize != size for a in arrays):

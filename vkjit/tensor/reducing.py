@@ -144,6 +144,11 @@ def _as_lines(partial: DeviceArray) -> DeviceArray:
     return DeviceArray(partial.buffer, partial.offset, partial.dtype, (1, lines, count), (0, 1, lines))
 
 
+def _two(x: DeviceArray) -> DeviceArray:
+    """(1, lines, r) as (lines, r)."""
+    return DeviceArray(x.buffer, x.offset, x.dtype, x.shape[1:], x.strides[1:])
+
+
 def reduce_axes(
     array: DeviceArray, axes: Sequence[int], reducer: Reducer, result: DType, accumulate: DType
 ) -> DeviceArray:
@@ -175,24 +180,42 @@ class _Run:
 
     def stage(self, x: DeviceArray, out: DeviceArray, *, last: bool) -> None:
         """Reduces (a, b, r) into contiguous `out`, by way of partial results where the lines are long."""
-        length = segment_length(x)
-        while length < x.shape[2]:
-            x = _lines_joined(x)
-            partial = creation.allocate((-(-x.shape[2] // length), x.shape[1]), self.accumulate, x.device)
-            for part, first in _segments(x, length):
-                self.launch(part, _places(partial, part, first, x.shape[1]), last=False)
+        while (blocks := blocks_of(x)) or segment_length(x) < x.shape[2]:
+            joined = _lines_joined(x)
+            x = self._blocks(joined, blocks) if blocks else self._cut(joined, segment_length(x))
             self.fresh = False
-            x = _as_lines(partial)
-            length = segment_length(x)
         shape = x.shape[:2]
         self.launch(x, DeviceArray(out.buffer, out.offset, out.dtype, shape, contiguous_strides(shape)), last=last)
         self.fresh = False
 
+    def _cut(self, x: DeviceArray, length: int) -> DeviceArray:
+        """Partial results of segments of (1, lines, r)."""
+        partial = creation.allocate((-(-x.shape[2] // length), x.shape[1]), self.accumulate, x.device)
+        for part, first in _segments(x, length):
+            self.launch(part, _places(partial, part, first, x.shape[1]), last=False)
+        return _as_lines(partial)
+
+    def _blocks(self, x: DeviceArray, blocks: int) -> DeviceArray:
+        """Partial results of the blocks of (1, lines, r), read side by side."""
+        lines, n = x.shape[1:]
+        partial = creation.allocate((lines, blocks, SIDE), self.accumulate, x.device)
+        load, loaded = self._loading(x)
+        start = start_value(self.reducer, self.accumulate)
+        kernels.reduce_blocks(
+            _two(x), partial, -(-n // blocks), load, self.reducer.combine, start, loaded, self.accumulate, line_limit(x)
+        )  # fmt: skip
+        return _as_shape(partial, (1, lines, blocks * SIDE))
+
+    def _loading(self, x: DeviceArray) -> tuple[Any, DType]:
+        """How what is read is loaded, and as which type."""
+        if not self.fresh:
+            return kernels.load_value, self.accumulate
+        return self.reducer.load, _load_type(self.reducer, x.dtype, self.accumulate)
+
     def launch(self, x: DeviceArray, y: DeviceArray, *, last: bool) -> None:
         """One kernel over (a, b, r) to (a, b)."""
-        load = self.reducer.load if self.fresh else kernels.load_value
+        load, loaded = self._loading(x)
         finish = self.reducer.finish if last else kernels.finish_value
-        loaded = _load_type(self.reducer, x.dtype, self.accumulate) if self.fresh else self.accumulate
         constants = (
             load,
             self.reducer.combine,
@@ -241,6 +264,21 @@ def by_groups(x: DeviceArray) -> bool:
     return x.shape[2] >= 64 and (abs(x.strides[2]) <= 1 or lines < 1024)
 
 
+SIDE = 32
+"""Invocations that read a block of a line side by side."""
+
+
+def blocks_of(x: DeviceArray) -> int:
+    """Into how many blocks a line is cut: on a processor, whose invocations are lanes of vectors, for lines of
+    neighbours; 0 where lines are reduced otherwise.
+    """
+    n = x.shape[2]
+    if x.device.caps.kind != "llvm-cpu" or abs(x.strides[2]) != 1 or n < 8 * SIDE or by_groups(x):
+        return 0
+    busy = -(-64 // (x.shape[0] * x.shape[1]))
+    return max(1, min(busy, n // (64 * SIDE)), -(-n // (LINE_LIMIT * SIDE)))
+
+
 def segment_length(x: DeviceArray) -> int:
     """How long the parts are that a line is cut into so that the device is busy and no loop too long."""
     lines, length = x.shape[0] * x.shape[1], x.shape[2]
@@ -262,79 +300,36 @@ def search_axis(array: DeviceArray, axis: int, *, greatest: bool) -> DeviceArray
     x = _one_line_axis(array, _merged(array, stay), (array.shape[axis], array.strides[axis]))
     takes = kernels.greater if greatest else kernels.smaller
     options = (takes, arithmetic_type(array.dtype), line_limit(x))
-    length = _search_length(x)
-    if length < x.shape[2]:
-        x = _lines_joined(x)
-    shape = x.shape[:2]
-    places = DeviceArray(out.buffer, 0, dtypes.i64, shape, contiguous_strides(shape))
-    best = creation.allocate(shape, array.dtype, array.device)
-    if length >= x.shape[2]:
-        kernels.search_lines(*_wide(x, best, places), 0, 0, 0, 1, *options)
+    blocks = _search_blocks(x)
+    if not blocks:
+        places = DeviceArray(out.buffer, 0, dtypes.i64, x.shape[:2], contiguous_strides(x.shape[:2]))
+        kernels.search_lines(*_wide(x, places), *options)
         return out
-    found = _search_parts(x, length, options)
-    while found[0].shape[2] > LINE_LIMIT // 4:
-        found = _search_again(*found, options)
-    kernels.search_pairs(*_wide(*found, best, places), *options)
+    x = _two(_lines_joined(x))
+    lines, n = x.shape
+    values, found = (creation.allocate((lines, blocks, SIDE), dtype, x.device) for dtype in (x.dtype, dtypes.i64))
+    kernels.search_blocks(x, values, found, -(-n // blocks), *options)
+    parts = blocks * SIDE
+    values, found = (_as_shape(made, (lines, parts)) for made in (values, found))
+    while parts > 1:
+        parts = -(-parts // 64) if parts > 512 else 1
+        best = creation.allocate((lines, parts), x.dtype, x.device)
+        shape = (lines, parts)
+        target = creation.allocate(shape, dtypes.i64, x.device) if parts > 1 else _as_shape(out, shape)
+        kernels.search_pairs(values, found, best, target, *options)
+        values, found = best, target
     return out
 
 
-def _search_length(x: DeviceArray) -> int:
-    """How many elements one invocation looks at."""
+def _as_shape(array: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
+    """A contiguous array in another shape."""
+    return DeviceArray(array.buffer, array.offset, array.dtype, shape, contiguous_strides(shape))
+
+
+def _search_blocks(x: DeviceArray) -> int:
+    """Into how many blocks a line is cut, each of which `SIDE` invocations search; 0 where one searches the whole line."""
     lines, n = x.shape[0] * x.shape[1], x.shape[2]
-    busy = 4096 if x.device.caps.kind == "interpreter" else 1024 if device_class(x.device) == "cpu" else 1 << 16
-    return min(max(-(-n * lines // busy), 64 if busy == 4096 else 512), 4096)
-
-
-def _search_parts(x: DeviceArray, length: int, options: tuple[Any, ...]) -> tuple[DeviceArray, DeviceArray]:
-    """The extremes of interleaved parts of each line, (1, lines, r): part s has the elements s, s + parts, s + 2
-    parts..., so that invocations side by side read side by side. Gives values and positions as (1, lines, parts).
-    """
-    _, lines, n = x.shape
-    parts = -(-n // length)
-    rounds, rest = divmod(n, parts)
-    made = [creation.allocate((lines, parts + bool(rest) * rest), dtype, x.device) for dtype in (x.dtype, dtypes.i64)]
-    step = x.strides[2]
-    for first, count, size in ((0, parts, rounds), (parts, rest, 1)):
-        if not count:
-            continue
-        start = 0 if first == 0 else rounds * parts
-        offset = x.offset + start * step * x.dtype.itemsize
-        part = DeviceArray(x.buffer, offset, x.dtype, (lines, count, size), (x.strides[1], step, parts * step))
-        places = [
-            DeviceArray(m.buffer, first * m.dtype.itemsize, m.dtype, (lines, count), (m.strides[0], 1)) for m in made
-        ]
-        kernels.search_lines(part, *places, start, 0, 1, parts, *options)
-    values, positions = (DeviceArray(m.buffer, 0, m.dtype, (1, lines, m.shape[1]), (0, m.shape[1], 1)) for m in made)
-    return values, positions
-
-
-def _search_again(
-    values: DeviceArray, positions: DeviceArray, options: tuple[Any, ...]
-) -> tuple[DeviceArray, DeviceArray]:
-    """Another round over very many parts."""
-    _, lines, n = values.shape
-    parts = -(-n // 1024)
-    rounds, rest = divmod(n, parts)
-    made = [creation.allocate((lines, parts + rest), m.dtype, m.device) for m in (values, positions)]
-    for first, count, size in ((0, parts, rounds), (parts, rest, 1)):
-        if not count:
-            continue
-        start = 0 if first == 0 else rounds * parts
-        sources, targets = (
-            [
-                DeviceArray(m.buffer, m.offset + place * m.dtype.itemsize, m.dtype, shape, strides)
-                for m, strides in zip(group, steps, strict=True)
-            ]
-            for group, place, shape, steps in (
-                (
-                    (values, positions),
-                    start,
-                    (lines, count, size),
-                    [(m.strides[1], 1, parts) for m in (values, positions)],
-                ),
-                (made, first, (lines, count), [(m.strides[0], 1) for m in made]),
-            )
-        )
-        kernels.search_pairs(*sources, *targets, *options)
-    again = [DeviceArray(m.buffer, 0, m.dtype, (1, lines, m.shape[1]), (0, m.shape[1], 1)) for m in made]
-    return again[0], again[1]
+    if n < 16 * SIDE:
+        return 0
+    busy = 64 if device_class(x.device) == "cpu" else 2048
+    return max(1, min(-(-busy // lines), n // (64 * SIDE)), -(-n // (LINE_LIMIT * SIDE)))
