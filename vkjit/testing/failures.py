@@ -66,7 +66,9 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
         self.kind = finding.kind
         self.kernel = kernel.name
         self.case = finding.case
-        self.arguments: dict[str, Any] = {n: v.values if isinstance(v, ArrayInput) else v for n, v in finding.case.arguments.items()}
+        self.arguments: dict[str, Any] = {
+            n: v.values if isinstance(v, ArrayInput) else v for n, v in finding.case.arguments.items()
+        }
         self.dims = dict(finding.case.dims)
         self.dtypes = dict(finding.case.dtypes)
         self.device = finding.executor

@@ -42,8 +42,7 @@ def _array(value: ArrayInput, precise: bool) -> npt.NDArray[Any]:
 
 def call_by_name(function: Callable[..., Any], values: Mapping[str, Any], what: str) -> Any:
     """Calls a function with those of the values that its parameters name; a function with other names gets the
-    values in
-    order. ArgumentError where neither fits."""
+    values in order. ArgumentError where neither fits."""
     wanted = inspect.signature(function).parameters.values()
     named = [p for p in wanted if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     if any(p.kind is p.VAR_KEYWORD for p in wanted):
@@ -74,7 +73,10 @@ def expected_outputs(
     values = values_by_name(case, precise=precise)
     outs = [p.name for p in spec.params if p.kind == "array" and p.mode == "out"]
     wanted = set(inspect.signature(reference).parameters)
-    given = values if wanted & set(outs) else {n: v for n, v in values.items() if n not in outs}
+    constants = {p.name for p in spec.params if p.kind == "const"}
+    unasked = set() if wanted & set(outs) else set(outs)
+    unasked |= constants - wanted if not _takes_keywords(reference) else set()
+    given = {n: v for n, v in values.items() if n not in unasked}
     with np.errstate(all="ignore"):
         result = call_by_name(reference, given, "the reference")
     names = outputs_of(spec)
@@ -99,6 +101,10 @@ def expected_outputs(
             raise ArgumentError(f"the reference gives one result, expected {len(names)} ({', '.join(names)})")
         made = {names[0]: result}
     return {n: _shaped(n, value, case.arguments[n].shape) for n, value in made.items()}
+
+
+def _takes_keywords(function: Callable[..., Any]) -> bool:
+    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
 
 
 def _shaped(name: str, value: Any, shape: tuple[int, ...]) -> npt.NDArray[Any]:
