@@ -122,6 +122,21 @@ def returning(n: vk.In[vk.i32, "N"], y: vk.Out[vk.i32, "N"]):
 
 
 @vk.kernel(over="y")
+def rarely(n: vk.In[vk.i32, "N"], y: vk.Out[vk.i32, "N"]):
+    """Loops that nobody enters cost a round each time that they are passed."""
+    i = vk.global_id(0)
+    total = vk.i32(0)
+    for k in range(n[i]):
+        total += 1
+        if k < 0:
+            while total < n[i]:
+                total += 1
+            for _ in range(n[i]):
+                total += 1
+    y[i] = total
+
+
+@vk.kernel(over="y")
 def shared_maximum(n: vk.In[vk.i32, "N"], y: vk.InOut[vk.f32, "N"]):
     """Compare-and-swap loops count as well."""
     i = vk.global_id(0)
@@ -129,7 +144,7 @@ def shared_maximum(n: vk.In[vk.i32, "N"], y: vk.InOut[vk.f32, "N"]):
         vk.atomic.max(y, i % 4, vk.f32(k + 1))
 
 
-PATTERNS = [counted, endless, left_early, two_sides, turns, skipped, left_from_branch, nested, returning]
+PATTERNS = [counted, endless, left_early, two_sides, turns, skipped, left_from_branch, nested, returning, rarely]
 SIZES = [0, 1, 7, 500, 7000, 8300, 21000, 33000, 50000, 65400, 65500, 65534, 65536, 100000]
 
 

@@ -1,8 +1,9 @@
 """Which loops have to be counted against a cap on iterations, what the others cost, and what is uniform in a vector.
 
-Enters: a kernel in normal form. Leaves: `LoopCosts`. A loop of n rounds costs n * (1 + cost of its body), and 1 for the round
-that finds its end; in that round drivers run the rest of the body with all invocations off, so that each loop in it
-costs its own last round again (`last_round`). Both sides of an `if` cost one after the other.
+Enters: a kernel in normal form. Leaves: `LoopCosts`. Drivers with a cap run all code in order, where no invocation
+takes part with all of them off: sides of branches that nobody takes, and the body in the round that finds a loop's end.
+A loop goes through its body once even then (`last_round`). So a loop of n rounds costs n * (1 + cost of its body) and
+its last round, and what stands in a body costs at least its last rounds in each round, taken or not.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ..ir.rewrite import LOOPS, breaks_of, exits_of
 from ..ir.types import Array
 from .trip_bound import Intervals, TripBound, constant, node
 
-__all__ = ["LoopCosts", "last_round"]
+__all__ = ["LoopCosts"]
 
 _THRESHOLDS = (1024, 64, 0)
 _UNIFORM = frozenset({"always", "workgroup", "subgroup"})
@@ -54,13 +55,13 @@ class LoopCosts:
         return None if found is None or found.size() > _LARGEST_BOUND else found
 
     def of_region(self, region: Region) -> int:
-        """Cost of the loops that aren't counted, outside of counted ones."""
+        """Cost of the loops that aren't counted, outside of counted ones, and the last rounds of those."""
         return sum(self._of_op(op) for op in region.ops)
 
     def _of_op(self, op: Op) -> int:
         if op.name == "if":
             return sum(map(self.of_region, op.regions))
-        return self.costs.get(op, 0) + _hidden(op)
+        return (last_round(op) if op in self.counted else self.costs.get(op, 0)) + _hidden(op)
 
     def counts(self, op: Op) -> bool:
         """True for counted loops and what contains them."""
@@ -101,7 +102,7 @@ class LoopCosts:
 
 
 def last_round(loop: Op) -> int:
-    """What the round costs that finds a loop's end, with all invocations off in its body."""
+    """What going through a loop costs with all invocations off: one round, and the last rounds of the loops inside."""
     return 1 + sum(_switched_off(op) for op in loop.regions[0].ops)
 
 

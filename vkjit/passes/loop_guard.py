@@ -2,11 +2,12 @@
 
 Some drivers run 8 invocations as one vector and stop every loop once the vector has gone through a fixed number of
 rounds, summed over all loops of the kernel. A round counts while any invocation of the vector takes part, the two sides
-of a divergent branch count one after the other, and a loop of n rounds counts n, and its last round (see `loop_costs`).
+of a branch count one after the other, and loops count a round even where nobody enters them (see `loop_costs`).
 
 What holds: at each point of the program, `count` in the invocations that are active there is an upper bound of the
 vector's rounds so far.
-  * Cheap loops with a constant bound aren't touched; what they cost is added where the code around them is counted.
+  * Cheap loops with a constant bound aren't touched. What they cost, and the round of each loop that nobody enters, is
+    added where the code around them is counted, taken or not.
   * A `for` without `break` and without counted loops inside costs nothing per round: its rounds are known before.
   * Other loops carry the count; a round adds one number. After a loop, the count is the maximum over the subgroup.
   * An `if` with counted loops on both sides gives (then - before) + (else - before) + before, which may pass the cap
@@ -31,7 +32,7 @@ from ..ir.core import Module, Op, Region, Value
 from ..ir.rewrite import breaks_of, completes, constant_of, exits_of
 from ..ir.types import U32
 from .formula import Formula, Term
-from .loop_costs import LoopCosts, last_round
+from .loop_costs import LoopCosts
 from .trip_bound import TripBound, bound_from_json, bound_to_json
 
 __all__ = ["LoopGuard", "bound_from_json", "bound_to_json", "bounded_trip_product"]
@@ -169,13 +170,13 @@ class _Guard:
         return after
 
     def known_rounds(self, op: Op, count: Value, builder: Builder) -> Value:
-        """count + last round + rounds * weight, with the rounds of a `for` that never breaks, held just above the limit."""
+        """count + rounds * weight, with the rounds of a `for` that never breaks, held just above the limit."""
         weight = self.costs.of_region(op.regions[0]) + 1
         f = Formula(builder)
         rounds = _rounds(f, op)
         most = self.limit // weight + 1
         held = f.call("min", rounds, f.term(most, rounds.dtype)).cast(U32.dtype)
-        total = f.term(count) + (held * weight + last_round(op))
+        total = f.term(count) + held * weight
         builder.region.ops.append(op)
         return f.call("min", total, f.term(_CEILING, U32.dtype)).value
 
@@ -183,7 +184,7 @@ class _Guard:
         """The count as one more carried value of the loop."""
         body = op.regions[0]
         around = self.costs.around_counted(op)
-        op.operands.append(builder.emit("add", count, builder.const(last_round(op), U32)))
+        op.operands.append(count)
         carried = Value(U32, body, len(body.args), "rounds")
         body.args.append(carried)
         exits = frozenset(exits_of(body))
