@@ -46,7 +46,7 @@ def device_class(device: Any) -> str:
 
 
 def variant(operation: str, kind: str) -> Callable[[Function], Function]:
-    """Registers a host function as an operation's variant for a class of devices; refuses a second one."""
+    """Registers a host function as an operation's variant for a class (or one kind) of devices; refuses a second one."""
 
     def register(function: Function) -> Function:
         key = (operation, kind)
@@ -59,5 +59,6 @@ def variant(operation: str, kind: str) -> Callable[[Function], Function]:
 
 
 def choose(operation: str, device: Any) -> Callable[..., Any]:
-    """The variant of an operation for a device."""
-    return _VARIANTS[operation, device_class(device)]
+    """The variant of an operation for a device: one for its kind, if there is one, else that of its class."""
+    own = _VARIANTS.get((operation, device.caps.kind)) if _forced.get() is None else None
+    return own or _VARIANTS[operation, device_class(device)]

@@ -12,6 +12,7 @@ from ..dtypes import DType
 from ..errors import DTypeError, ShapeError
 from ..runtime.interface import DeviceArray, contiguous_strides
 from ..stdlib import matmul as kernels
+from ..stdlib import matmul_panels  # noqa: F401  registers the variant for processors
 from ..stdlib.registry import device_class
 from . import creation, iterate, maps
 from .copies import copy_values

@@ -1,0 +1,103 @@
+"""Matrix products on a processor: panels of b packed in memory near the core, blocks of results in registers.
+
+Enters: arrays of three axes, of any strides. Leaves: c. Products are added in ACC, in the order of k, and converted
+once. A workgroup is one vector of invocations, side by side along a row of c; each has ROWS x COLUMNS results in
+registers at a time, and takes BLOCKS of these one after another for a panel of b that was read once (the loop order of
+Goto's products, without packing of a, whose elements are broadcast from where they lie).
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import vkjit as vk
+from vkjit.runtime.interface import DeviceArray
+from vkjit.stdlib.registry import variant
+
+__all__ = ["multiply_panels"]
+
+T = TypeVar("T", bound=vk.Element)
+U = TypeVar("U", bound=vk.Element)
+R = TypeVar("R", bound=vk.Element)
+
+DEPTH = 256
+"""Rows of a panel: 256 rows of four vectors of 64 bytes stay in the second cache."""
+BUSY = 16
+"""Workgroups that keep the cores of a small machine evenly busy."""
+
+
+@vk.kernel(
+    groups=lambda c, SIZE, ROWS, COLUMNS, BLOCKS: (
+        vk.cdiv(c.shape[2], SIZE * COLUMNS), vk.cdiv(c.shape[1], ROWS * BLOCKS), c.shape[0],
+    ),
+    local=lambda SIZE: SIZE,
+    debug=False,
+)  # fmt: skip
+def multiply_panels(
+    a: vk.In[T, "G M K"],
+    b: vk.In[U, "G K N"],
+    c: vk.Out[R, "G M N"],
+    ACC: vk.Const[Any],
+    SIZE: vk.Const[int],
+    ROWS: vk.Const[int],
+    COLUMNS: vk.Const[int],
+    BLOCKS: vk.Const[int],
+):
+    """BLOCKS blocks of ROWS x COLUMNS results per invocation, SIZE invocations. Rows past the end repeat the last one,
+    columns past the end are 0; neither is stored.
+    """
+    lane, g = vk.local_id(0), vk.group_id(2)
+    row, first = vk.group_id(1) * (ROWS * BLOCKS), vk.group_id(0) * (SIZE * COLUMNS)
+    rows, columns, depth = c.shape[1], c.shape[2], a.shape[2]
+    blocks = vk.min(vk.cdiv(rows - row, ROWS), BLOCKS)
+    total, panel = vk.local(ACC, (BLOCKS * ROWS, COLUMNS)), vk.local(ACC, (DEPTH, COLUMNS))
+    acc = vk.local(ACC, (ROWS, COLUMNS))
+    for i in range(blocks * ROWS):
+        for j in vk.unroll(COLUMNS):
+            total[i, j] = ACC(0)
+    for start in range(0, depth, DEPTH):
+        count = vk.min(depth - start, DEPTH)
+        if first + SIZE * COLUMNS <= columns:
+            for k in range(count):
+                for j in vk.unroll(COLUMNS):
+                    panel[k, j] = ACC(b[g, start + k, first + j * SIZE + lane])
+        else:
+            for k in range(count):
+                for j in vk.unroll(COLUMNS):
+                    panel[k, j] = ACC(b.get(g, start + k, first + j * SIZE + lane, pad=0))
+        for block in range(blocks):
+            for i in vk.unroll(ROWS):
+                for j in vk.unroll(COLUMNS):
+                    acc[i, j] = total[block * ROWS + i, j]
+            for k in range(count):
+                for i in vk.unroll(ROWS):
+                    left = ACC(a[g, vk.min(row + block * ROWS + i, rows - 1), start + k])
+                    for j in vk.unroll(COLUMNS):
+                        acc[i, j] = acc[i, j] + left * panel[k, j]
+            for i in vk.unroll(ROWS):
+                for j in vk.unroll(COLUMNS):
+                    total[block * ROWS + i, j] = acc[i, j]
+    for block in range(blocks):
+        for i in vk.unroll(ROWS):
+            for j in vk.unroll(COLUMNS):
+                c.put(g, row + block * ROWS + i, first + j * SIZE + lane, R(total[block * ROWS + i, j]))
+
+
+@variant("matmul", "llvm-cpu")
+def _on_processor(a: Any, b: Any, c: Any, accumulate: Any) -> None:
+    size = c.device.caps.subgroup_size
+    if c.shape[2] < min(size, c.shape[1]):  # few columns: the other way round, so that lanes lie along what is longer
+        a, b, c = _transposed(b), _transposed(a), _transposed(c)
+    groups, rows, columns = c.shape
+    wide = 4 if size >= 16 else 2  # with six rows and the panel's values these fill the registers
+    across = min(wide, vk.cdiv(columns, size))
+    high = min(rows, 6)
+    tiles = groups * vk.cdiv(columns, size * across) * vk.cdiv(rows, high)
+    blocks = 16 if tiles >= 16 * BUSY else 4 if tiles >= 4 * BUSY else 1
+    multiply_panels(a, b, c, accumulate, size, high, across, blocks)
+
+
+def _transposed(array: DeviceArray) -> DeviceArray:
+    """Every matrix of a batch seen the other way round."""
+    (g, m, n), (s, t, u) = array.shape, array.strides
+    return DeviceArray(array.buffer, array.offset, array.dtype, (g, n, m), (s, u, t))
