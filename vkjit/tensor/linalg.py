@@ -12,7 +12,7 @@ from ..dtypes import DType
 from ..errors import DTypeError, ShapeError
 from ..runtime.interface import DeviceArray, contiguous_strides
 from ..stdlib import matmul as kernels
-from ..stdlib import matmul_panels  # noqa: F401  registers the variant for processors
+from ..stdlib import processor  # noqa: F401  registers variants for the device "cpu"
 from ..stdlib.registry import device_class
 from . import creation, iterate, maps
 from .copies import copy_values
@@ -61,7 +61,9 @@ def multiply(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: DType) 
 
 
 def _readable(array: DeviceArray, c: DeviceArray) -> DeviceArray:
-    """The factor itself, or where a processor reads neighbours at once and the product is worth it, a copy in C order."""
+    """The factor itself, or where a processor reads neighbours at once and the product is worth it, a copy in C
+    order.
+    """
     kind = c.device.caps.kind
     if math.prod(c.shape) < 4096 or device_class(c.device) == "gpu" or kind == "interpreter":
         return array
