@@ -32,6 +32,12 @@ MOST_K = 16384
 """Rounds of one invocation of `multiply_registers`; longer products are cut by the caller."""
 
 
+@vk.func
+def plain_mul_add(x, y, z):
+    """x * y + z."""
+    return x * y + z
+
+
 @vk.kernel(groups=lambda c: (vk.cdiv(c.shape[2], TILE), vk.cdiv(c.shape[1], TILE), c.shape[0]), local=256, debug=False)
 def multiply_tiles(
     a: vk.In[T, "G M K"],
@@ -40,6 +46,7 @@ def multiply_tiles(
     ACC: vk.Const[Any],
     A_ROWS: vk.Const[bool],
     B_ROWS: vk.Const[bool],
+    MUL_ADD: vk.Const[Any] = plain_mul_add,
 ):
     """Tiles of 64 x 64 in shared memory, 4 x 4 results per invocation. A_ROWS, B_ROWS: neighbours in a row of the
     matrix are neighbours in memory, so that the workgroup loads along rows; else along columns.
@@ -76,7 +83,7 @@ def multiply_tiles(
             for i in vk.unroll(EACH):
                 x = a_tile[t, my_row + 16 * i]
                 for j in vk.unroll(EACH):
-                    acc[i, j] = acc[i, j] + x * b_tile[t, my_column + 16 * j]
+                    acc[i, j] = MUL_ADD(x, b_tile[t, my_column + 16 * j], acc[i, j])
         vk.barrier()
     for i in vk.unroll(EACH):
         for j in vk.unroll(EACH):
@@ -133,7 +140,7 @@ def multiply_large_tiles(
                 for j in vk.unroll(2):
                     right = b_tile[t, j * 16 + my_column]
                     for i in vk.unroll(4):
-                        acc[half * 4 + i, j] = acc[half * 4 + i, j] + right * left[i]
+                        acc[half * 4 + i, j] = vk.fma(right, left[i], acc[half * 4 + i, j])
         vk.barrier()
     for i in vk.unroll(8):
         for j in vk.unroll(2):
@@ -300,8 +307,10 @@ def _on_gpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
     a_rows = abs(a.strides[2]) <= abs(a.strides[1])
     b_rows = abs(b.strides[2]) <= abs(b.strides[1])
     tiles = c.shape[0] * vk.cdiv(c.shape[1], LARGE) * vk.cdiv(c.shape[2], LARGE)
-    kernel = multiply_large_tiles if tiles >= MANY_TILES and accumulate.bits == 32 else multiply_tiles
-    kernel(a, b, c, accumulate, a_rows, b_rows)
+    if tiles >= MANY_TILES and accumulate is vk.f32:
+        multiply_large_tiles(a, b, c, accumulate, a_rows, b_rows)
+    else:  # fused by name: drivers don't fuse by themselves where signed zeros and infinities are kept
+        multiply_tiles(a, b, c, accumulate, a_rows, b_rows, vk.fma if accumulate.is_float else plain_mul_add)
 
 
 @variant("matmul", "cpu")

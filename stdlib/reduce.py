@@ -116,8 +116,9 @@ def reduce_blocks(
     ACC: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """Partial results: y[l, s, p] = COMBINE over the elements p, p + P, p + 2 P... of block s (of `size` elements, the last
-    one may be shorter) of x[l]: invocations side by side read side by side. At most LIMIT rounds."""
+    """Partial results: y[l, s, p] = COMBINE over the elements p, p + P, p + 2 P... of block s (of `size` elements, the
+    last one may be shorter) of x[l]: invocations side by side read side by side. At most LIMIT rounds.
+    """
     p, s, line = vk.global_id(0), vk.global_id(1), vk.global_id(2)
     parts = y.shape[2]
     begin = s * size
@@ -221,8 +222,9 @@ def search_blocks(
     IN: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """best[l, s, p] = the extreme of the elements p, p + P... of block s (of `size` elements) of x[l], y[l, s, p] = its first
-    position in the line. Invocations without elements take the last one of the line, which changes nothing."""
+    """best[l, s, p] = the extreme of the elements p, p + P... of block s (of `size` elements) of x[l], y[l, s, p] = its
+    first position in the line. Invocations without elements take the last one of the line, which changes nothing.
+    """
     p, s, line = vk.global_id(0), vk.global_id(1), vk.global_id(2)
     parts, last = y.shape[2], x.shape[1] - 1
     begin = s * size

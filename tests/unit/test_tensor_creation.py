@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -104,6 +105,18 @@ def test_copies_to_types_and_devices(device: Any) -> None:
     assert vk.as_tensor(x) is x and vk.as_tensor([1, 2]).dtype is vk.i64
     assert vk.from_numpy(np.eye(2, dtype=np.float32)).tolist() == [[1, 0], [0, 1]]
     assert x.half().dtype is vk.f16 and x.bool().dtype is vk.boolean
+
+
+def test_deep_copies_are_leaves_with_memory_of_their_own(device: Any) -> None:
+    x: Any = vk.ones(2, requires_grad=True)
+    (x * 3).sum().backward()
+    y = copy.deepcopy({"w": x, "again": x})
+    assert y["w"] is y["again"] and y["w"].is_leaf and y["w"].requires_grad and y["w"].grad.tolist() == [3, 3]
+    with vk.no_grad():
+        y["w"].zero_()
+    assert x.tolist() == [1, 1]
+    with pytest.raises(vk.ArgumentError, match="leaves"):
+        copy.deepcopy(x * 2)
 
 
 def test_tensors_as_numbers_and_text(device: Any) -> None:

@@ -327,7 +327,9 @@ def _as_shape(array: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
 
 
 def _search_blocks(x: DeviceArray) -> int:
-    """Into how many blocks a line is cut, each of which `SIDE` invocations search; 0 where one searches the whole line."""
+    """Into how many blocks a line is cut, each of which `SIDE` invocations search; 0 where one searches the whole
+    line.
+    """
     lines, n = x.shape[0] * x.shape[1], x.shape[2]
     if n < 16 * SIDE:
         return 0

@@ -100,6 +100,16 @@ class Tensor(TensorMethods):
         """Number of elements."""
         return math.prod(self._array.shape)
 
+    nelement = numel
+
+    def element_size(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    def is_floating_point(self) -> bool:
+        """Whether its elements are floats."""
+        return self.dtype.is_float
+
     @property
     def nbytes(self) -> int:
         """Bytes of its elements."""
@@ -196,6 +206,23 @@ class Tensor(TensorMethods):
     def detach(self) -> Tensor:
         """The same values, off the tape; shares memory."""
         return Tensor(self._array, version=self._version)
+
+    @property
+    def data(self) -> Tensor:
+        """As `detach()`."""
+        return self.detach()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        """A leaf with memory of its own that requires a gradient where this one does."""
+        if not self.is_leaf:
+            raise ArgumentError("only leaves can be copied deeply: call .detach() or .clone() on this tensor")
+        copied: Tensor = self.detach().clone()
+        if self.requires_grad:
+            copied.requires_grad_()
+        if self.grad is not None:
+            copied.grad = self.grad.detach().clone()
+        memo[id(self)] = copied
+        return copied
 
     def alias(self) -> Tensor:
         """Another object for the same tensor: memory, version and place on the tape are shared."""
