@@ -88,7 +88,7 @@ class LoopCosts:
         if rule in _UNIFORM:
             return True
         array = op.operands[0].type if op.operands else None
-        read_only = rule == "load" and isinstance(array, Array) and array.access == "in" and array.space == "global"
+        read_only = rule == "load" and isinstance(array, Array) and array.access == "in" and array.restrict
         if rule != "operands" and not read_only:
             return False
         return all(isinstance(v.type, Array) or self.uniform(v, depth - 1) for v in op.operands)

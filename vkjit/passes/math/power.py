@@ -85,7 +85,8 @@ def _magnitude(f: Formula, x: Term, y: Term) -> Term:
         y_upper = half_precision_part(y)
         y_lower = y - y_upper
         low = y_upper * logarithm.lower + y_lower * (logarithm.upper + logarithm.lower)
-        return _exp2_of(f, y_upper * logarithm.upper, low)
+        high = y_upper * logarithm.upper
+    return _exp2_of(f, high, low)
 
 
 _SMALL: dict[object, Callable[[Term], Term]] = {
