@@ -52,7 +52,7 @@ def main() -> None:
     assert find(differences, "report", "x[i + 1]").dims == {"N": 1}
     assert find(scale, "unwritten", "y.put").dims == {"N": 1}
     found = find(last_positive, "disagreement", "place[0] =")
-    assert found.dims["N"] > LANES, found  # two workgroups take part
+    assert found.dims["N"] >= 2, found  # two invocations take part; of two workgroups where lanes store in order
 
 
 if __name__ == "__main__":

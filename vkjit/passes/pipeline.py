@@ -47,6 +47,8 @@ _SIMPLIFY: tuple[Pass, ...] = (Fold(), SimplifyBranches(), CSE(), Fold(), DCE())
 
 def passes_for(caps: DeviceCaps, opt_level: int = 2) -> list[tuple[str, Sequence[Pass]]]:
     """The passes in order, in groups that lead to one form of the IR each."""
+    if "unfolded_constants" in caps.quirks:
+        opt_level = max(opt_level, 1)
     simplify = _SIMPLIFY if opt_level >= 1 else ()
     twice = (*_SIMPLIFY, LICM(), CSE()) if opt_level >= 2 else ()
     high: list[Pass] = [CheckUniformity()]

@@ -9,6 +9,8 @@ The names:
 - ``shuffle_up_constant``: subgroup shuffle-up by a constant gives wrong lanes;
 - ``literal_float_zero``: float arithmetic with a literal zero is simplified as if there were no NaN, infinity or -0;
 - ``slow_subgroup_arithmetic``: subgroup reductions are lane loops, a shuffle-xor butterfly is several times faster;
+- ``unfolded_constants``: making a pipeline of valid code that computes much with constants (loops without rounds among
+  it) can take the process down;
 - ``scalar_loads``: non-uniform loads and stores are done lane by lane, so wider elements per lane are cheaper.
 """
 
@@ -19,6 +21,8 @@ from dataclasses import dataclass
 
 __all__ = ["Quirks", "quirks_of", "version_of"]
 
+NVIDIA_PROPRIETARY = 4
+"""VK_DRIVER_ID_NVIDIA_PROPRIETARY."""
 MESA_LLVMPIPE = 13
 """VK_DRIVER_ID_MESA_LLVMPIPE."""
 
@@ -45,6 +49,7 @@ class _Row:
 
 
 _ROWS = (
+    _Row(NVIDIA_PROPRIETARY, None, None, frozenset({"unfolded_constants"})),
     _Row(
         MESA_LLVMPIPE,
         None,
