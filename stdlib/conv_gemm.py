@@ -34,6 +34,8 @@ SIDE = 16
 """Invocations along each side of a tile."""
 BK = 16
 """Depth of a slice."""
+PAD = 2
+"""Elements after each row of a slice in shared memory, so that neighbours that write down a column reach different banks."""
 WANTED_GROUPS = 512
 """Workgroups that keep a large GPU busy."""
 
@@ -94,15 +96,6 @@ def output_value(g, pixel, point, group, counts, out, stride, pad, dilation):
     return g[((plane * out[0] + o) * out[1] + p) * out[2] + q]
 
 
-@vk.func
-def spread(value, count: vk.Const[int], by: vk.Const[int]):
-    """(value, value + by, ...)."""
-    made = ()
-    for i in vk.unroll(count):
-        made = made + (value + i * by,)
-    return made
-
-
 @vk.kernel(groups=lambda rows, columns, layers, TILE: (vk.cdiv(columns, SIDE * TILE), vk.cdiv(rows, SIDE * TILE), layers),
            local=SIDE * SIDE, debug=False)  # fmt: skip
 def product(
@@ -150,45 +143,60 @@ def product(
     layer = I(vk.group_id(2))
     group, part = layer % groups, layer // groups
     n0, m0 = I(vk.group_id(0)) * (SIDE * TILE), I(vk.group_id(1)) * (SIDE * TILE)
-    shared_a, shared_b = vk.shared(A, (BK, SIDE * TILE)), vk.shared(A, (BK, SIDE * TILE))
+    shared_a, shared_b = vk.shared(A, (BK, SIDE * TILE + PAD)), vk.shared(A, (BK, SIDE * TILE + PAD))
     low, high = part * per_part, vk.min((part + 1) * per_part, I(total))
-    # each invocation fetches TILE elements of both slices: of A at depth tx, rows ty + 16 i; of B at depth ty, columns tx + 16 i
-    pixels, points = (), ()
+    # each invocation fetches TILE elements of both slices: of the left one at depth tx, rows ty + 16 i; of the right one at
+    # depth ty, columns tx + 16 i ("weight": at depth tx, columns ty + 16 i, so that neighbours read neighbouring pixels)
+    along, across = tx, ty
+    if WHAT != "weight":
+        along, across = ty, tx
+    spots = ()
     for i in vk.unroll(TILE):
         if WHAT == "weight":
-            points = points + (split_taps(n0 + tx + i * SIDE, KERNEL),)
+            spots = spots + (split_taps(n0 + across + i * SIDE, KERNEL),)
         elif WHAT == "input":
-            pixels = pixels + (split_pixel(n0 + tx + i * SIDE, size),)
+            spots = spots + (split_pixel(n0 + across + i * SIDE, size),)
         else:
-            pixels = pixels + (split_pixel(n0 + tx + i * SIDE, out),)
+            spots = spots + (split_pixel(n0 + across + i * SIDE, out),)
     sums = zeros(TILE * TILE, A)
-    for k0 in range(low, high, BK):
-        ka, kb = k0 + tx, k0 + ty
+    next_a, next_b = zeros(TILE, A), zeros(TILE, A)
+    for k0 in range(low - BK, high, BK):
+        if k0 >= low:
+            vk.barrier()
+            for i in vk.unroll(TILE):
+                shared_a[tx, ty + i * SIDE] = next_a[i]
+                shared_b[along, across + i * SIDE] = next_b[i]
+            vk.barrier()
+        # the next slice is on its way while this one is multiplied
+        ka, kb = k0 + BK + tx, k0 + BK + along
+        next_a, next_b = (), ()
         for i in vk.unroll(TILE):
-            value = A(0)
-            m = m0 + ty + i * SIDE
+            value, m = A(0), m0 + ty + i * SIDE
             if m < rows and ka < high:
                 value = A(left(a, m, ka, group, counts, out, KERNEL, WHAT))
-            shared_a[tx, ty + i * SIDE] = value
+            next_a = next_a + (value,)
         for i in vk.unroll(TILE):
-            value = A(0)
-            n = n0 + tx + i * SIDE
+            value, n = A(0), n0 + across + i * SIDE
             if n < columns and kb < high:
                 if WHAT == "weight":
-                    value = A(input_value(b, split_pixel(kb, out), points[i], group, counts, size, stride, pad, dilation))
+                    pixel = split_pixel(kb, out)
+                    value = A(input_value(b, pixel, spots[i], group, counts, size, stride, pad, dilation))
                 elif WHAT == "input":
-                    value = A(output_value(b, pixels[i], split_taps(kb, KERNEL), group, counts, out, stride, pad, dilation))
+                    point = split_taps(kb, KERNEL)
+                    value = A(output_value(b, spots[i], point, group, counts, out, stride, pad, dilation))
                 else:
-                    value = A(input_value(b, pixels[i], split_taps(kb, KERNEL), group, counts, size, stride, pad, dilation))
-            shared_b[ty, tx + i * SIDE] = value
-        vk.barrier()
-        for k in vk.unroll(BK):
-            made = ()
-            for i in vk.unroll(TILE):
-                for j in vk.unroll(TILE):
-                    made = made + (sums[i * TILE + j] + shared_a[k, ty + i * SIDE] * shared_b[k, tx + j * SIDE],)
-            sums = made
-        vk.barrier()
+                    point = split_taps(kb, KERNEL)
+                    value = A(input_value(b, spots[i], point, group, counts, size, stride, pad, dilation))
+            next_b = next_b + (value,)
+        if k0 >= low:
+            for k in range(BK):
+                factors, others, made = (), (), ()
+                for i in vk.unroll(TILE):
+                    factors, others = factors + (shared_a[k, ty + i * SIDE],), others + (shared_b[k, tx + i * SIDE],)
+                for i in vk.unroll(TILE):
+                    for j in vk.unroll(TILE):
+                        made = made + (sums[i * TILE + j] + factors[i] * others[j],)
+                sums = made
     for i in vk.unroll(TILE):
         m = m0 + ty + i * SIDE
         for j in vk.unroll(TILE):

@@ -12,7 +12,7 @@ import vkjit as vk
 from vkjit.runtime.interface import DeviceArray
 
 from .partial import scratch
-from .softmax import chunk_length, combined, row_statistics
+from .softmax import GROUP, by_groups, chunk_length, combined, matrix, row_statistics
 
 __all__ = ["cross_entropy", "cross_entropy_gradient", "nll", "nll_gradient"]
 
@@ -145,6 +145,28 @@ def cross_entropy_rows(
     scale[i, k] = factor
 
 
+@vk.func
+def slope_factors(
+    g, t, classes, weight, weights, m, s, row, ignored, smoothing, A: vk.Const[object], WEIGHT: vk.Const[bool]
+):
+    """(share of the target, share of every class, maximum, factor of exp(x - maximum)) in the gradient of a row; 0 where
+    the row's loss counts nothing."""
+    here, one = A(0), A(0)
+    if t != ignored and 0 <= t and t < classes:
+        here = A(g)
+        one = here * (1 - smoothing)
+        if WEIGHT:
+            one *= A(weight[t])
+    even, whole = here * smoothing / A(classes), A(classes)
+    if WEIGHT:
+        whole = weights[0]
+    top, total = combined(m, s, row, m.shape[1])
+    factor = A(0)
+    if here != 0:
+        factor = (one + even * whole) / total
+    return one, even, top, factor
+
+
 @vk.kernel(groups=lambda m: vk.cdiv(m.shape[0] * m.shape[1], LOCAL), local=LOCAL, debug=False)
 def cross_entropy_slopes(
     g: vk.In[G, "outer inner"],
@@ -168,24 +190,44 @@ def cross_entropy_slopes(
     i, k = row // x.shape[2], row % x.shape[2]
     t = vk.i64(target[i, k])
     first = chunk * length
-    here = A(0)
-    if t != ignored and 0 <= t and t < x.shape[1]:
-        here = A(g[i, k])
-    one, even, whole = here * (1 - smoothing), here * smoothing / A(x.shape[1]), A(x.shape[1])
-    if WEIGHT:
-        whole = weights[0]
-        if t != ignored and 0 <= t and t < x.shape[1]:
-            one *= A(weight[t])
-    top, total = combined(m, s, row, m.shape[1])
-    factor = (one + even * whole) / total
+    one, even, top, factor = slope_factors(g[i, k], t, x.shape[1], weight, weights, m, s, row, ignored, smoothing, A, WEIGHT)
     for j in range(vk.min(x.shape[1] - first, length)):
-        value = vk.exp(A(x[i, first + j, k]) - top) * factor
         share = even
         if WEIGHT:
             share *= A(weight[first + j])
         if first + j == t:
             share += one
-        y[i, first + j, k] = R(vk.where(here == 0, 0, value - share))
+        y[i, first + j, k] = R(vk.where(factor == 0, 0, vk.exp(A(x[i, first + j, k]) - top) * factor - share))
+
+
+@vk.kernel(groups=lambda x, chunks: (x.shape[0], chunks, 1), local=GROUP, debug=False)
+def cross_entropy_slopes_of_groups(
+    g: vk.In[G, "rows one"],
+    x: vk.In[T, "rows C"],
+    target: vk.In[K, "rows one"],
+    weight: vk.In[W, "D"],
+    weights: vk.In[A, "E"],
+    m: vk.In[A, "rows parts"],
+    s: vk.In[A, "rows parts"],
+    y: vk.Out[R, "rows C"],
+    length: vk.i32,
+    chunks: vk.i32,
+    ignored: vk.i64,
+    smoothing: A,
+    WEIGHT: vk.Const[bool],
+):
+    """As `cross_entropy_slopes`, a workgroup per chunk of a row."""
+    lane, row = vk.i32(vk.local_id(0)), vk.group_id(0)
+    first = vk.i32(vk.group_id(1)) * length
+    t = vk.i64(target[row, 0])
+    one, even, top, factor = slope_factors(g[row, 0], t, x.shape[1], weight, weights, m, s, row, ignored, smoothing, A, WEIGHT)
+    for j in range(first + lane, vk.min(first + length, vk.i32(x.shape[1])), GROUP):
+        share = even
+        if WEIGHT:
+            share *= A(weight[j])
+        if j == t:
+            share += one
+        y[row, j] = R(vk.where(factor == 0, 0, vk.exp(A(x[row, j]) - top) * factor - share))
 
 
 @vk.kernel(over="loss")
@@ -267,12 +309,15 @@ def cross_entropy_gradient(
 ) -> None:
     """y = the gradient of x. `weights`: the sum of `weight`, of one element."""
     m, s = statistics
+    factors, whole = _line(m if weight is None else weight), _line(m if weights is None else weights)
+    flags = (ignored, float(smoothing), weight is not None)
+    if by_groups(x):
+        chunks = m.shape[1]
+        length = vk.cdiv(x.shape[1], chunks)
+        cross_entropy_slopes_of_groups(g, matrix(x), target, factors, whole, m, s, matrix(y), length, chunks, *flags)
+        return
     length = chunk_length(x.shape)  # type: ignore[arg-type]  # three axes
-    factors = _line(m if weight is None else weight)
-    cross_entropy_slopes(
-        g, x, target, factors, _line(m if weights is None else weights), m, s, y, length, ignored, float(smoothing),
-        weight is not None,
-    )  # fmt: skip
+    cross_entropy_slopes(g, x, target, factors, whole, m, s, y, length, *flags)
 
 
 def nll(

@@ -2,8 +2,8 @@
 
 Enters: dense arrays seen as (outer, C, inner): rows run along the middle axis, `outer * inner` of them. Leaves: the result
 arrays that the caller gives. Sums are kept in f32 (f64 for f64). Long rows are cut into chunks: `statistics` gives each
-chunk's maximum m and the sum of exp(x - m); whoever reads them combines the chunks in order. On GPUs rows along the last axis take a
-workgroup each, which reads x once.
+chunk's maximum m and the sum of exp(x - m); whoever reads them combines the chunks in order. On GPUs rows along the last axis are
+taken by workgroups, which read them once where they fit into registers.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import vkjit as vk
 from vkjit.runtime.interface import DeviceArray
 
 from .partial import accumulator, scratch
-from .registry import CPU_LOOP, choose, variant
+from .registry import CPU_LOOP, choose, device_class, variant
 
-__all__ = ["Rows", "chunk_length", "combined", "gradient", "row_statistics", "softmax", "tree", "widths_for"]
+__all__ = ["GROUP", "Rows", "by_groups", "chunk_length", "combined", "gradient", "matrix", "row_statistics", "softmax"]
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
@@ -27,9 +27,11 @@ A = TypeVar("A", bound=vk.Element)
 Rows = tuple[int, int, int]
 """(outer, C, inner)"""
 LOCAL = 64
+GROUP = 256
+"""Invocations of a workgroup that takes a chunk of a row."""
 BLOCK = 32
 """Terms that are summed before the sum is added to the total: rounding grows with the number of blocks only."""
-MOST_HELD = 16
+MOST_HELD = 32
 """Elements of a row that an invocation of a workgroup holds in registers, at most."""
 
 
@@ -160,124 +162,131 @@ def gradient_rows(
 # -- rows along the last axis, a workgroup each
 
 
-@vk.func
-def tree(values, lane, value, WIDTHS: vk.Const[tuple], MAX: vk.Const[bool]):
-    """The sum (MAX: the maximum) of `value` over the workgroup, the same in each invocation; `values` is shared memory."""
-    vk.barrier()
-    values[lane] = value
-    vk.barrier()
-    for width in vk.unroll(WIDTHS):
-        if lane < width:
-            if MAX:
-                values[lane] = vk.max(values[lane], values[lane + width])
-            else:
-                values[lane] = values[lane] + values[lane + width]
-        vk.barrier()
-    return values[0]
-
-
-@vk.kernel(groups=lambda x: x.shape[0], local=lambda WIDTHS: 2 * WIDTHS[0], debug=False)
+@vk.kernel(groups=lambda x: x.shape[0], local=lambda SIZE: SIZE, debug=False)
 def held_rows(
     x: vk.In[T, "R C"],
     y: vk.Out[R, "R C"],
     HELD: vk.Const[int],
-    WIDTHS: vk.Const[tuple],
+    SIZE: vk.Const[int],
     LOG: vk.Const[bool],
     A: vk.Const[object],
 ):
-    """As `softmax`; each invocation holds its HELD elements of the row in registers."""
-    values = vk.shared(A, 2 * WIDTHS[0])
-    lane, row = vk.local_id(0), vk.group_id(0)
+    """As `softmax`; each of SIZE invocations holds HELD elements of the row in registers."""
+    wg, lane, row = vk.workgroup(), vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
+    length = vk.i32(x.shape[1])
     held, top = (), A(-math.inf)
     for i in vk.unroll(HELD):
         value = A(-math.inf)
-        if lane + i * (2 * WIDTHS[0]) < x.shape[1]:
-            value = A(x[row, lane + i * (2 * WIDTHS[0])])
+        if lane + i * SIZE < length:
+            value = A(x[row, lane + i * SIZE])
         held = held + (value,)
         top = vk.max(top, value)
-    top = tree(values, lane, top, WIDTHS, True)
+    top = wg.max(top)
     total, powers = A(0), ()
     for i in vk.unroll(HELD):
         power = vk.exp(held[i] - top)
         powers = powers + (power,)
         total += power
-    total = tree(values, lane, total, WIDTHS, False)
+    total = wg.sum(total)
     factor, offset = 1 / total, vk.log(total)
     for i in vk.unroll(HELD):
-        j = lane + i * (2 * WIDTHS[0])
-        if j < x.shape[1]:
+        j = lane + i * SIZE
+        if j < length:
             if LOG:
                 y[row, j] = R(held[i] - top - offset)
             else:
                 y[row, j] = R(powers[i] * factor)
 
 
-@vk.kernel(groups=lambda x: x.shape[0], local=lambda WIDTHS: 2 * WIDTHS[0], debug=False)
-def long_rows(
-    x: vk.In[T, "R C"],
-    y: vk.Out[R, "R C"],
-    WIDTHS: vk.Const[tuple],
+@vk.kernel(groups=lambda m: (m.shape[0], m.shape[1], 1), local=GROUP, debug=False)
+def statistics_of_groups(
+    x: vk.In[T, "R C"], m: vk.Out[A, "R chunks"], s: vk.Out[A, "R chunks"], length: vk.i32
+):
+    """As `statistics`, a workgroup per chunk, which reads it once."""
+    wg, lane = vk.workgroup(), vk.i32(vk.local_id(0))
+    row, chunk = vk.group_id(0), vk.group_id(1)
+    first = vk.i32(chunk) * length
+    top, total = A(-math.inf), A(0)
+    for j in range(first + lane, vk.min(first + length, vk.i32(x.shape[1])), GROUP):
+        value = A(x[row, j])
+        if value > top or vk.isnan(value):
+            total *= vk.exp(vk.where(top == -math.inf, value, top) - value)
+            top = value
+        total += vk.exp(value - vk.where(top == -math.inf, 0, top))
+    whole = wg.max(top)
+    total = wg.sum(total * vk.exp(top - vk.where(whole == -math.inf, 0, whole)))
+    if lane == 0:
+        m[row, chunk] = whole
+        s[row, chunk] = total
+
+
+@vk.kernel(groups=lambda g: g.shape[0], local=lambda SIZE: SIZE, debug=False)
+def gradient_of_groups(
+    g: vk.In[T, "R C"],
+    y: vk.In[U, "R C"],
+    z: vk.Out[R, "R C"],
+    HELD: vk.Const[int],
+    SIZE: vk.Const[int],
     LOG: vk.Const[bool],
     A: vk.Const[object],
 ):
-    """As `softmax`, for rows of any length."""
-    values = vk.shared(A, 2 * WIDTHS[0])
-    lane, row = vk.local_id(0), vk.group_id(0)
-    top, total = A(-math.inf), A(0)
-    for j in range(lane, x.shape[1], 2 * WIDTHS[0]):
-        value = A(x[row, j])
-        if value > top or vk.isnan(value):
-            total = total * vk.exp(vk.where(top == -math.inf, value, top) - value)
-            top = value
-        total += vk.exp(value - vk.where(top == -math.inf, 0, top))
-    whole = tree(values, lane, top, WIDTHS, True)
-    total = tree(values, lane, total * vk.exp(top - whole), WIDTHS, False)
+    """As `gradient`, a workgroup per row, which holds it in registers."""
+    wg, lane, row = vk.workgroup(), vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
+    length = vk.i32(g.shape[1])
+    slopes, results, total = (), (), A(0)
+    for i in vk.unroll(HELD):
+        slope, value = A(0), A(0)
+        if lane + i * SIZE < length:
+            slope, value = A(g[row, lane + i * SIZE]), A(y[row, lane + i * SIZE])
+        slopes, results = slopes + (slope,), results + (value,)
+        if LOG:
+            total += slope
+        else:
+            total += slope * value
+    total = wg.sum(total)
+    for i in vk.unroll(HELD):
+        j = lane + i * SIZE
+        if j < length:
+            if LOG:
+                z[row, j] = R(slopes[i] - vk.exp(results[i]) * total)
+            else:
+                z[row, j] = R(results[i] * (slopes[i] - total))
+
+
+@vk.kernel(groups=lambda x, chunks: (x.shape[0], chunks, 1), local=GROUP, debug=False)
+def normalized_of_groups(
+    x: vk.In[T, "R C"],
+    m: vk.In[A, "R parts"],
+    s: vk.In[A, "R parts"],
+    y: vk.Out[R, "R C"],
+    length: vk.i32,
+    chunks: vk.i32,
+    LOG: vk.Const[bool],
+):
+    """As `normalized`, a workgroup per chunk."""
+    lane, row = vk.i32(vk.local_id(0)), vk.group_id(0)
+    first = vk.i32(vk.group_id(1)) * length
+    top, total = combined(m, s, row, m.shape[1])
     factor, offset = 1 / total, vk.log(total)
-    for j in range(lane, x.shape[1], 2 * WIDTHS[0]):
-        value = A(x[row, j]) - whole
+    for j in range(first + lane, vk.min(first + length, vk.i32(x.shape[1])), GROUP):
+        value = A(x[row, j]) - top
         if LOG:
             y[row, j] = R(value - offset)
         else:
             y[row, j] = R(vk.exp(value) * factor)
 
 
-@vk.kernel(groups=lambda g: g.shape[0], local=lambda WIDTHS: 2 * WIDTHS[0], debug=False)
-def gradient_groups(
-    g: vk.In[T, "R C"],
-    y: vk.In[U, "R C"],
-    z: vk.Out[R, "R C"],
-    WIDTHS: vk.Const[tuple],
-    LOG: vk.Const[bool],
-    A: vk.Const[object],
-):
-    """As `gradient`, a workgroup per row."""
-    values = vk.shared(A, 2 * WIDTHS[0])
-    lane, row = vk.local_id(0), vk.group_id(0)
-    total = A(0)
-    for j in range(lane, g.shape[1], 2 * WIDTHS[0]):
-        if LOG:
-            total += A(g[row, j])
-        else:
-            total += A(g[row, j]) * A(y[row, j])
-    total = tree(values, lane, total, WIDTHS, False)
-    for j in range(lane, g.shape[1], 2 * WIDTHS[0]):
-        result, slope = A(y[row, j]), A(g[row, j])
-        if LOG:
-            z[row, j] = R(slope - vk.exp(result) * total)
-        else:
-            z[row, j] = R(result * (slope - total))
-
-
 # -- launching
 
 
-def widths_for(length: int) -> tuple[int, ...]:
-    """The steps of the tree over a workgroup that suits rows of that length: 32, 128, 256 or 1024 invocations."""
-    size = next((s for s, limit in ((32, 512), (128, 2048), (256, 4096)) if length <= limit), 1024)
-    return tuple(size >> i for i in range(1, size.bit_length()))
+def held_by(length: int) -> tuple[int, int] | None:
+    """(elements per invocation, invocations) of a workgroup that holds a row of that length; None where it is too long."""
+    size = next((n for n, limit in ((32, 128), (64, 512), (128, 2048), (256, 8192)) if length <= limit), 512)
+    held = vk.cdiv(length, size)
+    return (held, size) if held <= MOST_HELD else None
 
 
-def _matrix(x: DeviceArray) -> DeviceArray:
+def matrix(x: DeviceArray) -> DeviceArray:
     """Rows along the last axis: (outer, C, 1) as (outer, C)."""
     return DeviceArray(x.buffer, x.offset, x.dtype, x.shape[:2], x.strides[:2])
 
@@ -285,11 +294,25 @@ def _matrix(x: DeviceArray) -> DeviceArray:
 def row_statistics(x: DeviceArray) -> tuple[DeviceArray, DeviceArray, int]:
     """m and s of `statistics`, of shape (outer * inner, chunks), and the length of a chunk. x: (outer, C, inner)."""
     rows: Rows = x.shape  # type: ignore[assignment]  # three axes
-    length = chunk_length(rows)
+    groups = by_groups(x)
+    length = group_length(rows) if groups else chunk_length(rows)
     shape, dtype = (rows[0] * rows[2], vk.cdiv(rows[1], length)), accumulator(x.dtype)
     m, s = scratch(shape, dtype, x.device), scratch(shape, dtype, x.device)
-    statistics(x, m, s, length)
+    if groups:
+        statistics_of_groups(matrix(x), m, s, length)
+    else:
+        statistics(x, m, s, length)
     return m, s, length
+
+
+def by_groups(x: DeviceArray) -> bool:
+    """Whether workgroups take the rows of x (outer, C, inner): on GPUs, where they lie along the last axis and are long."""
+    return device_class(x.device) == "gpu" and x.shape[2] == 1 and x.shape[1] >= GROUP // 4
+
+
+def group_length(rows: Rows) -> int:
+    """How long the pieces are that workgroups take."""
+    return min(rows[1], max(4096, vk.cdiv(rows[0] * rows[1], 1024)))
 
 
 def softmax(x: DeviceArray, y: DeviceArray, *, log: bool) -> None:
@@ -312,15 +335,14 @@ def _softmax_chunks(x: DeviceArray, y: DeviceArray, log: bool) -> None:
 
 @variant("softmax", "gpu")
 def _softmax_groups(x: DeviceArray, y: DeviceArray, log: bool) -> None:
-    if x.shape[2] != 1:
+    held = held_by(x.shape[1])
+    if not by_groups(x) and x.shape[2] != 1:
         _softmax_chunks(x, y, log)
-        return
-    widths = widths_for(x.shape[1])
-    held = vk.cdiv(x.shape[1], 2 * widths[0])
-    if held <= MOST_HELD:
-        held_rows(_matrix(x), _matrix(y), held, widths, log, accumulator(x.dtype))
+    elif held is not None:
+        held_rows(matrix(x), matrix(y), *held, log, accumulator(x.dtype))
     else:
-        long_rows(_matrix(x), _matrix(y), widths, log, accumulator(x.dtype))
+        m, s, length = row_statistics(x)
+        normalized_of_groups(matrix(x), m, s, matrix(y), length, m.shape[1], log)
 
 
 @variant("softmax_gradient", "cpu")
@@ -334,7 +356,8 @@ def _gradient_chunks(g: DeviceArray, y: DeviceArray, z: DeviceArray, log: bool) 
 
 @variant("softmax_gradient", "gpu")
 def _gradient_groups(g: DeviceArray, y: DeviceArray, z: DeviceArray, log: bool) -> None:
-    if g.shape[2] != 1:
+    held = held_by(g.shape[1])
+    if g.shape[2] == 1 and held is not None:
+        gradient_of_groups(matrix(g), matrix(y), matrix(z), *held, log, accumulator(g.dtype))
+    else:
         _gradient_chunks(g, y, z, log)
-        return
-    gradient_groups(_matrix(g), _matrix(y), _matrix(z), widths_for(g.shape[1]), log, accumulator(g.dtype))

@@ -29,17 +29,13 @@ def _array(x: Tensor | None) -> DeviceArray | None:
     return None if x is None else shaped(dense(x), x.numel())
 
 
-def _statistics(x: Tensor, rows: Rows, eps: float, *, center: bool = True) -> tuple[Tensor, Tensor]:
-    """(mean, variance) of each row; zeros for rows of an empty tensor."""
+def _statistics(x: Tensor, rows: Rows, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(mean, variance, 1 / sqrt(variance + eps)) of each row; zeros for rows of an empty tensor."""
     if x.numel() == 0:
         empty = creation.zeros(rows.count, dtype=accumulator(x.dtype), device=x.device)
-        return empty, empty
-    mean, variance = kernels.moments(dense(x), rows, center=center)
-    return Tensor(mean), Tensor(variance)
-
-
-def _scale(variance: Any, eps: float) -> Any:
-    return (variance + eps).rsqrt()
+        return empty, empty, empty
+    mean, variance, scale = kernels.moments(dense(x), rows, eps)
+    return Tensor(mean), Tensor(variance), Tensor(scale)
 
 
 # -- along the last axes
@@ -51,14 +47,12 @@ def _layer_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(result, mean of each row, 1 / standard deviation of each row); rows are the last `axes` axes."""
     affine = _row_affine(x, axes)
-    rows = Rows(affine.lines, 1, affine.length, affine.length, 0, 1)
-    mean, variance = _statistics(x, rows, eps, center=center)
-    scale = _scale(variance, eps)
     y = result(x.shape, x.dtype, x)
-    kernels.normalize(
-        dense(x), mean._array if center else None, scale._array, _array(weight), _array(bias), y._array, affine
-    )
-    return y, mean, scale
+    if x.numel() == 0:
+        empty = creation.zeros(affine.lines, dtype=accumulator(x.dtype), device=x.device)
+        return y, empty, empty
+    mean, scale = kernels.lines(dense(x), _array(weight), _array(bias), y._array, affine, eps, center=center)
+    return y, Tensor(mean), Tensor(scale)
 
 
 def _row_affine(x: Tensor, axes: int) -> Affine:
@@ -77,10 +71,8 @@ def layer_norm_gradient(
     if needs[0] and x.numel() == 0:
         found[0] = creation.zeros_like(x)
     elif needs[0]:
-        sums = kernels.gradient_sums(gradient, values, center, scale._array, _array(weight), affine)
-        shift, slope = (Tensor(s) / affine.length for s in sums)  # type: ignore[operator]  # installed at run time
         y = result(x.shape, x.dtype, x)
-        kernels.gradient(gradient, values, center, scale._array, _array(weight), shift._array, slope._array, y._array, affine)
+        kernels.line_gradient(gradient, values, center, scale._array, _array(weight), y._array, affine)
         found[0] = y
     if needs[1] or needs[2]:
         shape = x.shape[x.ndim - axes :]
@@ -137,8 +129,7 @@ def _group_norm(
     """(result, mean of each group of each sample, 1 / standard deviation)."""
     n, c, d = _shape_of(x)
     length = c // groups * d
-    mean, variance = _statistics(x, Rows(n * groups, 1, length, length, 0, 1), eps)
-    scale = _scale(variance, eps)
+    mean, _, scale = _statistics(x, Rows(n * groups, 1, length, length, 0, 1), eps)
     y = result(x.shape, x.dtype, x)
     kernels.normalize(
         dense(x), mean._array, scale._array, _array(weight), _array(bias), y._array, Affine(n * c, d, False, c, groups, c // groups)
@@ -158,12 +149,13 @@ def channel_sums(g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, affine: Affi
 
 
 def channel_gradient(
-    g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, weight: Tensor | None, shift: Tensor, slope: Tensor, affine: Affine
-) -> Tensor:
-    """scale * (g * weight - shift - normalised x * slope); not recorded."""
+    g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, weight: Tensor | None, sums: tuple[Tensor, Tensor], over: float,
+    affine: Affine,
+) -> Tensor:  # fmt: skip
+    """scale * (g * weight - (sums[0] + normalised x * sums[1]) * over); not recorded."""
     y = result(x.shape, x.dtype, x)
     kernels.gradient(
-        dense(g), dense(x), mean._array, scale._array, _array(weight), dense(shift), dense(slope), y._array, affine
+        dense(g), dense(x), mean._array, scale._array, _array(weight), dense(sums[0]), dense(sums[1]), y._array, affine, over
     )
     return y
 
@@ -187,16 +179,17 @@ def _with_channels(x: Any, name: str) -> None:
 
 
 @operation("batch_norm")
-def _batch_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, *, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """(result, mean of each channel, variance of each channel)."""
+def _batch_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, *, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(result, and of each channel: mean, variance, 1 / standard deviation)."""
     n, c, d = _shape_of(x)
-    mean, variance = _statistics(x, Rows(c, n, d, d, c * d, 1), eps)
+    mean, variance, scale = _statistics(x, Rows(c, n, d, d, c * d, 1), eps)
     y = result(x.shape, x.dtype, x)
-    scale = _scale(variance, eps)
     kernels.normalize(
         dense(x), mean._array, scale._array, _array(weight), _array(bias), y._array, Affine(n * c, d, False, c, 0, 1)
     )
-    return y, mean, variance
+    return y, mean, variance, scale
 
 
 @operation("fixed_norm")
@@ -236,7 +229,7 @@ def batch_norm(
         return _by_running(x, running_mean, running_var, weight, bias, eps)
     if n * d == 1:
         raise ShapeError(f"batch_norm(): training needs more than one value per channel, found shape {x.shape}")
-    y, mean, variance = _batch_norm(x, weight, bias, eps=eps)
+    y, mean, variance, _ = _batch_norm(x, weight, bias, eps=eps)
     if x.numel():
         _update(running_mean, mean, momentum)
         _update(running_var, variance, momentum, n * d / (n * d - 1))
@@ -247,13 +240,14 @@ def _by_running(x: Tensor, mean: Any, variance: Any, weight: Any, bias: Any, eps
     if mean is None or variance is None:
         raise ArgumentError("batch_norm(): training=False needs running_mean and running_var")
     dtype = accumulator(x.dtype)
-    return fixed_norm(x, weight, bias, mean.to(dtype), _scale(variance.to(dtype), eps))
+    return fixed_norm(x, weight, bias, mean.to(dtype), (variance.to(dtype) + eps).rsqrt())
 
 
-def _update(running: Any, found: Any, momentum: float, factor: float = 1.0) -> None:
+def _update(running: Tensor | None, found: Tensor, momentum: float, factor: float = 1.0) -> None:
+    """Moves running statistics towards those found, in place."""
     if running is not None:
-        with no_grad():
-            running.copy_(running * (1 - momentum) + found.detach().to(running.dtype) * (momentum * factor))
+        kernels.move(running._array, found._array, 1 - momentum, momentum * factor)
+        running.bump_version()
 
 
 def instance_norm(

@@ -62,14 +62,9 @@ def _group_norm(node: Node, gradient: Any, *_: Any) -> tuple[Any, ...]:
     sums, products = channel_sums(gradient, x, mean, scale, affine)
     found = None
     if node.needs[0]:
-        count = c // groups * d
-        shift, slope = (
-            ((s if weight is None else s * weight).reshape(n * groups, -1).sum(1) / count).to(scale.dtype)
-            if s.numel()
-            else s.reshape(-1)
-            for s in (sums, products)
-        )
-        found = channel_gradient(gradient, x, mean, scale, weight, shift, slope, affine)
+        weighted = (s if weight is None else s * weight.to(s.dtype) for s in (sums, products))
+        first, second = (w.reshape(n * groups, c // groups).sum(1) for w in weighted)
+        found = channel_gradient(gradient, x, mean, scale, weight, (first, second), 1 / (c // groups * d), affine)
     return (found, *_parameters(node, sums, products))
 
 
@@ -100,14 +95,12 @@ def _batch_norm(node: Node, gradient: Any, *_: Any) -> tuple[Any, ...]:
             gradient.sum(axes) if node.needs[2] else None,
         )
     affine = Affine(n * c, d, False, c, 0, 1)
-    mean, scale = node.output(1), (node.output(2) + eps).rsqrt()
+    mean, scale = node.output(1), node.output(3)
     sums, products = channel_sums(gradient, x, mean, scale, affine)
     found = None
     if node.needs[0]:
-        shift, slope = (s.sum(0) / max(1, n * d) for s in (sums, products))
-        if weight is not None:
-            shift, slope = (s * weight.to(s.dtype) for s in (shift, slope))
-        found = channel_gradient(gradient, x, mean, scale, weight, shift, slope, affine)
+        first, second = (s.sum(0) if weight is None else s.sum(0) * weight.to(s.dtype) for s in (sums, products))
+        found = channel_gradient(gradient, x, mean, scale, weight, (first, second), 1 / max(1, n * d), affine)
     return (found, *_parameters(node, sums, products))
 
 

@@ -1,0 +1,378 @@
+"""Kernels of normalisation for arrays of any size: statistics of chunks, their combination, values and gradients from them.
+
+Enters: dense arrays as one axis. How elements, statistics and weights lie in them is said by the scalars that `norm.Rows` and
+`norm.Affine` describe. Sizes come as I, i32 where all offsets fit. Statistics are kept in A, f32 or f64.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import vkjit as vk
+
+__all__ = [
+    "GROUP", "LOCAL", "combined_moments", "gradient_values", "moments_of_chunks", "moments_of_groups", "moved", "normalized",
+    "sums_of_chunks", "sums_of_columns", "sums_of_groups",
+]  # fmt: skip
+
+T = TypeVar("T", bound=vk.Element)
+U = TypeVar("U", bound=vk.Element)
+W = TypeVar("W", bound=vk.Element)
+B = TypeVar("B", bound=vk.Element)
+R = TypeVar("R", bound=vk.Element)
+A = TypeVar("A", bound=vk.Element)
+I = TypeVar("I", bound=vk.Element)  # noqa: E741  # the type of sizes and offsets
+
+LOCAL = 64
+GROUP = 128
+"""Invocations of a workgroup that sums one row."""
+BLOCK = 32
+"""Terms that are summed before the sum is added to the total: rounding grows with the number of blocks only."""
+
+
+@vk.func
+def chunk_bounds(chunk, outer, inner, outer_cut, inner_cut):
+    """(first outer, outer count, first inner, inner count) of a chunk of a row."""
+    across = (inner + inner_cut - 1) // inner_cut
+    i, j = chunk // across * outer_cut, chunk % across * inner_cut
+    return i, vk.min(outer - i, outer_cut), j, vk.min(inner - j, inner_cut)
+
+
+@vk.kernel(groups=lambda mean: vk.cdiv(mean.shape[0] * mean.shape[1], LOCAL), local=LOCAL, debug=False)
+def moments_of_chunks(
+    x: vk.In[T, "N"],
+    mean: vk.Out[A, "rows chunks"],
+    squares: vk.Out[A, "rows chunks"],
+    outer: I,
+    inner: I,
+    step: I,
+    outer_step: I,
+    inner_step: I,
+    outer_cut: I,
+    inner_cut: I,
+    CENTER: vk.Const[bool],
+):
+    """The mean of each chunk and the sum of squared distances from it; without CENTER the mean counts as 0."""
+    e = I(vk.global_id(0))
+    if e >= mean.shape[0] * mean.shape[1]:
+        return
+    row, chunk = e // I(mean.shape[1]), e % I(mean.shape[1])
+    i0, rows, j0, columns = chunk_bounds(chunk, outer, inner, outer_cut, inner_cut)
+    base = row * step + i0 * outer_step + j0 * inner_step
+    center = A(0)
+    if CENTER:
+        total = A(0)
+        for i in range(rows):
+            for b in range(vk.cdiv(columns, BLOCK)):
+                part = A(0)
+                for j in range(b * BLOCK, vk.min((b + 1) * BLOCK, columns)):
+                    part += A(x[base + i * outer_step + j * inner_step])
+                total += part
+        center = total / A(rows * columns)
+    total = A(0)
+    for i in range(rows):
+        for b in range(vk.cdiv(columns, BLOCK)):
+            part = A(0)
+            for j in range(b * BLOCK, vk.min((b + 1) * BLOCK, columns)):
+                distance = A(x[base + i * outer_step + j * inner_step]) - center
+                part += distance * distance
+            total += part
+    mean[row, chunk] = center
+    squares[row, chunk] = total
+
+
+@vk.func
+def sum_over(x, base, lane, rows, columns, outer_step, inner_step, center, A: vk.Const[object], NESTED: vk.Const[bool],
+             SQUARES: vk.Const[bool]):  # fmt: skip
+    """What one invocation of GROUP adds up of a chunk: x - center, or its square. NESTED: lanes lie along the inner axis."""
+    total = A(0)
+    if NESTED:
+        for i in range(rows):
+            for j in range(lane, columns, GROUP):
+                distance = A(x[base + i * outer_step + j * inner_step]) - center
+                if SQUARES:
+                    distance = distance * distance
+                total += distance
+    else:
+        for k in range(lane, rows * columns, GROUP):
+            distance = A(x[base + k // columns * outer_step + k % columns * inner_step]) - center
+            if SQUARES:
+                distance = distance * distance
+            total += distance
+    return total
+
+
+@vk.kernel(groups=lambda mean: (mean.shape[0], mean.shape[1], 1), local=GROUP, debug=False)
+def moments_of_groups(
+    x: vk.In[T, "N"],
+    mean: vk.Out[A, "rows chunks"],
+    squares: vk.Out[A, "rows chunks"],
+    outer: I,
+    inner: I,
+    step: I,
+    outer_step: I,
+    inner_step: I,
+    outer_cut: I,
+    inner_cut: I,
+    CENTER: vk.Const[bool],
+    NESTED: vk.Const[bool],
+):
+    """As `moments_of_chunks`, a workgroup per chunk."""
+    wg, lane = vk.workgroup(), I(vk.local_id(0))
+    row, chunk = I(vk.group_id(0)), I(vk.group_id(1))
+    i0, rows, j0, columns = chunk_bounds(chunk, outer, inner, outer_cut, inner_cut)
+    base = row * step + i0 * outer_step + j0 * inner_step
+    center = A(0)
+    if CENTER:
+        total = sum_over(x, base, lane, rows, columns, outer_step, inner_step, center, A, NESTED, False)
+        center = wg.sum(total) / A(rows * columns)
+    total = sum_over(x, base, lane, rows, columns, outer_step, inner_step, center, A, NESTED, True)
+    total = wg.sum(total)
+    if lane == 0:
+        mean[row, chunk] = center
+        squares[row, chunk] = total
+
+
+@vk.kernel(over="variance", debug=False)
+def combined_moments(
+    means: vk.In[A, "rows chunks"],
+    squares: vk.In[A, "rows chunks"],
+    mean: vk.Out[A, "rows"],
+    variance: vk.Out[A, "rows"],
+    scale: vk.Out[A, "rows"],
+    epsilon: A,
+    outer: I,
+    inner: I,
+    outer_cut: I,
+    inner_cut: I,
+    CENTER: vk.Const[bool],
+):
+    """The mean, the variance (divided by the number of elements) and 1 / sqrt(variance + epsilon) of whole rows from
+    those of their chunks, in order."""
+    row = vk.global_id(0)
+    center, total, count = means[row, 0], squares[row, 0], A(0)
+    for c in range(means.shape[1]):
+        _, rows, _, columns = chunk_bounds(I(c), outer, inner, outer_cut, inner_cut)
+        size = A(rows * columns)
+        if c > 0:
+            if CENTER:
+                distance = means[row, c] - center
+                center += distance * (size / (count + size))
+                total += squares[row, c] + distance * distance * (count * (size / (count + size)))
+            else:
+                total += squares[row, c]
+        count += size
+    mean[row] = center
+    variance[row] = total / count
+    scale[row] = 1 / vk.sqrt(total / count + epsilon)
+
+
+@vk.kernel(over="running", debug=False)
+def moved(running: vk.InOut[T, "N"], found: vk.In[A, "N"], keep: A, take: A):
+    """running = keep * running + take * found."""
+    i = vk.global_id(0)
+    running[i] = T(keep * A(running[i]) + take * found[i])
+
+
+@vk.func
+def statistic(line, channels, stride, share, PER_ELEMENT: vk.Const[bool]):
+    """Where the statistics of a line lie."""
+    if PER_ELEMENT:
+        return line
+    return line // channels * stride + line % channels // share
+
+
+@vk.kernel(groups=lambda lines, segments: vk.cdiv(int(lines) * int(segments), LOCAL), local=LOCAL, debug=False)
+def normalized(
+    x: vk.In[T, "N"],
+    mean: vk.In[A, "S"],
+    scale: vk.In[A, "S"],
+    weight: vk.In[W, "C"],
+    bias: vk.In[B, "D"],
+    y: vk.Out[R, "N"],
+    lines: I,
+    segments: I,
+    length: I,
+    channels: I,
+    stride: I,
+    share: I,
+    PER_ELEMENT: vk.Const[bool],
+    WEIGHT: vk.Const[bool],
+    BIAS: vk.Const[bool],
+    CENTER: vk.Const[bool],
+    SIZE: vk.Const[int],
+):
+    """y = (x - mean) * scale * weight + bias; SIZE elements of a line per invocation."""
+    e = I(vk.global_id(0))
+    line = e // segments
+    if line >= lines:
+        return
+    first = (e - line * segments) * SIZE
+    at = statistic(line, channels, stride, share, PER_ELEMENT)
+    center, factor = A(0), scale[at]
+    if CENTER:
+        center = mean[at]
+    w, b = A(1), A(0)
+    if not PER_ELEMENT:
+        if WEIGHT:
+            w = A(weight[line % channels])
+        if BIAS:
+            b = A(bias[line % channels])
+    for i in range(vk.min(length - first, SIZE)):
+        j = first + i
+        if PER_ELEMENT:
+            if WEIGHT:
+                w = A(weight[j])
+            if BIAS:
+                b = A(bias[j])
+        y[line * length + j] = R((A(x[line * length + j]) - center) * factor * w + b)
+
+
+@vk.kernel(groups=lambda lines, chunks: vk.cdiv(int(lines) * int(chunks), LOCAL), local=LOCAL, debug=False)
+def sums_of_chunks(
+    g: vk.In[T, "N"],
+    x: vk.In[U, "N"],
+    mean: vk.In[A, "S"],
+    scale: vk.In[A, "S"],
+    weight: vk.In[W, "C"],
+    sums: vk.Out[A, "chunks 2 lines"],
+    lines: I,
+    chunks: I,
+    cut: I,
+    length: I,
+    channels: I,
+    stride: I,
+    share: I,
+    PER_ELEMENT: vk.Const[bool],
+    WEIGHT: vk.Const[bool],
+    CENTER: vk.Const[bool],
+):
+    """Of each line the sum of g and of g times the normalised x; PER_ELEMENT: of g times the weight."""
+    e = I(vk.global_id(0))
+    if e >= lines * chunks:
+        return
+    line, chunk = e % lines, e // lines
+    at = statistic(line, channels, stride, share, PER_ELEMENT)
+    center = A(0)
+    if CENTER:
+        center = mean[at]
+    total, product = A(0), A(0)
+    trips = vk.min(length - chunk * cut, cut)
+    base = line * length + chunk * cut
+    for b in range(vk.cdiv(trips, BLOCK)):
+        part, part_product = A(0), A(0)
+        for j in range(b * BLOCK, vk.min((b + 1) * BLOCK, trips)):
+            slope = A(g[base + j])
+            if PER_ELEMENT and WEIGHT:
+                slope *= A(weight[chunk * cut + j])
+            part += slope
+            part_product += slope * (A(x[base + j]) - center)
+        total += part
+        product += part_product
+    sums[chunk, 0, line] = total
+    sums[chunk, 1, line] = product * scale[at]
+
+
+@vk.kernel(groups=lambda lines: int(lines), local=GROUP, debug=False)
+def sums_of_groups(
+    g: vk.In[T, "N"],
+    x: vk.In[U, "N"],
+    mean: vk.In[A, "S"],
+    scale: vk.In[A, "S"],
+    weight: vk.In[W, "C"],
+    sums: vk.Out[A, "chunks 2 lines"],
+    lines: I,
+    length: I,
+    channels: I,
+    stride: I,
+    share: I,
+    PER_ELEMENT: vk.Const[bool],
+    WEIGHT: vk.Const[bool],
+    CENTER: vk.Const[bool],
+):
+    """As `sums_of_chunks`, a workgroup per line."""
+    wg, lane, line = vk.workgroup(), I(vk.local_id(0)), I(vk.group_id(0))
+    at = statistic(line, channels, stride, share, PER_ELEMENT)
+    center = A(0)
+    if CENTER:
+        center = mean[at]
+    total, product = A(0), A(0)
+    for j in range(lane, length, GROUP):
+        slope = A(g[line * length + j])
+        if PER_ELEMENT and WEIGHT:
+            slope *= A(weight[j])
+        total += slope
+        product += slope * (A(x[line * length + j]) - center)
+    total, product = wg.sum(total), wg.sum(product)
+    if lane == 0:
+        sums[0, 0, line] = total
+        sums[0, 1, line] = product * scale[at]
+
+
+@vk.kernel(groups=lambda sums: (vk.cdiv(sums.shape[2], LOCAL), sums.shape[0], 1), local=LOCAL, debug=False)
+def sums_of_columns(
+    g: vk.In[T, "lines length"],
+    x: vk.In[U, "lines length"],
+    mean: vk.In[A, "lines"],
+    scale: vk.In[A, "lines"],
+    sums: vk.Out[A, "chunks 2 length"],
+    cut: I,
+    CENTER: vk.Const[bool],
+):
+    """Over `cut` lines each, for every column the sum of g and of g times the normalised x."""
+    j, chunk = I(vk.global_id(0)), I(vk.group_id(1))
+    if j >= g.shape[1]:
+        return
+    total, product = A(0), A(0)
+    first = chunk * cut
+    for i in range(vk.min(I(g.shape[0]) - first, cut)):
+        slope, value = A(g[first + i, j]), A(x[first + i, j])
+        if CENTER:
+            value -= mean[first + i]
+        total += slope
+        product += slope * (value * scale[first + i])
+    sums[chunk, 0, j] = total
+    sums[chunk, 1, j] = product
+
+
+@vk.kernel(groups=lambda lines, segments: vk.cdiv(int(lines) * int(segments), LOCAL), local=LOCAL, debug=False)
+def gradient_values(
+    g: vk.In[T, "N"],
+    x: vk.In[U, "N"],
+    mean: vk.In[A, "S"],
+    scale: vk.In[A, "S"],
+    weight: vk.In[W, "C"],
+    shift: vk.In[A, "S"],
+    slope: vk.In[A, "S"],
+    y: vk.Out[R, "N"],
+    over: A,
+    lines: I,
+    segments: I,
+    length: I,
+    channels: I,
+    stride: I,
+    share: I,
+    PER_ELEMENT: vk.Const[bool],
+    WEIGHT: vk.Const[bool],
+    CENTER: vk.Const[bool],
+    SIZE: vk.Const[int],
+):
+    """y = scale * (g * weight - shift * over - normalised x * slope * over); without CENTER there is no shift."""
+    e = I(vk.global_id(0))
+    line = e // segments
+    if line >= lines:
+        return
+    first = (e - line * segments) * SIZE
+    at = statistic(line, channels, stride, share, PER_ELEMENT)
+    center, offset, factor, rate = A(0), A(0), scale[at], slope[at] * over
+    if CENTER:
+        center, offset = mean[at], shift[at] * over
+    w = A(1)
+    if WEIGHT and not PER_ELEMENT:
+        w = A(weight[line % channels])
+    for i in range(vk.min(length - first, SIZE)):
+        j = first + i
+        if WEIGHT and PER_ELEMENT:
+            w = A(weight[j])
+        value = (A(x[line * length + j]) - center) * factor
+        y[line * length + j] = R(factor * (A(g[line * length + j]) * w - offset - value * rate))
