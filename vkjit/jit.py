@@ -22,7 +22,7 @@ from .dtypes import DType
 from .errors import ArgumentError, CompileError
 from .frontend import ArrayArg, ConstArg, DeviceFunction, KernelSpec, ScalarArg, Signature, tune_choice
 from .plan import Grid, LaunchPlan
-from .recipe import MOST_RECIPES, Call, Keys, Recipe, constant_captures, settled
+from .recipe import MOST_RECIPES, Call, Fit, Keys, Recipe, constant_captures, settled
 from .runtime.interface import Device, DeviceArray
 
 __all__ = ["Kernel", "func", "kernel"]
@@ -212,15 +212,16 @@ class Kernel:
         positions = {position for position, _ in call.values}
         template = [None if i in positions or i in made else v for i, v in enumerate(values)]
         fits = tuple(
-            (i, _scalar_dtype(p.dtype, None, bound), p.name)
+            (i, Fit(_scalar_dtype(p.dtype, None, bound), p.name))
             for i, p in enumerate(params)
             if p.kind == "scalar" and i in positions
         )
         outs = tuple((i, a.buffer.nbytes, a.dtype, a.shape, a.strides) for i, a in ((i, values[i]) for i in made))
+        counted = tuple(i for i, fit in fits if fit.dtype.is_integer) if chosen.trip_bound is not None else ()
         device = chosen.device
         self._recipes[call.key] = Recipe(
             chosen, lambda: self._guarded(chosen, device, signature), grid, template, fits, outs, wrap, device,
-            constant_captures(values),
+            constant_captures(values), counted,
         )  # fmt: skip
 
     def _device_of(self, spec: KernelSpec, values: list[Any]) -> tuple[Device, Callable[[DeviceArray], Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +17,12 @@ import numpy as np
 from .dtypes import DType
 from .errors import ArgumentError
 from .runtime.artifact import ArgField, KernelArtifact
-from .runtime.interface import Buffer, Device, DeviceArray, DeviceCaps
+from .runtime.interface import Buffer, Device, DeviceArray, DeviceCaps, LoadedKernel
 
 if TYPE_CHECKING:
     from .passes.trip_bound import TripBound
 
-__all__ = ["LaunchPlan", "default_local_size", "grid_for_shape"]
+__all__ = ["LaunchPlan", "PreparedLaunch", "default_local_size", "grid_for_shape"]
 
 _STRUCT_CODES = {
     "bool": "?", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
@@ -112,11 +113,55 @@ class LaunchPlan:
         for base, size in _parts(groups, limits):
             self._queue(size, values, reads, writes, base, groups)
 
+    def prepare(self, groups: Grid, values: Sequence[Any]) -> PreparedLaunch | None:
+        """A launch with this grid, and with the extents and strides of these arrays; None where the grid is empty or cut."""
+        limits = self.device.caps.max_groups
+        if 0 in groups or any(size > limit for size, limit in zip(groups, limits, strict=True)):
+            return None
+        block = [_field_value(f, values, (0, 0, 0), groups) for f in self._fields]
+        places = list(enumerate(self._fields))
+        return PreparedLaunch(
+            self.device, self.kernel, groups, self._packer, block,
+            [(i, f.arg) for i, f in places if f.role == "address"],
+            [(i, f.arg) for i, f in places if f.role == "scalar"],
+            self._read_args, self._write_args,
+        )  # fmt: skip
+
     def _queue(
         self, size: Grid, values: Sequence[Any], reads: list[Buffer], writes: list[Buffer], base: Grid, groups: Grid
     ) -> None:
         block = self._packer.pack(*[_field_value(f, values, base, groups) for f in self._fields])
         self.device.launch(self.kernel, size, block, reads, writes)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedLaunch:
+    """A launch whose argument block is filled but for addresses and scalars: what calls that are alike share.
+
+    `addresses` and `scalars`: place in the block, number of the parameter.
+    """
+
+    device: Device
+    kernel: LoadedKernel
+    groups: Grid
+    packer: struct.Struct
+    block: list[Any]
+    addresses: list[tuple[int, int]]
+    scalars: list[tuple[int, int]]
+    read_args: list[int]
+    write_args: list[int]
+
+    def launch(self, values: Sequence[Any]) -> None:
+        """Queues the kernel with these arrays and scalars, by parameter number."""
+        block = self.block.copy()
+        for place, arg in self.addresses:
+            array = values[arg]
+            block[place] = array.buffer.address + array.offset
+        for place, arg in self.scalars:
+            block[place] = values[arg]
+        reads = [values[i].buffer for i in self.read_args]
+        writes = [values[i].buffer for i in self.write_args]
+        self.device.launch(self.kernel, self.groups, self.packer.pack(*block), reads, writes)
 
 
 def _format(fields: tuple[ArgField, ...], size: int) -> str:

@@ -6,10 +6,12 @@ launch without binding, matching or compiling again. Calls with NumPy arrays tak
 
 from __future__ import annotations
 
+import functools
 import inspect
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,37 +21,63 @@ from .frontend import Captures, DeviceFunction, KernelSpec
 from .plan import Grid, LaunchPlan
 from .runtime.interface import Device, DeviceArray
 
-__all__ = ["Call", "Keys", "Recipe"]
+__all__ = ["Call", "Fit", "Keys", "Recipe"]
 
 MOST_RECIPES = 4096
+MOST_WAYS = 64
 _F32_LARGEST = 3.4028234663852886e38
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One call as `Keys` sees it: its key, and the values by parameter number (device arrays, scalars, constants)."""
 
     key: tuple[Any, ...]
     values: list[tuple[int, Any]]
 
 
+class Fit:
+    """How a scalar becomes the type of its parameter: numbers of the type `python` from low to high are taken as they are."""
+
+    __slots__ = ("dtype", "high", "low", "name", "python")
+
+    def __init__(self, dtype: DType, name: str) -> None:
+        self.dtype, self.name = dtype, name
+        self.python: type | None = None
+        self.low = self.high = 0.0
+        if dtype.is_integer:
+            limits = np.iinfo(dtype.numpy)
+            self.python, self.low, self.high = int, int(limits.min), int(limits.max)
+        elif dtype.is_float and dtype.bits >= 32:
+            self.high = _F32_LARGEST if dtype.bits == 32 else math.inf
+            self.python, self.low = float, -self.high
+
+    def slowly(self, value: Any) -> Any:
+        """Any other value, checked; one that has the type already stays."""
+        if type(value) is np.ndarray and self.dtype.is_float and value.dtype is self.dtype.numpy:
+            return value
+        return arguments.fit_scalar(value, self.dtype, self.name)
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """A launch to repeat.
 
-    `template` has the values of parameters that the call doesn't give, `fits` the scalars with their types and names,
-    `outs` the arrays to allocate: parameter, bytes, type, shape, strides.
+    `template` has the values of parameters that the call doesn't give, `fits` how its scalars become the types of their parameters,
+    `outs` the arrays to allocate: parameter, bytes, type, shape, strides. `counted` are the integer scalars that loops may
+    depend on, `ways` the prepared launches by their values.
     """
 
     plan: LaunchPlan
     guard: Callable[[], LaunchPlan]
     grid: Grid
     template: list[Any]
-    fits: tuple[tuple[int, DType, str], ...]
+    fits: tuple[tuple[int, Fit], ...]
     outs: tuple[tuple[int, int, DType, tuple[int, ...], tuple[int, ...]], ...]
     wrap: Callable[[DeviceArray], Any]
     device: Device
     captures: tuple[Captures, ...]
+    counted: tuple[int, ...]
+    ways: dict[tuple[Any, ...], Callable[[list[Any]], None]] = field(default_factory=dict)
 
     def current(self) -> bool:
         """Whether captured values of constant functions are still the same."""
@@ -60,26 +88,38 @@ class Recipe:
         values = self.template.copy()
         for position, value in call.values:
             values[position] = value
-        for position, dtype, name in self.fits:
-            value = values[position]
-            if type(value) is np.ndarray and dtype.is_float and value.dtype is dtype.numpy:
-                continue  # a typed number, which the argument block takes as it is
-            if type(value) is not float or dtype.bits != 32 or not -_F32_LARGEST <= value <= _F32_LARGEST:
-                values[position] = arguments.fit_scalar(value, dtype, name)
-            elif not dtype.is_float:
-                values[position] = arguments.fit_scalar(value, dtype, name)  # raises: a float for an integer
+        for position, fit in self.fits:
+            value: Any = values[position]
+            kind = type(value)
+            if kind is not fit.python or not fit.low <= value <= fit.high:
+                values[position] = fit.slowly(value)
         made = []
         for position, nbytes, dtype, shape, strides in self.outs:
             array = DeviceArray(self.device.allocate(nbytes), 0, dtype, shape, strides)
             values[position] = array
             made.append(array)
-        plan = self.plan
-        if plan.trip_bound is not None and plan.may_pass_cap(self.grid, values):
-            plan = self.guard()
-        plan.launch(self.grid, values)
+        numbers = tuple([values[i] for i in self.counted])
+        launch = self.ways.get(numbers)
+        if launch is None:
+            launch = self._way(numbers, values)
+        launch(values)
         if not made:
             return None
         return self.wrap(made[0]) if len(made) == 1 else tuple(self.wrap(a) for a in made)
+
+
+    def _way(self, numbers: tuple[Any, ...], values: list[Any]) -> Callable[[list[Any]], None]:
+        """The launch for these values of the integer scalars, guarded where loops may pass the driver's cap; remembered."""
+        counts = values.copy()
+        for position, fit in self.fits:
+            if position in self.counted:
+                counts[position] = fit.dtype.numpy.type(values[position])
+        plan = self.plan.variant(self.grid, counts, self.guard)
+        prepared = plan.prepare(self.grid, values)
+        way = functools.partial(plan.launch, self.grid) if prepared is None else prepared.launch
+        if len(self.ways) < MOST_WAYS:
+            self.ways[numbers] = way
+        return way
 
 
 class Keys:
@@ -87,51 +127,61 @@ class Keys:
 
     def __init__(self, spec: KernelSpec, *launch_functions: Any) -> None:
         self._spec = spec
-        self._slots: dict[tuple[int, tuple[str, ...]], list[int] | None] = {}
+        self._slots: dict[Any, list[tuple[int, bool, bool]]] = {}
         self._written = [p.mode != "in" for p in spec.params]
         asked = {name for f in launch_functions if callable(f) for name in inspect.signature(f).parameters}
         self._by_value = [p.kind == "const" or (p.kind != "array" and p.name in asked) for p in spec.params]
         self._usable = all(p.kind != "any" for p in spec.params)
 
+    def _slots_of(self, count: int, names: tuple[str, ...]) -> list[tuple[int, bool, bool]]:
+        """For each argument of a call of this form: its parameter, whether that is an array, whether its value counts.
+
+        Empty where the call has to go the long way.
+        """
+        positions = arguments.positions(self._spec, count, names) if self._usable else None
+        params = self._spec.params
+        return [(p, params[p].kind == "array", self._by_value[p]) for p in positions or ()]
+
     def of(self, groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         """The call, or None where it has to go the long way (NumPy arrays, arguments that don't fit)."""
-        if not self._usable:
-            return None
-        names = tuple(kwargs)
-        form = (len(args), names)
-        if form not in self._slots:
-            self._slots[form] = arguments.positions(self._spec, len(args), names)
-        slots = self._slots[form]
-        if not slots:
-            return None
-        key: list[Any] = [groups, names, len(args)]
+        form: Any = (len(args), *kwargs) if kwargs else len(args)
+        slots = self._slots.get(form)
+        if slots is None:
+            slots = self._slots[form] = self._slots_of(len(args), tuple(kwargs))
+        key: list[Any] = [groups, form]
         values: list[tuple[int, Any]] = []
         arrays: list[DeviceArray] = []
-        written: list[bool] = []
-        for position, value in zip(slots, (*args, *kwargs.values()) if kwargs else args, strict=True):
+        device: Device | None = None
+        buffers = set()
+        for (position, is_array, by_value), value in zip(slots, (*args, *kwargs.values()) if kwargs else args):  # noqa: B905
             kind = type(value)
-            if self._spec.params[position].kind == "array":
+            if is_array:
                 array = value if kind is DeviceArray else getattr(value, "__vkjit_array__", None)
                 if array is None:
                     return None
                 key += (kind, array.dtype, array.shape, array.strides)
+                buffer = array.buffer
+                if buffer.device is not device:
+                    if device is not None:
+                        return None
+                    device = buffer.device
+                buffers.add(id(buffer))
                 arrays.append(array)
-                written.append(self._written[position])
                 values.append((position, array))
                 continue
             if kind is np.ndarray:
                 kind = value.dtype  # a typed number
-            key += (kind, value) if self._by_value[position] else (kind,)
+            key += (kind, value) if by_value else (kind,)
             values.append((position, value))
         if not arrays:
             return None
-        device = arrays[0].buffer.device
-        buffers = {id(a.buffer) for a in arrays}
-        if len(arrays) > 1 and any(a.buffer.device is not device for a in arrays):
-            return None
-        key.append(device)
-        key.append(len(buffers) < len(arrays) and staging.overlaps(arrays, written))
+        shared = len(buffers) < len(arrays) and self._overlap(arrays, slots)
+        key += (device, shared)
         return Call(tuple(key), values)
+
+    def _overlap(self, arrays: list[DeviceArray], slots: list[tuple[int, bool, bool]]) -> bool:
+        """Whether arrays in one buffer overlap and one of them is written."""
+        return staging.overlaps(arrays, [self._written[position] for position, is_array, _ in slots if is_array])
 
 
 def settled(spec: KernelSpec, bound_by_arrays: frozenset[str], values: list[tuple[int, Any]]) -> bool:

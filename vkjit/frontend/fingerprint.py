@@ -8,6 +8,7 @@ the same objects. Names are found in the tree, so that a name in a branch that i
 from __future__ import annotations
 
 import ast
+import builtins
 import enum
 import functools
 import hashlib
@@ -63,7 +64,11 @@ class Captures:
 
     def changed(self) -> bool:
         """Whether a captured name means something else than when it was first asked for."""
-        return not all(check.holds() for check in self._walk.checks)
+        walk = self._walk
+        for namespace, name, value in walk.places:
+            if namespace.get(name, MISSING) is not value:
+                return not all(check.holds() for check in walk.checks)
+        return not all(check.holds() for check in walk.others)
 
 
 def fingerprint(fn: Callable[..., Any]) -> str:
@@ -77,6 +82,9 @@ class _Walk:
     def __init__(self) -> None:
         self.hash = hashlib.sha256()
         self.checks: list[Check] = []
+        # The same checks in a form that is quick where nothing has changed: look-ups in globals, and the others.
+        self.places: list[tuple[dict[str, Any], str, Any]] = []
+        self.others: list[Check] = []
         self.seen: set[FunctionType] = set()
 
     def add(self, *words: object) -> None:
@@ -97,20 +105,28 @@ class _Walk:
         for node in sorted(_outer_chains(source.node, local), key=lambda chain: chain):
             self.chain(fn, node)
 
+    def check(self, read: Callable[[], Any], value: Any, places: tuple[tuple[dict[str, Any], str, Any], ...]) -> None:
+        """A name to look at again before each launch."""
+        check = Check(read, value)
+        self.checks.append(check)
+        self.places.extend(places)
+        if not places:
+            self.others.append(check)
+
     def chain(self, fn: FunctionType, chain: tuple[str, ...]) -> None:
         """A captured name with its attributes, as far as they are read from modules and classes."""
         name, *rest = chain
         value = find_global(fn, name)
         if value is MISSING:
             return
-        self.checks.append(Check(_reader(fn, name), value))
+        self.check(_reader(fn, name), value, _places(fn, name, value))
         path = name
         for attribute in rest:
             if not isinstance(value, ModuleType | type) or isinstance(value, DType) or not hasattr(value, attribute):
                 break
             owner, value, path = value, getattr(value, attribute), f"{path}.{attribute}"
             if not _is_ours(owner):
-                self.checks.append(Check(_attribute_reader(owner, attribute), value))
+                self.check(_attribute_reader(owner, attribute), value, ())
         self.add("name", path)
         self.value(value)
 
@@ -136,6 +152,15 @@ class _Walk:
 def _is_ours(owner: object) -> bool:
     """Modules of this library don't change under a kernel."""
     return isinstance(owner, ModuleType) and owner.__name__.split(".")[0] in ("vkjit", "math", "numpy")
+
+
+def _places(fn: FunctionType, name: str, value: Any) -> tuple[tuple[dict[str, Any], str, Any], ...]:
+    """The look-ups that find a name's value in globals or builtins; none where it is found elsewhere."""
+    if name in fn.__code__.co_freevars or any(p.__name__ == name for p in getattr(fn, "__type_params__", ())):
+        return ()
+    if name in fn.__globals__:
+        return ((fn.__globals__, name, value),)
+    return ((fn.__globals__, name, MISSING), (vars(builtins), name, value))
 
 
 def _reader(fn: FunctionType, name: str) -> Callable[[], Any]:
