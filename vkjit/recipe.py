@@ -89,10 +89,10 @@ class Recipe:
         for position, value in call.values:
             values[position] = value
         for position, fit in self.fits:
-            value: Any = values[position]
-            kind = type(value)
-            if kind is not fit.python or not fit.low <= value <= fit.high:
-                values[position] = fit.slowly(value)
+            number = values[position]
+            kind = type(number)
+            if kind is not fit.python or not fit.low <= number <= fit.high:
+                values[position] = fit.slowly(number)
         made = []
         for position, nbytes, dtype, shape, strides in self.outs:
             array = DeviceArray(self.device.allocate(nbytes), 0, dtype, shape, strides)
