@@ -79,11 +79,12 @@ def multiply_tiles(
                     b.get(g, k + lane % 16, column + lane // 16 + 16 * step, pad=0)
                 )
         vk.barrier()
-        for t in range(DEPTH):
-            for i in vk.unroll(EACH):
-                x = a_tile[t, my_row + 16 * i]
-                for j in vk.unroll(EACH):
-                    acc[i, j] = MUL_ADD(x, b_tile[t, my_column + 16 * j], acc[i, j])
+        for first in range(0, DEPTH, 4):
+            for t in vk.unroll(4):
+                for i in vk.unroll(EACH):
+                    x = a_tile[first + t, my_row + 16 * i]
+                    for j in vk.unroll(EACH):
+                        acc[i, j] = MUL_ADD(x, b_tile[first + t, my_column + 16 * j], acc[i, j])
         vk.barrier()
     for i in vk.unroll(EACH):
         for j in vk.unroll(EACH):
@@ -134,7 +135,7 @@ def multiply_large_tiles(
             next_b[s] = four_of_b(
                 b, g, column, after + across(lane, s, not B_ROWS), along(lane, s, not B_ROWS), last_column, depth, ACC
             )
-        for t in range(DEPTH):
+        for t in vk.unroll(DEPTH):
             for half in vk.unroll(2):
                 left = a_tile[t, half * 16 + my_row]
                 for j in vk.unroll(2):

@@ -10,6 +10,7 @@ import pytest
 
 import vkjit as vk
 from vkjit.stdlib import registry
+from vkjit.stdlib.matmul import multiply_large_tiles
 
 KINDS = ("cpu", "gpu")
 
@@ -25,6 +26,19 @@ def test_products(device: Any, kind: str, m: int, k: int, n: int) -> None:
         assert np.array_equal((left @ right).numpy(), a @ b)
         half = vk.tensor(a, dtype=vk.f16) @ vk.tensor(b, dtype=vk.f16)
         assert np.array_equal(half.numpy(), (a @ b).astype(np.float16))
+
+
+@pytest.mark.parametrize("rows", [True, False])
+def test_products_of_large_tiles(device: Any, rows: bool) -> None:
+    if device.caps.kind == "llvm-cpu":
+        pytest.skip("never used there, and takes that compiler long")
+    rng = np.random.default_rng(3)
+    a, b = rng.integers(-4, 5, (1, 130, 35)).astype(np.float32), rng.integers(-4, 5, (1, 35, 140)).astype(np.float32)
+    x = vk.tensor(a) if rows else vk.tensor(a.swapaxes(1, 2).copy()).mT
+    y = vk.tensor(b) if rows else vk.tensor(b.swapaxes(1, 2).copy()).mT
+    found = vk.zeros(1, 130, 140)
+    multiply_large_tiles(x, y, found, vk.f32, rows, rows)
+    assert np.array_equal(found.numpy(), a @ b)
 
 
 @pytest.mark.parametrize("kind", KINDS)

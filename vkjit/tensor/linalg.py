@@ -47,7 +47,7 @@ def multiply(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: DType) 
         creation.write_value(c, 0)
         return
     if device_class(c.device) == "gpu" or depth <= kernels.MOST_K:
-        kernels.multiply(_readable(a, c), _readable(b, c), c, accumulate)
+        kernels.multiply(_readable(a, c, left=True), _readable(b, c, left=False), c, accumulate)
         return
     parts = creation.allocate((-(-depth // kernels.MOST_K), *c.shape), accumulate, c.device)
     for i in range(parts.shape[0]):
@@ -60,12 +60,15 @@ def multiply(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: DType) 
     copy_values(total, c)
 
 
-def _readable(array: DeviceArray, c: DeviceArray) -> DeviceArray:
+def _readable(array: DeviceArray, c: DeviceArray, *, left: bool) -> DeviceArray:
     """The factor itself, or where a processor reads neighbours at once and the product is worth it, a copy in C
     order.
     """
     kind = c.device.caps.kind
-    if math.prod(c.shape) < 4096 or device_class(c.device) == "gpu" or kind == "interpreter":
+    uses = c.shape[2 if left else 1]
+    if device_class(c.device) == "gpu" or kind == "interpreter" or uses < 16 or math.prod(c.shape) < 4096:
+        return array
+    if left and kind == "llvm-cpu":  # its elements are read one by one, for all columns of the product
         return array
     pairs = kind == "cpu" and array.dtype.name == "f32" and array.shape[2] % 2 == 0
     if abs(array.strides[2]) == 1 and (not pairs or kernels.in_pairs(array)):
