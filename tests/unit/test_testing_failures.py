@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -233,3 +234,39 @@ def test_settings_of_the_decorator_are_checked_at_once() -> None:
         vk.testing.check(double, examples=3)
     with pytest.raises(vk.ArgumentError, match="takes a kernel"):
         vk.testing.check(lambda x: x)  # type: ignore[arg-type]
+
+
+def test_failing_inputs_are_remembered_between_runs(tmp_path: Path) -> None:
+    program = tmp_path / "limited_test.py"
+    program.write_text(
+        textwrap.dedent("""
+            import vkjit as vk
+
+            @vk.kernel(over="y")
+            def limited(x: vk.In[vk.i32, "N"], y: vk.Out[vk.i32, "N"]):
+                i = vk.global_id(0)
+                y[i] = x[i] if i < 600 else 0
+
+            sizes = []
+
+            @vk.testing.check(limited, devices="interpreter", max_examples=500)
+            def test_limited(x):
+                sizes.append(len(x))
+                return x
+
+            try:
+                test_limited()
+            except vk.testing.CheckFailure as failure:
+                assert failure.dims == {"N": 601} and failure.seed is None
+                print(next(i for i, n in enumerate(sizes) if n > 600))
+        """),
+        encoding="utf-8",
+    )
+    environment = {k: v for k, v in os.environ.items() if k not in ("CI", "GITHUB_ACTIONS")}  # no database there
+    runs = [
+        subprocess.run(
+            [sys.executable, str(program)], capture_output=True, text=True, check=True, cwd=tmp_path, env=environment
+        )
+        for _ in range(2)
+    ]
+    assert runs[1].stdout.strip() == "0", "the second run begins with what failed in the first one"

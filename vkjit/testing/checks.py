@@ -129,6 +129,7 @@ class _Check:
         self.choices = self._choices() if settings["schedules"] else {}
         self.larger: list[Finding] = []
         self.examples = 0
+        self.seed: int | None = settings["seed"]
 
     def _choices(self) -> dict[str, list[tuple[str, list[Any]]]]:
         uses_subgroups = self._uses_subgroups()
@@ -168,7 +169,7 @@ class _Check:
         self._look_for_larger(finding)
         write = self.examiner.writer(finding)
         origin = Origin(write, tuple(self.examiner.stores(finding)))
-        failure = CheckFailure(self.kernel, finding, origin, self.larger, self.groups, self._hint(finding))
+        failure = CheckFailure(self.kernel, finding, origin, self.larger, self.groups, self._hint(finding), self.seed)
         if self.settings["script"] is not None:
             failure.write_script(self.settings["script"])
         return failure
@@ -214,9 +215,10 @@ class _Check:
         property_holds._hypothesis_internal_add_digest = self._digest()  # type: ignore[attr-defined]
         test = hypothesis.given(self._inputs())(property_holds)
         test = hypothesis.settings(**self._hypothesis_settings(hypothesis))(test)
-        seed = self.settings["seed"]
-        if seed is not None or not hypothesis.settings().derandomize:
-            test = hypothesis.seed(random.SystemRandom().getrandbits(32) if seed is None else seed)(test)
+        if self.seed is None and not self.remembers and not hypothesis.settings().derandomize:
+            self.seed = random.SystemRandom().getrandbits(32)
+        if self.seed is not None:  # without one, hypothesis uses its database
+            test = hypothesis.seed(self.seed)(test)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", hypothesis.errors.HypothesisWarning)
             try:

@@ -50,18 +50,17 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
     """A kernel that doesn't do what it should.
 
     kind: "reference", "disagreement", "unwritten", "depends", "outside", "report" or "property".
-    kernel: its name. arguments: the smallest failing input by name (NumPy arrays of the logical values; None for an
-    Out).
+    kernel: its name. arguments: the smallest failing input by name (arrays as NumPy arrays; None for an Out).
     dims: sizes by name. dtypes: element types by type variable. device, schedule: where it fails.
-    array, index: the first wrong element. found, expected, ulps: its values. bad, total: number of wrong elements,
-    of all.
-    pattern: what they have in common. lines: places in the source (file, line) that wrote it. script: a program that
-    reproduces it. finding: all of it.
+    array, index: the first wrong element. found, expected, ulps: its values. bad, total: how many are wrong, of all.
+    pattern: what they have in common. lines: places in the source (file, line) that wrote it.
+    script: a program that reproduces it. seed: what repeats the search, where there is one. finding: all of it.
     """
 
     def __init__(
-        self, kernel: Kernel, finding: Finding, origin: Origin, larger: Sequence[Finding], groups: Any, hint: str = ""
-    ) -> None:
+        self, kernel: Kernel, finding: Finding, origin: Origin, larger: Sequence[Finding], groups: Any, hint: str = "",
+        seed: int | None = None,
+    ) -> None:  # fmt: skip
         self.finding = finding
         self.kind = finding.kind
         self.kernel = kernel.name
@@ -81,6 +80,7 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
         self._measure(finding)
         self.pattern = _pattern(kernel, finding)
         self.hint = hint
+        self.seed = seed
         self.larger = _larger(kernel, finding, larger)
         super().__init__(self._text(kernel))
 
@@ -125,7 +125,8 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
             parts.append(count + (f": {self.pattern}" if self.pattern else ""))
         if self.larger:
             parts.append(self.larger)
-        parts.append(f"on {self.device}, launched {self.schedule}")
+        found_with = "" if self.seed is None else f"; found with seed={self.seed}"
+        parts.append(f"on {self.device}, launched {self.schedule}{found_with}")
         lines = self.script.rstrip().splitlines()
         parts.append("as a program (also in .script, or .write_script(path)):")
         parts += [f"    {line}".rstrip() for line in lines[:_SCRIPT_LINES]]
