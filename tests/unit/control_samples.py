@@ -1,7 +1,8 @@
+# mypy: disable-error-code="name-defined"
+# ruff: noqa: B007
 """Functions of two integers that use control flow in every way that kernels have; Python itself says what they give."""
 
 from __future__ import annotations
-
 
 
 def early_return(a, b):
@@ -373,8 +374,6 @@ def triangular(a, b):
             for k in range(j):
                 total += k * a + j
     return total + b
-
-
 
 
 def unrolled_break(a, b):

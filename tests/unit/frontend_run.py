@@ -25,10 +25,14 @@ def argument_of(value: Any, kind: str) -> Argument:
         return ArrayArg(dtypes.from_numpy(value.dtype), value.ndim)
     if isinstance(value, np.generic):
         return ScalarArg(dtypes.from_numpy(value.dtype))
-    return ScalarArg(dtypes.boolean if isinstance(value, bool) else dtypes.i32 if isinstance(value, int) else dtypes.f32)
+    return ScalarArg(
+        dtypes.boolean if isinstance(value, bool) else dtypes.i32 if isinstance(value, int) else dtypes.f32
+    )
 
 
-def lower(fn: Callable[..., Any], *args: Any, over: str | None = None, local: tuple[int, int, int] = (1, 1, 1)) -> Module:
+def lower(
+    fn: Callable[..., Any], *args: Any, over: str | None = None, local: tuple[int, int, int] = (1, 1, 1)
+) -> Module:
     """The verified module of a kernel for these arguments."""
     spec = describe(fn, over=over)
     signature = Signature(tuple(argument_of(a, p.kind) for a, p in zip(args, spec.params, strict=True)), local)

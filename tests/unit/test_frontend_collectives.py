@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-any-return, no-untyped-call"
 """Collectives of workgroups and subgroups, at several subgroup sizes."""
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def test_every_block_runs() -> None:
     for number, block in enumerate(blocks()):
         name = f"<language.md block {number}>"
         linecache.cache[name] = (len(block), None, block.splitlines(keepends=True), name)
-        exec(compile(block, name, "exec", dont_inherit=True), scope)
+        exec(compile(block, name, "exec", dont_inherit=True), scope)  # noqa: S102  (kernels from text)
 
 
 def test_kernels_pass_the_type_checker(tmp_path: Path) -> None:

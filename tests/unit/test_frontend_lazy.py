@@ -1,3 +1,4 @@
+# mypy: disable-error-code="var-annotated"
 """Lazy slices: evaluated by collectives and `wg.store`, any length."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="name-defined, no-untyped-call"
 """Arrays, ids, atomics, vectors, random numbers, reports and prints, through the interpreter."""
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ def vectors(x: vk.InOut[vk.f32, "N"]):
     s = vk.local(vk.vec(vk.f32, 2), 3)
     s[1] = v.xy
     x[8] = s[1].y
-    for k in range(2):
+    for _ in range(2):
         v = v + 1
     x[9] = v.x if x[0] > 0 else 0
     x[10] = vk.exp(v).x

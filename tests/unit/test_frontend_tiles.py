@@ -1,3 +1,4 @@
+# mypy: disable-error-code="var-annotated"
 """Tiles: matrices spread over a workgroup."""
 
 from __future__ import annotations

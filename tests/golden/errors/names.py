@@ -1,3 +1,4 @@
+# ruff: noqa: I001, B007, F401
 """Names: read before they have a value, values that disagree, captures."""
 
 import math

@@ -1,3 +1,4 @@
+# ruff: noqa: I001, B007, F401
 """Python that kernels can't hold."""
 
 import vkjit as vk
