@@ -66,6 +66,22 @@ def test_annotations_see_the_closure() -> None:
     assert scoped() is vk.f64
 
 
+def test_annotations_see_the_scope_that_defines_the_kernel() -> None:
+    Inner = TypeVar("Inner", bound=vk.Element)
+    Size = vk.f16
+
+    def kernel(x: vk.In[Inner, "N"], y: vk.Out[Size, "N"]):
+        pass
+
+    assert [p.dtype for p in describe(kernel).params] == [Inner, vk.f16]
+
+    @DeviceFunction
+    def function(x: Inner):
+        return x
+
+    assert function.annotations == {"x": Inner}
+
+
 @pytest.mark.parametrize(
     ("annotation", "part"),
     [

@@ -26,7 +26,7 @@ from ..lang.structs import StructType
 from ..lang.types import ArrayAnnotation, ConstAnnotation
 from ..lang.vectors import VectorType, vec
 
-__all__ = ["Annotation", "dtype_of", "read_annotation", "read_field"]
+__all__ = ["Annotation", "defining_scope", "dtype_of", "read_annotation", "read_field"]
 
 Annotation = ArrayAnnotation | ConstAnnotation | DType | TypeVar | StructType | VectorType | None
 
@@ -66,6 +66,20 @@ def read_annotation(function: FunctionType, parameter: str, scope: Mapping[str, 
     scopes = (_closure(function), _type_parameters(function), scope or {}, function.__globals__, vars(builtins))
     place = _Place(f"{parameter} in {function.__name__}", Loc(code.co_filename, code.co_firstlineno), scopes)
     return _read(place, function.__annotations__.get(parameter))
+
+
+def defining_scope(function: FunctionType) -> dict[str, Any]:
+    """The variables of the function that is just now defining this one, for annotations that are text; else nothing."""
+    if "<locals>" not in function.__qualname__ or not any(
+        isinstance(a, str) for a in function.__annotations__.values()
+    ):
+        return {}
+    frame = sys._getframe(1)
+    while frame is not None:
+        if function.__code__ in frame.f_code.co_consts:
+            return dict(frame.f_locals)
+        frame = frame.f_back  # type: ignore[assignment]
+    return {}
 
 
 def read_field(cls: type, name: str, scope: Mapping[str, Any]) -> Annotation:

@@ -9,7 +9,7 @@ from types import FunctionType
 from typing import Any, cast
 
 from ..errors import CompileError, VkjitError
-from .annotations import Annotation, read_annotation
+from .annotations import Annotation, defining_scope, read_annotation
 
 __all__ = ["DeviceFunction"]
 
@@ -27,7 +27,7 @@ class DeviceFunction:
                 f"expected a function, found {fn!r}", hint="decorate a function that is written with `def`"
             )
         self.fn = fn
-        self.scope = scope or {}
+        self.scope = defining_scope(fn) if scope is None else scope
         functools.update_wrapper(cast(Any, self), fn)
 
     def __call__(self, *_args: Any, **_kwargs: Any) -> Any:

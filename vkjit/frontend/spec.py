@@ -17,7 +17,7 @@ from ..lang.control import Tune
 from ..lang.structs import StructType
 from ..lang.types import ArrayAnnotation, ConstAnnotation
 from ..lang.vectors import VectorType
-from .annotations import read_annotation
+from .annotations import defining_scope, read_annotation
 from .dims import Dims, parse_dims
 
 __all__ = ["REQUIRED", "KernelSpec", "ParamSpec", "describe", "tune_choice"]
@@ -63,6 +63,7 @@ def describe(fn: Callable[..., Any], *, over: str | None = None, scope: Mapping[
     """
     if not isinstance(fn, FunctionType):
         raise CompileError(f"expected a function, found {fn!r}", hint="decorate a function that is written with `def`")
+    scope = defining_scope(fn) if scope is None else scope
     params = tuple(_parameter(fn, p, scope) for p in inspect.signature(fn).parameters.values())
     spec = KernelSpec(fn.__name__, fn, params, over)
     if over is not None:
