@@ -145,6 +145,7 @@ _FROM_AUTOGRAD = ("enable_grad", "grad", "is_grad_enabled", "no_grad", "set_grad
 
 if TYPE_CHECKING:
     from . import autograd as autograd
+    from . import io as io
     from . import nn as nn
     from . import optim as optim
     from . import stdlib as stdlib
