@@ -270,3 +270,40 @@ def test_failing_inputs_are_remembered_between_runs(tmp_path: Path) -> None:
         for _ in range(2)
     ]
     assert runs[1].stdout.strip() == "0", "the second run begins with what failed in the first one"
+
+
+@vk.func
+def negated(x: Any) -> Any:
+    return -x
+
+
+@vk.kernel(local=EVEN)
+def applied(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], F: vk.Const[Any], SHAPE: vk.Const[Any]):
+    i = vk.global_id(0)
+    y.put(i, F(x.get(i, pad=0)) + SHAPE[0])
+
+
+def test_script_knows_grids_and_functions(tmp_path: Path) -> None:
+    with pytest.raises(vk.testing.CheckFailure) as caught:
+        vk.testing.check_kernel(
+            applied, lambda x: x, devices="interpreter", groups=lambda x: vk.cdiv(x.shape[0], EVEN),
+            elements={"F": [negated], "SHAPE": [(1, 2)]}, seed=1,
+        )  # fmt: skip
+    assert "groups=1" in caught.value.script and "'SHAPE': (1, 2)" in caught.value.script
+    module = Path(__file__).stem
+    path = caught.value.write_script(tmp_path / "failure.py")
+    text = path.read_text().replace(f"import_module('{__name__}')", f"import_module('{module}')")
+    path.write_text(text.replace(f"from {__name__} import", f"from {module} import"))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ["PYTHONPATH"]])}
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False, env=environment)
+    assert "AssertionError" in done.stderr, done.stderr
+
+
+def test_an_error_of_the_reference_names_the_shapes() -> None:
+    def broken(x: Any) -> Any:
+        raise RuntimeError("no idea")
+
+    with pytest.raises(RuntimeError) as caught:
+        vk.testing.check_kernel(double, broken, devices="interpreter", max_examples=5)
+    notes = getattr(caught.value, "__notes__", ["for arrays of shapes x"])  # notes came with Python 3.11
+    assert any("for arrays of shapes x" in note for note in notes)

@@ -126,8 +126,18 @@ class Examiner:
                 runs.append(made)
         expected = None
         if self.reference is not None:  # after the kernel, which says more of an index that is out of bounds
-            expected = expected_outputs(self.reference, self.kernel.spec, case, precise=self.precise)
+            expected = self._expected(self.reference, case)
         return self._untouched(case, runs) or self._differences(case, runs, expected) or self._ask(case, runs)
+
+    def _expected(self, reference: Callable[..., Any], case: Case) -> Mapping[str, Any]:
+        """What the reference says; an error of its own is passed on with the sizes that it was called for."""
+        try:
+            return expected_outputs(reference, self.kernel.spec, case, precise=self.precise)
+        except Exception as error:
+            if hasattr(error, "add_note"):  # from Python 3.11 on
+                shapes = ", ".join(f"{n}: {v.shape}" for n, v in case.arrays().items())
+                error.add_note(f"raised by the reference of {self.kernel.name}, for arrays of shapes {shapes}")
+            raise
 
     def _run(self, case: Case, executor: Executor, schedule: Schedule, poison: int) -> _Run | Finding | None:
         """One launch; None on a device that can't run the kernel."""

@@ -22,7 +22,7 @@ from .compare import ulps_between
 from .dimensions import tiles_of
 from .examine import Finding
 from .patterns import pattern_of
-from .script import number_text, script_of
+from .script import constant_text, number_text, script_of
 from .shadow import Write
 
 __all__ = ["CheckFailure"]
@@ -174,7 +174,7 @@ def _input_lines(kernel: Kernel, finding: Finding) -> list[str]:
     for param in kernel.spec.params:
         value = case.arguments[param.name]
         if not isinstance(value, ArrayInput):
-            lines.append(f"    {param.name} = {number_text(value)}")
+            lines.append(f"    {param.name} = {constant_text(value)}")
             continue
         layout = "" if str(value.layout) == "C order" else f", {value.layout}"
         held = "an Out" if value.values is None else _shown(value.values)

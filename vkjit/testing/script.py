@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType
+from ..frontend import DeviceFunction
 from ..jit import Kernel
 from .case import ArrayInput
 from .compare import Difference
 from .examine import Finding
+from .reference import call_by_name
 from .schedules import PLAIN
 
 __all__ = ["script_of"]
@@ -33,6 +35,8 @@ _LITERAL = 256
 def script_of(kernel: Kernel, finding: Finding, groups: Any = None) -> str:
     """The script."""
     title = f'"""{kernel.name}: a failing case, found by a property test."""'
+    if callable(groups):
+        groups = call_by_name(groups, finding.case.arguments, "groups=")
     blocks = [title, _imports(kernel), _arguments(kernel, finding), _check(finding, groups)]
     return "\n\n".join(blocks) + "\n"
 
@@ -87,7 +91,7 @@ def _arguments(kernel: Kernel, finding: Finding) -> str:
 
 def _argument(value: Any) -> str:
     if not isinstance(value, ArrayInput):
-        return number_text(value)
+        return constant_text(value)
     layout = "".join(f", {k}={v!r}" for k, v in _layout_fields(value).items())
     if value.values is None:
         return f"vk.testing.out({value.dtype!r}, {value.shape!r}{layout})"
@@ -102,6 +106,16 @@ def _layout_fields(value: ArrayInput) -> dict[str, Any]:
     }  # fmt: skip
     usual = {"order": None, "step": 1, "backwards": (), "repeated": (), "offset": 0}
     return {k: v for k, v in fields.items() if v != usual[k]}
+
+
+def constant_text(value: Any) -> str:
+    """An argument that is no array: a number, or the value of a Const, functions by their place."""
+    if isinstance(value, DeviceFunction):
+        function = value.fn
+        return f'__import__("importlib").import_module({function.__module__!r}).{function.__qualname__}'
+    if isinstance(value, tuple):
+        return f"({', '.join(map(constant_text, value))}{',' if len(value) == 1 else ''})"
+    return number_text(value)
 
 
 def number_text(value: Any) -> str:
@@ -138,7 +152,7 @@ def _call(finding: Finding, groups: Any, poison: int | None = None) -> str:
         given = ", ".join(f"{k}={v!r}" for k, v in finding.schedule.given().items())
         parts.append(f"schedule=vk.testing.Schedule({given})")
     if groups is not None:
-        parts.append(f"groups={groups!r}" if not callable(groups) else "groups=...  # the function given to the test")
+        parts.append(f"groups={groups!r}")
     parts.append(f"poison={finding.poison if poison is None else poison:#x}")
     return f"vk.testing.run({', '.join(parts)})"
 
