@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import vkjit as vk
 from vkjit.dtypes import DType
-from vkjit.runtime.interface import Device, DeviceArray
+from vkjit.runtime.interface import DeviceArray
 
 from .partial import accumulator, dense, flat, index_type, scratch, sum_parts
 from .registry import CPU_LOOP, variant
@@ -226,7 +226,7 @@ def weight_parts(
     g: vk.In[T],
     y: vk.Out[A],
     tiles: vk.i32,
-    parts: vk.i32,
+    parts: vk.i32,  # noqa: ARG001  # of the grid
     rows: vk.i32,
     per_part: vk.i32,
     groups: vk.i32,

@@ -96,6 +96,53 @@ def output_value(g, pixel, point, group, counts, out, stride, pad, dilation):
     return g[((plane * out[0] + o) * out[1] + p) * out[2] + q]
 
 
+@vk.func
+def right_spot(n, size, out, kernel: vk.Const[tuple], WHAT: vk.Const[str]):
+    """What column n of the right operand stands for: a tap ("weight"), else a pixel."""
+    if WHAT == "weight":
+        return split_taps(n, kernel)
+    if WHAT == "input":
+        return split_pixel(n, size)
+    return split_pixel(n, out)
+
+
+@vk.func
+def right(b, k, spot, group, counts, geometry, kernel: vk.Const[tuple], WHAT: vk.Const[str]):
+    """The right operand at depth k, in the column of `spot`. `geometry`: (size, out, stride, pad, dilation)."""
+    size, out, stride, pad, dilation = geometry
+    if WHAT == "weight":
+        return input_value(b, split_pixel(k, out), spot, group, counts, size, stride, pad, dilation)
+    if WHAT == "input":
+        return output_value(b, spot, split_taps(k, kernel), group, counts, out, stride, pad, dilation)
+    return input_value(b, spot, split_taps(k, kernel), group, counts, size, stride, pad, dilation)
+
+
+@vk.func
+def multiplied_slices(sums, shared_a, shared_b, ty, tx, TILE: vk.Const[int]):
+    """sums + the product of the slices, rows ty + 16 i by columns tx + 16 j."""
+    for k in range(BK):
+        factors, others, made = (), (), ()
+        for i in vk.unroll(TILE):
+            factors, others = factors + (shared_a[k, ty + i * SIDE],), others + (shared_b[k, tx + i * SIDE],)
+        for i in vk.unroll(TILE):
+            for j in vk.unroll(TILE):
+                made = made + (sums[i * TILE + j] + factors[i] * others[j],)
+        sums = made
+    return sums
+
+
+@vk.func
+def result_place(m, n, part, columns, group, counts, size, out, WHAT: vk.Const[str]):
+    """Where the result of row m, column n lies."""
+    if WHAT == "weight":
+        return ((part * counts[0] + group) * counts[1] + m) * columns + n
+    if WHAT == "input":
+        volume = size[0] * size[1] * size[2]
+        return ((n // volume * counts[0] + group) * counts[2] + m) * volume + n % volume
+    area = out[0] * out[1] * out[2]
+    return ((n // area * counts[0] + group) * counts[1] + m) * area + n % area
+
+
 @vk.kernel(groups=lambda rows, columns, layers, TILE: (vk.cdiv(columns, SIDE * TILE), vk.cdiv(rows, SIDE * TILE), layers),
            local=SIDE * SIDE, debug=False)  # fmt: skip
 def product(
@@ -105,7 +152,7 @@ def product(
     y: vk.Out[R],
     rows: vk.i32,
     columns: vk.i32,
-    layers: vk.i32,
+    layers: vk.i32,  # noqa: ARG001  # of the grid
     total: vk.i32,
     per_part: vk.i32,
     groups: vk.i32,
@@ -136,12 +183,10 @@ def product(
     """One of the three products; `layers` counts groups, times parts of the depth `total` where it is split."""
     size, out = (I(size_d), I(size_h), I(size_w)), (I(out_d), I(out_h), I(out_w))
     stride, pad = (I(stride_d), I(stride_h), I(stride_w)), (I(pad_d), I(pad_h), I(pad_w))
-    dilation = (I(dilation_d), I(dilation_h), I(dilation_w))
+    geometry = (size, out, stride, pad, (I(dilation_d), I(dilation_h), I(dilation_w)))
     counts = (I(groups), I(filters), I(channels))
-    lane = I(vk.local_id(0))
-    tx, ty = lane % SIDE, lane // SIDE
-    layer = I(vk.group_id(2))
-    group, part = layer % groups, layer // groups
+    tx, ty = I(vk.local_id(0)) % SIDE, I(vk.local_id(0)) // SIDE
+    group, part = I(vk.group_id(2)) % groups, I(vk.group_id(2)) // groups
     n0, m0 = I(vk.group_id(0)) * (SIDE * TILE), I(vk.group_id(1)) * (SIDE * TILE)
     shared_a, shared_b = vk.shared(A, (BK, SIDE * TILE + PAD)), vk.shared(A, (BK, SIDE * TILE + PAD))
     low, high = part * per_part, vk.min((part + 1) * per_part, I(total))
@@ -152,14 +197,8 @@ def product(
         along, across = ty, tx
     spots = ()
     for i in vk.unroll(TILE):
-        if WHAT == "weight":
-            spots = spots + (split_taps(n0 + across + i * SIDE, KERNEL),)
-        elif WHAT == "input":
-            spots = spots + (split_pixel(n0 + across + i * SIDE, size),)
-        else:
-            spots = spots + (split_pixel(n0 + across + i * SIDE, out),)
-    sums = zeros(TILE * TILE, A)
-    next_a, next_b = zeros(TILE, A), zeros(TILE, A)
+        spots = spots + (right_spot(n0 + across + i * SIDE, size, out, KERNEL, WHAT),)
+    sums, next_a, next_b = zeros(TILE * TILE, A), zeros(TILE, A), zeros(TILE, A)
     for k0 in range(low - BK, high, BK):
         if k0 >= low:
             vk.barrier()
@@ -171,32 +210,14 @@ def product(
         ka, kb = k0 + BK + tx, k0 + BK + along
         next_a, next_b = (), ()
         for i in vk.unroll(TILE):
-            value, m = A(0), m0 + ty + i * SIDE
+            a_value, b_value, m, n = A(0), A(0), m0 + ty + i * SIDE, n0 + across + i * SIDE
             if m < rows and ka < high:
-                value = A(left(a, m, ka, group, counts, out, KERNEL, WHAT))
-            next_a = next_a + (value,)
-        for i in vk.unroll(TILE):
-            value, n = A(0), n0 + across + i * SIDE
+                a_value = A(left(a, m, ka, group, counts, out, KERNEL, WHAT))
             if n < columns and kb < high:
-                if WHAT == "weight":
-                    pixel = split_pixel(kb, out)
-                    value = A(input_value(b, pixel, spots[i], group, counts, size, stride, pad, dilation))
-                elif WHAT == "input":
-                    point = split_taps(kb, KERNEL)
-                    value = A(output_value(b, spots[i], point, group, counts, out, stride, pad, dilation))
-                else:
-                    point = split_taps(kb, KERNEL)
-                    value = A(input_value(b, spots[i], point, group, counts, size, stride, pad, dilation))
-            next_b = next_b + (value,)
+                b_value = A(right(b, kb, spots[i], group, counts, geometry, KERNEL, WHAT))
+            next_a, next_b = next_a + (a_value,), next_b + (b_value,)
         if k0 >= low:
-            for k in range(BK):
-                factors, others, made = (), (), ()
-                for i in vk.unroll(TILE):
-                    factors, others = factors + (shared_a[k, ty + i * SIDE],), others + (shared_b[k, tx + i * SIDE],)
-                for i in vk.unroll(TILE):
-                    for j in vk.unroll(TILE):
-                        made = made + (sums[i * TILE + j] + factors[i] * others[j],)
-                sums = made
+            sums = multiplied_slices(sums, shared_a, shared_b, ty, tx, TILE)
     for i in vk.unroll(TILE):
         m = m0 + ty + i * SIDE
         for j in vk.unroll(TILE):
@@ -205,14 +226,7 @@ def product(
                 value = sums[i * TILE + j]
                 if BIAS:
                     value += A(bias[group * filters + m])
-                if WHAT == "weight":
-                    y[((part * groups + group) * filters + m) * columns + n] = R(value)
-                elif WHAT == "input":
-                    volume = size[0] * size[1] * size[2]
-                    y[((n // volume * groups + group) * channels + m) * volume + n % volume] = R(value)
-                else:
-                    area = out[0] * out[1] * out[2]
-                    y[((n // area * groups + group) * filters + m) * area + n % area] = R(value)
+                y[result_place(m, n, part, I(columns), group, counts, size, out, WHAT)] = R(value)
 
 
 def _dense(x: DeviceArray) -> DeviceArray:

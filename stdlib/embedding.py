@@ -1,9 +1,10 @@
 """Rows of a table by index, the gradient of the table, and one-hot vectors.
 
-Enters: a table (V, D), dense integer indices (M,), and the gradient (M, D) of the rows taken. Leaves: the arrays that the caller
-gives. The gradient needs no sorting and no atomics: `link` finds for each index its next occurrence, then the first occurrence of each
-follows the chain and adds the rows up in order, so that results are the same every time. The work to link grows with the
-square of the number of indices; therefore they are taken in segments, whose sums are added in order.
+Enters: a table (V, D), dense integer indices (M,), and the gradient (M, D) of the rows taken. Leaves: the arrays that the
+caller gives. The gradient needs no sorting and no atomics: `link` finds for each index its next occurrence, then the first
+occurrence of each follows the chain and adds the rows up in order, so that results are the same every time. The
+work to link grows with the square of the number of indices; therefore they are taken in segments, whose sums are added in
+order.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ SEGMENT = CPU_LOOP
 def rows_taken(table: vk.In[T, "V D"], where: vk.In[K, "M"], y: vk.Out[T, "M D"]):
     d, m = vk.global_id(0), vk.global_id(1)
     v = vk.i64(where[m])
-    assert 0 <= v and v < table.shape[0], f"index {v} is no row of the table: there are {table.shape[0]}"
+    assert v >= 0, f"index {v} is no row of the table: it is below 0"
+    assert v < table.shape[0], f"index {v} is no row of the table: there are {table.shape[0]}"
     y[m, d] = table.get(v, d, pad=0)
 
 

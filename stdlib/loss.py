@@ -1,7 +1,8 @@
 """Losses: of pairs of values, and of rows of scores against class indices.
 
-Enters: for `map2` and `map3` (see `elementwise`) device functions of a prediction and a target; for class indices dense scores
-seen as (outer, C, inner), targets (outer, inner), and the statistics of `softmax.row_statistics`. Leaves: one loss per element or row.
+Enters: for `map2` and `map3` (see `elementwise`) device functions of a prediction and a target; for class indices dense
+scores seen as (outer, C, inner), targets (outer, inner), and the statistics of `softmax.row_statistics`. Leaves: one loss per
+element or row.
 """
 
 from __future__ import annotations
@@ -128,8 +129,9 @@ def cross_entropy_rows(
     t = vk.i64(target[i, k])
     value, factor = A(0), A(0)
     if t != ignored:
-        assert 0 <= t and t < x.shape[1], f"target {t} is no class: there are {x.shape[1]}"
-        if 0 <= t and t < x.shape[1]:
+        assert t >= 0, f"target {t} is no class: it is below 0"
+        assert t < x.shape[1], f"target {t} is no class: there are {x.shape[1]}"
+        if t >= 0 and t < x.shape[1]:
             row = i * x.shape[2] + k
             top, total = combined(m, s, row, m.shape[1])
             factor = A(1)
@@ -152,7 +154,7 @@ def slope_factors(
     """(share of the target, share of every class, maximum, factor of exp(x - maximum)) in the gradient of a row; 0 where
     the row's loss counts nothing."""
     here, one = A(0), A(0)
-    if t != ignored and 0 <= t and t < classes:
+    if t != ignored and t >= 0 and t < classes:
         here = A(g)
         one = here * (1 - smoothing)
         if WEIGHT:
@@ -190,7 +192,9 @@ def cross_entropy_slopes(
     i, k = row // x.shape[2], row % x.shape[2]
     t = vk.i64(target[i, k])
     first = chunk * length
-    one, even, top, factor = slope_factors(g[i, k], t, x.shape[1], weight, weights, m, s, row, ignored, smoothing, A, WEIGHT)
+    one, even, top, factor = slope_factors(
+        g[i, k], t, x.shape[1], weight, weights, m, s, row, ignored, smoothing, A, WEIGHT
+    )
     for j in range(vk.min(x.shape[1] - first, length)):
         share = even
         if WEIGHT:
@@ -211,7 +215,7 @@ def cross_entropy_slopes_of_groups(
     s: vk.In[A, "rows parts"],
     y: vk.Out[R, "rows C"],
     length: vk.i32,
-    chunks: vk.i32,
+    chunks: vk.i32,  # noqa: ARG001  # of the grid
     ignored: vk.i64,
     smoothing: A,
     WEIGHT: vk.Const[bool],
@@ -220,7 +224,9 @@ def cross_entropy_slopes_of_groups(
     lane, row = vk.i32(vk.local_id(0)), vk.group_id(0)
     first = vk.i32(vk.group_id(1)) * length
     t = vk.i64(target[row, 0])
-    one, even, top, factor = slope_factors(g[row, 0], t, x.shape[1], weight, weights, m, s, row, ignored, smoothing, A, WEIGHT)
+    one, even, top, factor = slope_factors(
+        g[row, 0], t, x.shape[1], weight, weights, m, s, row, ignored, smoothing, A, WEIGHT
+    )
     for j in range(first + lane, vk.min(first + length, vk.i32(x.shape[1])), GROUP):
         share = even
         if WEIGHT:
@@ -245,8 +251,9 @@ def nll_rows(
     t = vk.i64(target[i, k])
     value, factor = A(0), A(0)
     if t != ignored:
-        assert 0 <= t and t < x.shape[1], f"target {t} is no class: there are {x.shape[1]}"
-        if 0 <= t and t < x.shape[1]:
+        assert t >= 0, f"target {t} is no class: it is below 0"
+        assert t < x.shape[1], f"target {t} is no class: there are {x.shape[1]}"
+        if t >= 0 and t < x.shape[1]:
             factor = A(1)
             if WEIGHT:
                 factor = A(weight[t])
@@ -285,7 +292,18 @@ def cross_entropy(
         smoothing_sums(x, m, s, _line(m if weight is None else weight), smooth, length, weight is not None)
     factors = m if weight is None else weight
     cross_entropy_rows(
-        x, target, _line(factors), m, s, smooth, loss, scale, ignored, float(smoothing), weight is not None, smoothing != 0
+        x,
+        target,
+        _line(factors),
+        m,
+        s,
+        smooth,
+        loss,
+        scale,
+        ignored,
+        float(smoothing),
+        weight is not None,
+        smoothing != 0,
     )
     return m, s
 
@@ -321,7 +339,13 @@ def cross_entropy_gradient(
 
 
 def nll(
-    x: DeviceArray, target: DeviceArray, weight: DeviceArray | None, loss: DeviceArray, scale: DeviceArray, *, ignored: int
+    x: DeviceArray,
+    target: DeviceArray,
+    weight: DeviceArray | None,
+    loss: DeviceArray,
+    scale: DeviceArray,
+    *,
+    ignored: int,
 ) -> None:
     """Writes loss and scale, one element per row."""
     nll_rows(x, target, _line(scale) if weight is None else weight, loss, scale, ignored, weight is not None)
@@ -331,5 +355,3 @@ def nll_gradient(g: DeviceArray, target: DeviceArray, scale: DeviceArray, y: Dev
     """y = the gradient of x from that of each row's loss."""
     if 0 not in y.shape:
         nll_slopes(g, target, scale, y)
-
-

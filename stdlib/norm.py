@@ -21,7 +21,18 @@ from . import norm_rows
 from .partial import accumulator, flat, scratch, sum_parts
 from .registry import CPU_LOOP, device_class
 
-__all__ = ["Affine", "Rows", "column_sums", "gradient", "gradient_sums", "line_gradient", "lines", "moments", "move", "normalize"]
+__all__ = [
+    "Affine",
+    "Rows",
+    "column_sums",
+    "gradient",
+    "gradient_sums",
+    "line_gradient",
+    "lines",
+    "moments",
+    "move",
+    "normalize",
+]
 
 SEGMENT = 8
 """Elements that an invocation normalises on devices of class "cpu"; one on GPUs, where neighbours read neighbours."""
@@ -181,7 +192,9 @@ def lines(
     factors, offsets = scale if weight is None else weight, scale if bias is None else bias
     held = _held(affine)
     if device_class(device) == "gpu" and held is not None:
-        norm_rows.norm_of_groups(_matrix(x, affine), factors, offsets, _matrix(y, affine), mean, scale, small, *flags, *held)
+        norm_rows.norm_of_groups(
+            _matrix(x, affine), factors, offsets, _matrix(y, affine), mean, scale, small, *flags, *held
+        )
         return mean, scale
     if device_class(device) == "cpu" and _at_once(affine):
         norm_rows.norm_of_lines(_matrix(x, affine), factors, offsets, _matrix(y, affine), mean, scale, small, *flags)

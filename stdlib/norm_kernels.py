@@ -281,7 +281,7 @@ def sums_of_groups(
     scale: vk.In[A, "S"],
     weight: vk.In[W, "C"],
     sums: vk.Out[A, "chunks 2 lines"],
-    lines: I,
+    lines: I,  # noqa: ARG001  # of the grid
     length: I,
     channels: I,
     stride: I,

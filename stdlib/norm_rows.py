@@ -1,8 +1,8 @@
 """Kernels of layer and RMS norm for rows that one invocation or one workgroup takes at once, forward and backward.
 
 Enters: matrices (lines, length), whose lines are normalised; weight and bias of one line. Leaves: the values, and the mean and
-1 / standard deviation of each line, which the gradient takes. On GPUs a workgroup of SIZE invocations holds a line in registers, HELD
-elements in each, and reads it once.
+1 / standard deviation of each line, which the gradient takes. On GPUs a workgroup of SIZE invocations holds a line in
+registers, HELD elements in each, and reads it once.
 """
 
 from __future__ import annotations

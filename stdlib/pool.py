@@ -88,7 +88,7 @@ def covering(i, axis, ADAPTIVE: vk.Const[bool]):
 @vk.func
 def counted(i, axis, ADAPTIVE: vk.Const[bool], COUNT_PAD: vk.Const[bool]):
     """Elements along an axis that a mean is divided by."""
-    size, out, kernel, stride, pad, dilation = axis
+    size, _, kernel, _, pad, _ = axis
     first, end, _ = bounds(i, axis, ADAPTIVE)
     if COUNT_PAD and not ADAPTIVE:
         return vk.min(first + kernel, size + pad) - first
@@ -276,7 +276,15 @@ def _means_gradient(
 
 
 @vk.kernel(groups=lambda count: vk.cdiv(count, LOCAL), local=LOCAL, debug=False)
-def _at_places(x: vk.In[T], at: vk.In[vk.i64], y: vk.Out[T], count: vk.i32, size: vk.i32, out: vk.i32, I: vk.Const[object]):  # noqa: E741
+def _at_places(
+    x: vk.In[T],
+    at: vk.In[vk.i64],
+    y: vk.Out[T],
+    count: vk.i32,
+    size: vk.i32,
+    out: vk.i32,
+    I: vk.Const[object],  # noqa: E741
+):
     e = I(vk.global_id(0))
     if e < count:
         y[e] = x[vk.i64(e // out) * size + at[e]]

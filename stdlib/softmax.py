@@ -199,9 +199,7 @@ def held_rows(
 
 
 @vk.kernel(groups=lambda m: (m.shape[0], m.shape[1], 1), local=GROUP, debug=False)
-def statistics_of_groups(
-    x: vk.In[T, "R C"], m: vk.Out[A, "R chunks"], s: vk.Out[A, "R chunks"], length: vk.i32
-):
+def statistics_of_groups(x: vk.In[T, "R C"], m: vk.Out[A, "R chunks"], s: vk.Out[A, "R chunks"], length: vk.i32):
     """As `statistics`, a workgroup per chunk, which reads it once."""
     wg, lane = vk.workgroup(), vk.i32(vk.local_id(0))
     row, chunk = vk.group_id(0), vk.group_id(1)
@@ -260,7 +258,7 @@ def normalized_of_groups(
     s: vk.In[A, "R parts"],
     y: vk.Out[R, "R C"],
     length: vk.i32,
-    chunks: vk.i32,
+    chunks: vk.i32,  # noqa: ARG001  # of the grid
     LOG: vk.Const[bool],
 ):
     """As `normalized`, a workgroup per chunk."""

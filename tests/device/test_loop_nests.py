@@ -21,7 +21,9 @@ def nest(y: vk.Out[vk.i32, "8"], a: vk.i32, b: vk.i32, c: vk.i32, d: vk.i32):
     y[vk.global_id(0)] = total
 
 
-@pytest.mark.parametrize("rounds", [(6000, 1, 1, 1), (6554, 1, 1, 1), (8192, 1, 1, 1), (20_000, 1, 1, 1), (3000, 1, 2, 1)], ids=str)
+@pytest.mark.parametrize(
+    "rounds", [(6000, 1, 1, 1), (6554, 1, 1, 1), (8192, 1, 1, 1), (20_000, 1, 1, 1), (3000, 1, 2, 1)], ids=str
+)
 def test_nests_are_right_or_refused(device: Any, rounds: tuple[int, int, int, int]) -> None:
     """A round of the outer loop costs 10 where the three loops inside run once each: 1 + (1 + (1 + 2) + 1 + 1) + 1 + 2."""
     try:

@@ -14,10 +14,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch isn't installed: nothing to compare with")
 
+import vkjit as vk  # noqa: E402
 from tests.parity.reference import assert_close, to_numpy  # noqa: E402  # after the check that skips
 from tests.parity.tolerance import linear  # noqa: E402
-
-import vkjit as vk  # noqa: E402
 
 functional = torch.nn.functional
 
@@ -40,9 +39,7 @@ def normal(seed: int, *shape: int) -> Any:
 def run(ours: Callable[..., Any], theirs: Callable[..., Any], arrays: Sequence[Any], needs: Sequence[int] | None = None,
         view: Callable[[Any], Any] = lambda x: x) -> Outcome:  # fmt: skip
     """Runs both, forward and backward. `needs`: which inputs get gradients (None: all floats); `view` changes the first input."""
-    wanted = [
-        a is not None and a.dtype.kind == "f" and (needs is None or i in needs) for i, a in enumerate(arrays)
-    ]
+    wanted = [a is not None and a.dtype.kind == "f" and (needs is None or i in needs) for i, a in enumerate(arrays)]
     mine = [None if a is None else vk.tensor(a, requires_grad=w) for a, w in zip(arrays, wanted, strict=True)]
     other = [
         None if a is None else torch.tensor(a.astype(np.float64) if a.dtype.kind == "f" else a, requires_grad=w)
@@ -77,7 +74,5 @@ def check_linear(ours: Callable[..., Any], theirs: Callable[..., Any], arrays: S
     sizes = [None if a is None else torch.tensor(np.abs(a).astype(np.float64), requires_grad=True) for a in arrays]
     size = theirs(view(sizes[0]), *sizes[1:])
     size.backward(torch.tensor(np.abs(outcome.weights).astype(np.float64)))
-    bounds = [
-        None if s is None else linear(to_numpy(s.grad), n) for s, n in zip(sizes, gradient_terms, strict=True)
-    ]
+    bounds = [None if s is None else linear(to_numpy(s.grad), n) for s, n in zip(sizes, gradient_terms, strict=True)]
     check(outcome, what, linear(to_numpy(size), terms), bounds)

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import vkjit as vk
 from tests.parity.nn_functions import check, check_linear, functional, normal, run, torch
 from tests.parity.reference import assert_close, to_numpy
 from tests.parity.tolerance import UNIT, linear
-
-import vkjit as vk
 from vkjit.nn import functional as F
 
 # batch, channels, size, filters, kernel, stride, padding, dilation, groups, bias
@@ -147,16 +146,23 @@ def test_other_types(device: Any, dtype: str) -> None:
     x, w = normal(1, 2, 3, 6, 7).astype(kind), normal(2, 4, 3, 3, 3).astype(kind)
     found = F.conv2d(vk.tensor(x), vk.tensor(w), padding=1)
     expected = functional.conv2d(torch.tensor(x.astype(np.float64)), torch.tensor(w.astype(np.float64)), padding=1)
-    size = functional.conv2d(torch.tensor(np.abs(x).astype(np.float64)), torch.tensor(np.abs(w).astype(np.float64)), padding=1)
+    size = functional.conv2d(
+        torch.tensor(np.abs(x).astype(np.float64)), torch.tensor(np.abs(w).astype(np.float64)), padding=1
+    )
     assert found.dtype.name == dtype
     sums = "f64" if dtype == "f64" else "f32"
-    assert_close(found, expected, linear(to_numpy(size), 27, sums) + UNIT[dtype] * np.abs(to_numpy(expected)) + 2.0**-25, dtype)
+    assert_close(
+        found, expected, linear(to_numpy(size), 27, sums) + UNIT[dtype] * np.abs(to_numpy(expected)) + 2.0**-25, dtype
+    )
 
 
 @pytest.mark.parametrize("stride", [1, 2])
 def test_long_sums_are_split(device: Any, stride: int) -> None:
     """More channels than one invocation may add, and more rows than one may sum."""
     x, w = normal(1, 1, 7_000, 3, 4), normal(2, 2, 7_000, 1, 1)
-    outcome = run(lambda *a: F.conv2d(*a, stride=stride), lambda *a: functional.conv2d(*a, stride=stride), [x, w])
-    size = functional.conv2d(torch.tensor(np.abs(x), dtype=torch.float64), torch.tensor(np.abs(w), dtype=torch.float64), stride=stride)
+    outcome = run(
+        lambda x, w: F.conv2d(x, w, stride=stride), lambda x, w: functional.conv2d(x, w, stride=stride), [x, w]
+    )
+    sizes = [torch.tensor(np.abs(a), dtype=torch.float64) for a in (x, w)]
+    size = functional.conv2d(*sizes, stride=stride)
     check(outcome, "many channels", linear(to_numpy(size), 7_000), UNIT["f32"] * 32 * 12)

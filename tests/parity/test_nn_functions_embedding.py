@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.parity.nn_functions import check_linear, functional, normal, torch
-from tests.parity.reference import LAYOUTS, SHAPES, Case, run, run_all
-from tests.parity.reference import normal as draw
-
 import vkjit as vk
+from tests.parity.nn_functions import check_linear, functional, normal, torch
+from tests.parity.reference import SHAPES, Case, run, run_all
+from tests.parity.reference import normal as draw
 from vkjit.nn import functional as F
 
 INDICES: list[tuple[tuple[int, ...], int, int]] = [
@@ -29,8 +28,8 @@ def test_embedding_and_gradient(device: Any, padding: int | None) -> None:
         where = np.random.default_rng(number).integers(0, rows, shape)
         mine, other = vk.tensor(where), torch.tensor(where)
         check_linear(
-            lambda w, i=mine: F.embedding(i, w, padding),  # type: ignore[misc]  # bound here
-            lambda w, i=other: functional.embedding(i, w, padding),  # type: ignore[misc]
+            lambda w, i=mine: F.embedding(i, w, padding),
+            lambda w, i=other: functional.embedding(i, w, padding),
             [normal(number, rows, width)],
             f"embedding {shape} {rows} {width} {padding}",
             terms=1,
@@ -103,7 +102,14 @@ ACTIVATIONS: list[Case] = [
     Case("hardshrink", F.hardshrink, functional.hardshrink, draw, ulp=None),
     Case("softshrink", F.softshrink, functional.softshrink, draw, ulp=4, scale=abs),
     Case("threshold", lambda x: F.threshold(x, 0.1, 7), lambda x: functional.threshold(x, 0.1, 7), draw, ulp=None),
-    Case("softmin", lambda x: F.softmin(x * 1, -1), lambda x: functional.softmin(x * 1, -1), draw, ulp=64, scale=lambda x: 1 + 0 * x),
+    Case(
+        "softmin",
+        lambda x: F.softmin(x * 1, -1),
+        lambda x: functional.softmin(x * 1, -1),
+        draw,
+        ulp=64,
+        scale=lambda x: 1 + 0 * x,
+    ),  # fmt: skip
 ]
 
 
@@ -115,12 +121,15 @@ def test_activations(device: Any, case: Case) -> None:
 def test_glu(device: Any) -> None:
     for number, shape in enumerate([(2,), (4, 6), (3, 2, 5), (0, 4), (2, 34), (6, 1)]):
         dim = next(i for i, e in enumerate(shape) if e % 2 == 0 and e)
-        case = Case(f"glu {number}", lambda x, d=dim: F.glu(x, d), lambda x, d=dim: functional.glu(x, d), draw, ulp=16, scale=lambda *_: 8)
+        pair = (lambda x, d=dim: F.glu(x, d), lambda x, d=dim: functional.glu(x, d))
+        case = Case(f"glu {number}", *pair, draw, ulp=16, scale=lambda *_: 8)
         run(case, [shape])
 
 
 def test_prelu(device: Any) -> None:
-    case = Case("prelu", F.prelu, functional.prelu, draw, ulp=4, inputs=2, scale=lambda x, w: abs(x))
-    for shape, slopes in [((4, 3), (3,)), ((4, 3, 5), (3,)), ((2, 1, 2, 2), (1,)), ((7,), (1,)), ((2, 17, 3), (17,)), ((2, 17, 3), (1,))]:
+    case = Case("prelu", F.prelu, functional.prelu, draw, ulp=4, inputs=2, scale=lambda x, _: abs(x))
+    pairs: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+        ((4, 3), (3,)), ((4, 3, 5), (3,)), ((2, 1, 2, 2), (1,)), ((7,), (1,)), ((2, 17, 3), (17,)), ((2, 17, 3), (1,)),
+    ]  # fmt: skip
+    for shape, slopes in pairs:
         run(case, [shape, slopes])
-    assert LAYOUTS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,13 +14,12 @@ from tests.parity import test_nn_functions_norm as norm
 from tests.parity import test_nn_functions_softmax as softmax
 from tests.parity.nn_functions import functional, normal, run
 from tests.parity.reference import LAYOUTS
-
 from vkjit.nn import functional as F
 from vkjit.stdlib import registry
 
 
 @pytest.fixture(autouse=True)
-def _as_gpu(device: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _as_gpu(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter counts as a GPU, as hardware does."""
     if device.caps.kind == "cpu":
         pytest.skip("software drivers take seconds to compile kernels of this size; the interpreter runs them")
@@ -29,7 +27,6 @@ def _as_gpu(device: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         if hasattr(module, "device_class"):
             monkeypatch.setattr(module, "device_class", lambda _device: "gpu")
     assert registry.device_class(None) == "gpu"
-    yield
 
 
 CONVOLUTIONS = [conv.CASES[i] for i in (0, 1, 2, 3, 5, 6, 7, 8, 9, 11, 15, 16, 21, 22, 25)]
@@ -51,7 +48,18 @@ def test_convolution_with_large_tiles(device: Any) -> None:
     conv.test_convolution_and_gradients(device, (2, 3, (40, 41), 70, (3, 3), 1, 1, 1, 1, True))
 
 
-SHAPES: list[tuple[int, ...]] = [(1,), (3, 5), (7, 33), (2, 300), (3, 2000), (1, 9000), (2, 5, 3), (0, 4), (2, 20_000), (5, 64)]
+SHAPES: list[tuple[int, ...]] = [
+    (1,),
+    (3, 5),
+    (7, 33),
+    (2, 300),
+    (3, 2000),
+    (1, 9000),
+    (2, 5, 3),
+    (0, 4),
+    (2, 20_000),
+    (5, 64),
+]
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
@@ -70,14 +78,14 @@ def test_layer_and_rms_norm(device: Any, affine: bool) -> None:
         x, last = normal(number, *shape) + 1, shape[-1:]
         w, b = (normal(1, *last), normal(2, *last)) if affine else (None, None)
         outcome = run(
-            lambda x, w, b, n=last: F.layer_norm(x, n, w, b),  # type: ignore[misc]  # bound here
-            lambda x, w, b, n=last: functional.layer_norm(x, n, w, b),  # type: ignore[misc]
+            lambda x, w, b, n=last: F.layer_norm(x, n, w, b),
+            lambda x, w, b, n=last: functional.layer_norm(x, n, w, b),
             [x, w, b],
         )
         norm.inspect(outcome, f"layer_norm {shape}", x, (len(shape) - 1,), last[0])
         outcome = run(
-            lambda x, w, n=last: F.rms_norm(x, n, w, eps=norm.EPS),  # type: ignore[misc]  # bound here
-            lambda x, w, n=last: functional.rms_norm(x, n, w, eps=norm.EPS),  # type: ignore[misc]
+            lambda x, w, n=last: F.rms_norm(x, n, w, eps=norm.EPS),
+            lambda x, w, n=last: functional.rms_norm(x, n, w, eps=norm.EPS),
             [x, w],
         )
         norm.inspect(outcome, f"rms_norm {shape}", x, (len(shape) - 1,), last[0], center=False)
@@ -94,7 +102,9 @@ def test_norms_of_channels(device: Any) -> None:
         )
         norm.inspect(outcome, f"batch_norm {shape}", x, (0, *range(2, len(shape))), x.size // c)
         if len(shape) > 2:
-            outcome = run(lambda *a: F.group_norm(a[0], 1, *a[1:]), lambda *a: functional.group_norm(a[0], 1, *a[1:]), arrays)
+            outcome = run(
+                lambda *a: F.group_norm(a[0], 1, *a[1:]), lambda *a: functional.group_norm(a[0], 1, *a[1:]), arrays
+            )
             rows = x.reshape(shape[0], 1, -1)
             norm.inspect(outcome, f"group_norm {shape}", rows, (2,), rows.shape[2])
 
@@ -106,7 +116,7 @@ def test_cross_entropy(device: Any) -> None:
         for w, smoothing in ((None, 0.0), (loss.probabilities(1, classes), 0.2)):
             outcome = run(
                 lambda *a, s=smoothing: F.cross_entropy(*a, label_smoothing=s),  # type: ignore[misc]  # bound here
-                lambda *a, s=smoothing: functional.cross_entropy(*a, label_smoothing=s),  # type: ignore[misc]
+                lambda *a, s=smoothing: functional.cross_entropy(*a, label_smoothing=s),
                 [normal(number, *shape) * 3, t, w],
                 needs=[0],
             )

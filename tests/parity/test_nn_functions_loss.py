@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import vkjit as vk
 from tests.parity.nn_functions import Outcome, check, functional, normal, run, torch
 from tests.parity.reference import PAIRS, SHAPES, to_numpy
 from tests.parity.tolerance import UNIT
-
-import vkjit as vk
 from vkjit.nn import functional as F
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*target size.*", "ignore:reduction. 'mean' divides")
@@ -45,17 +44,21 @@ PAIRWISE: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize("name, options, kind", PAIRWISE, ids=[f"{n} {o}" for n, o, _ in PAIRWISE])
+@pytest.mark.parametrize(("name", "options", "kind"), PAIRWISE, ids=[f"{n} {o}" for n, o, _ in PAIRWISE])
 def test_losses_of_pairs(device: Any, name: str, options: dict[str, Any], kind: str) -> None:
     for number, shape in enumerate(SHAPES):
-        x = probabilities(number, *shape) if kind == "probabilities" else normal(number, *shape) * (20 if kind == "logits" else 2)
+        x = (
+            probabilities(number, *shape)
+            if kind == "probabilities"
+            else normal(number, *shape) * (20 if kind == "logits" else 2)
+        )
         t = normal(number + 50, *shape) if kind == "normal" else probabilities(number + 50, *shape)
         for reduction in ("none", "sum", "mean"):
             if reduction == "mean" and not x.size:
                 continue
             outcome = run(
-                lambda *a, r=reduction: getattr(F, name)(*a, reduction=r, **options),  # type: ignore[misc]  # bound here
-                lambda *a, r=reduction: getattr(functional, name)(*a, reduction=r, **options),  # type: ignore[misc]
+                lambda *a, r=reduction: getattr(F, name)(*a, reduction=r, **options),
+                lambda *a, r=reduction: getattr(functional, name)(*a, reduction=r, **options),
                 [x, t],
             )
             largest = float(np.max(np.abs(x), initial=0.0)) + float(np.max(np.abs(t), initial=0.0)) + 1
@@ -67,7 +70,9 @@ def test_losses_broadcast(device: Any, name: str) -> None:
     for pair in PAIRS[::3]:
         x, t = normal(1, *pair[0]), probabilities(2, *pair[1])
         outcome = run(
-            lambda *a: getattr(F, name)(*a, reduction="sum"), lambda *a: getattr(functional, name)(*a, reduction="sum"), [x, t]
+            lambda *a: getattr(F, name)(*a, reduction="sum"),
+            lambda *a: getattr(functional, name)(*a, reduction="sum"),
+            [x, t],
         )
         inspect(outcome, f"{name} {pair}", 16.0 * max(1, x.size, t.size), 64.0 * max(1, x.size, t.size))
 
@@ -76,8 +81,8 @@ def test_weights_of_binary_cross_entropy(device: Any) -> None:
     x, t, w, p = normal(1, 4, 5) * 3, probabilities(2, 4, 5), probabilities(3, 4, 5), probabilities(4, 5) * 3
     for reduction in ("none", "sum", "mean"):
         outcome = run(
-            lambda x, t, w, p, r=reduction: F.binary_cross_entropy_with_logits(x, t, w, r, p),  # type: ignore[misc]  # bound here
-            lambda x, t, w, p, r=reduction: functional.binary_cross_entropy_with_logits(  # type: ignore[misc]
+            lambda x, t, w, p, r=reduction: F.binary_cross_entropy_with_logits(x, t, w, r, p),
+            lambda x, t, w, p, r=reduction: functional.binary_cross_entropy_with_logits(
                 x, t, w, reduction=r, pos_weight=p
             ),
             [x, t, w, p],
@@ -120,8 +125,8 @@ def test_class_indices(device: Any, name: str, weighted: bool) -> None:
             if reduction == "mean" and not t.size:
                 continue
             outcome = run(
-                lambda *a, r=reduction: getattr(F, name)(*a, reduction=r),  # type: ignore[misc]  # bound here
-                lambda *a, r=reduction: getattr(functional, name)(*a, reduction=r),  # type: ignore[misc]
+                lambda *a, r=reduction: getattr(F, name)(*a, reduction=r),
+                lambda *a, r=reduction: getattr(functional, name)(*a, reduction=r),
                 [x, t, w],
                 needs=[0],
             )
@@ -137,7 +142,7 @@ def test_label_smoothing(device: Any, smoothing: float) -> None:
         for w, reduction in some(number, pairs, 2):
             outcome = run(
                 lambda *a, r=reduction: F.cross_entropy(*a, reduction=r, label_smoothing=smoothing),  # type: ignore[misc]
-                lambda *a, r=reduction: functional.cross_entropy(*a, reduction=r, label_smoothing=smoothing),  # type: ignore[misc]
+                lambda *a, r=reduction: functional.cross_entropy(*a, reduction=r, label_smoothing=smoothing),
                 [x, t, w],
                 needs=[0],
             )
@@ -151,7 +156,7 @@ def test_probabilities_as_targets(device: Any) -> None:
         for reduction, smoothing in some(number, itertools.product(("none", "sum", "mean"), (0.0, 0.2)), 2):
             outcome = run(
                 lambda *a, r=reduction, s=smoothing: F.cross_entropy(*a, reduction=r, label_smoothing=s),  # type: ignore[misc]
-                lambda *a, r=reduction, s=smoothing: functional.cross_entropy(*a, reduction=r, label_smoothing=s),  # type: ignore[misc]
+                lambda *a, r=reduction, s=smoothing: functional.cross_entropy(*a, reduction=r, label_smoothing=s),
                 [x, t, w],
                 needs=[0, 1],
             )
@@ -172,7 +177,9 @@ def test_second_gradients(device: Any, options: dict[str, Any]) -> None:
     w = probabilities(1, 5)
 
     def penalty(library: Any, module: Any, x: Any) -> Any:
-        loss = module.cross_entropy(x, library.tensor(t), library.tensor(w if library is vk else w.astype(np.float64)), **options)
+        loss = module.cross_entropy(
+            x, library.tensor(t), library.tensor(w if library is vk else w.astype(np.float64)), **options
+        )
         grad = torch.autograd.grad if library is torch else vk.grad
         (gradient,) = grad(loss, x, create_graph=True)
         return (gradient**2).sum()

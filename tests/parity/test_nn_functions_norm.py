@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import vkjit as vk
 from tests.parity.nn_functions import Outcome, check, functional, normal, run, torch
 from tests.parity.reference import assert_close, to_numpy
 from tests.parity.tolerance import UNIT, norm_bound, norm_gradient_bound
-
-import vkjit as vk
 from vkjit.nn import functional as F
 
 EPS = 1e-5
@@ -30,11 +29,19 @@ def inspect(outcome: Outcome, what: str, x: Any, axes: tuple[int, ...], length: 
     slope = norm_gradient_bound(values, outcome.weights, scale, length, weight)
     sums = max(1, outcome.expected.numel() // length if length else 1)
     rows = outcome.expected.numel()
-    parameters = UNIT["f32"] * (rows + length + 16) * float(np.max(np.abs(outcome.weights), initial=0.0)) * (
-        rows * (1 + float(np.max(np.abs(values), initial=0.0)) * float(np.max(scale, initial=0.0)))
+    parameters = (
+        UNIT["f32"]
+        * (rows + length + 16)
+        * float(np.max(np.abs(outcome.weights), initial=0.0))
+        * (rows * (1 + float(np.max(np.abs(values), initial=0.0)) * float(np.max(scale, initial=0.0))))
     )
     assert sums
-    check(outcome, what, norm_bound(y, values, scale, length, weight, bias), [slope] + [parameters] * (len(outcome.ours) - 1))
+    check(
+        outcome,
+        what,
+        norm_bound(y, values, scale, length, weight, bias),
+        [slope] + [parameters] * (len(outcome.ours) - 1),
+    )
 
 
 LAYER: list[tuple[tuple[int, ...], int]] = [
@@ -52,8 +59,8 @@ def test_layer_norm(device: Any, affine: str) -> None:
         w = normal(1, *last) if affine != "none" else None
         b = normal(2, *last) if affine == "both" else None
         outcome = run(
-            lambda x, w, b, last=last: F.layer_norm(x, last, w, b),  # type: ignore[misc]  # bound here
-            lambda x, w, b, last=last: functional.layer_norm(x, last, w, b),  # type: ignore[misc]
+            lambda x, w, b, last=last: F.layer_norm(x, last, w, b),
+            lambda x, w, b, last=last: functional.layer_norm(x, last, w, b),
             [x, w, b],
         )
         axes = tuple(range(len(shape) - count, len(shape)))
@@ -66,8 +73,8 @@ def test_rms_norm(device: Any, affine: bool) -> None:
         last = shape[len(shape) - count :]
         x = normal(number, *shape) * 2 + 1
         outcome = run(
-            lambda x, w, last=last: F.rms_norm(x, last, w, eps=EPS),  # type: ignore[misc]  # bound here
-            lambda x, w, last=last: functional.rms_norm(x, last, w, eps=EPS),  # type: ignore[misc]
+            lambda x, w, last=last: F.rms_norm(x, last, w, eps=EPS),
+            lambda x, w, last=last: functional.rms_norm(x, last, w, eps=EPS),
             [x, normal(1, *last) if affine else None],
         )
         axes = tuple(range(len(shape) - count, len(shape)))
@@ -87,8 +94,8 @@ def test_group_norm(device: Any) -> None:
         x = normal(number, *shape) * 2 - 1
         for w, b in ((None, None), (normal(1, shape[1]), normal(2, shape[1])), (normal(1, shape[1]), None)):
             outcome = run(
-                lambda x, w, b, g=groups: F.group_norm(x, g, w, b),  # type: ignore[misc]  # bound here
-                lambda x, w, b, g=groups: functional.group_norm(x, g, w, b),  # type: ignore[misc]
+                lambda x, w, b, g=groups: F.group_norm(x, g, w, b),
+                lambda x, w, b, g=groups: functional.group_norm(x, g, w, b),
                 [x, w, b],
             )
             rows = x.reshape(shape[0], groups, math.prod(shape[1:]) // groups)
@@ -110,8 +117,8 @@ def test_batch_norm_in_training(device: Any, affine: bool) -> None:
         mine = (vk.tensor(mean), vk.tensor(variance))
         other = (torch.zeros(c, dtype=torch.float64), torch.ones(c, dtype=torch.float64))
         outcome = run(
-            lambda x, w, b, s=mine: F.batch_norm(x, *s, w, b, True, 0.3),  # type: ignore[misc]  # bound here
-            lambda x, w, b, s=other: functional.batch_norm(x, *s, w, b, True, 0.3),  # type: ignore[misc]
+            lambda x, w, b, s=mine: F.batch_norm(x, s[0], s[1], w, b, True, 0.3),
+            lambda x, w, b, s=other: functional.batch_norm(x, s[0], s[1], w, b, True, 0.3),
             arrays,
         )
         length = x.size // c
@@ -144,8 +151,8 @@ def test_instance_norm(device: Any) -> None:
         mine = (vk.zeros(c), vk.ones(c))
         other = (torch.zeros(c, dtype=torch.float64), torch.ones(c, dtype=torch.float64))
         outcome = run(
-            lambda x, w, b, s=mine: F.instance_norm(x, *s, w, b),  # type: ignore[misc]  # bound here
-            lambda x, w, b, s=other: functional.instance_norm(x, *s, w, b),  # type: ignore[misc]
+            lambda x, w, b, s=mine: F.instance_norm(x, s[0], s[1], w, b),
+            lambda x, w, b, s=other: functional.instance_norm(x, s[0], s[1], w, b),
             [x, normal(1, c), normal(2, c)],
         )
         length = math.prod(shape[2:])
@@ -157,10 +164,14 @@ def test_instance_norm(device: Any) -> None:
 
 def test_views(device: Any) -> None:
     x = normal(3, 6, 5, 4)
-    for tag, view in (("transposed", lambda t: t.transpose(0, 2)), ("strided", lambda t: t[::2, :, 1:])):
+    views: list[tuple[str, Any]] = [("transposed", lambda t: t.transpose(0, 2)), ("strided", lambda t: t[::2, :, 1:])]
+    for tag, view in views:
         shape = view(torch.tensor(x)).shape
         outcome = run(
-            lambda x: F.layer_norm(x, shape[-1:]), lambda x: functional.layer_norm(x, shape[-1:]), [x], view=view  # noqa: B023
+            lambda x, n=shape[-1:]: F.layer_norm(x, n),
+            lambda x, n=shape[-1:]: functional.layer_norm(x, n),
+            [x],
+            view=view,  # noqa: B023
         )
         inspect(outcome, tag, to_numpy(view(torch.tensor(x))), (2,), shape[-1])
 

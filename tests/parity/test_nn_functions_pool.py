@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import vkjit as vk
 from tests.parity.nn_functions import check, check_linear, functional, normal, run, torch
 from tests.parity.reference import to_numpy
 from tests.parity.tolerance import UNIT
-
-import vkjit as vk
 from vkjit.nn import functional as F
 
 # shape, kernel, stride, padding, dilation (maxima only), ceil_mode
@@ -55,7 +54,13 @@ def axes_of(shape: tuple[int, ...], kernel: Any) -> int:
 def test_maxima_and_gradients(device: Any, case: tuple[Any, ...]) -> None:
     shape, kernel, stride, padding, dilation, ceil_mode = case
     name = f"max_pool{axes_of(shape, kernel)}d"
-    options = {"kernel_size": kernel, "stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
+    options = {
+        "kernel_size": kernel,
+        "stride": stride,
+        "padding": padding,
+        "dilation": dilation,
+        "ceil_mode": ceil_mode,
+    }
     x = normal(1, *shape)
     outcome = run(lambda a: getattr(F, name)(a, **options), lambda a: getattr(functional, name)(a, **options), [x])
     # a maximum is exact; its gradient sums over the windows that share it
@@ -76,12 +81,18 @@ def test_means_and_gradients(device: Any, case: tuple[Any, ...]) -> None:
     taps = math.prod(kernel) if isinstance(kernel, tuple) else kernel**axes
     divisors = [None] if axes == 1 else [None, 7]
     for count, divisor in itertools.product((True, False), divisors):
-        options = {"kernel_size": kernel, "stride": stride, "padding": padding, "ceil_mode": ceil_mode, "count_include_pad": count}
+        options = {
+            "kernel_size": kernel,
+            "stride": stride,
+            "padding": padding,
+            "ceil_mode": ceil_mode,
+            "count_include_pad": count,
+        }
         if axes > 1:
             options["divisor_override"] = divisor
         check_linear(
-            lambda a, o=options: getattr(F, name)(a, **o),  # type: ignore[misc]  # bound here
-            lambda a, o=options: getattr(functional, name)(a, **o),  # type: ignore[misc]
+            lambda a, o=options: getattr(F, name)(a, **o),
+            lambda a, o=options: getattr(functional, name)(a, **o),
             [normal(1, *shape)],
             f"{name} {case} {options}",
             terms=taps + 1,
@@ -115,7 +126,8 @@ def test_special_values(device: Any) -> None:
     """NaN wins, infinities are numbers, the first of equals is the place."""
     x = np.zeros((1, 1, 4, 6), np.float32)
     x[0, 0, 0, 1], x[0, 0, 2, 2], x[0, 0, :2, 4:] = np.nan, np.inf, -np.inf
-    for options in ({"kernel_size": 2}, {"kernel_size": 3, "stride": 1, "padding": 1}):
+    cases: list[dict[str, Any]] = [{"kernel_size": 2}, {"kernel_size": 3, "stride": 1, "padding": 1}]
+    for options in cases:
         y, places = F.max_pool2d(vk.tensor(x), return_indices=True, **options)
         expected, where = functional.max_pool2d(torch.tensor(x), return_indices=True, **options)
         assert np.array_equal(y.numpy(), expected.numpy(), equal_nan=True)
@@ -129,7 +141,10 @@ def test_views_and_second_gradients(device: Any) -> None:
         (gradient,) = grad((y * y).sum(), x, create_graph=True)
         return (gradient**2).sum()
 
-    for name, options in (("max_pool2d", {"kernel_size": 3, "stride": 2}), ("avg_pool2d", {"kernel_size": 3, "stride": 2})):
+    for name, options in (
+        ("max_pool2d", {"kernel_size": 3, "stride": 2}),
+        ("avg_pool2d", {"kernel_size": 3, "stride": 2}),
+    ):
         x = normal(1, 2, 2, 7, 8)
         outcome = run(
             lambda a: penalty(vk, lambda v: getattr(F, name)(v, **options), a),  # noqa: B023  # used at once

@@ -8,25 +8,32 @@ from typing import Any
 import numpy as np
 import pytest
 
+import vkjit as vk
 from tests.parity.nn_functions import check, functional, normal, run, torch
 from tests.parity.reference import LAYOUTS, SHAPES, assert_close, to_numpy
 from tests.parity.tolerance import UNIT, log_softmax_bound, softmax_bound
-
-import vkjit as vk
 from vkjit.nn import functional as F
 
-LONG: list[tuple[tuple[int, ...], int]] = [((2, 5000), 1), ((5000, 3), 0), ((1, 40_000), 1), ((3, 600), 1), ((2, 700, 3), 1)]
+LONG: list[tuple[tuple[int, ...], int]] = [
+    ((2, 5000), 1),
+    ((5000, 3), 0),
+    ((1, 40_000), 1),
+    ((3, 600), 1),
+    ((2, 700, 3), 1),
+]
 
 
 def compare(name: str, values: Any, dim: int, view: Any = lambda x: x) -> None:
-    outcome = run(
-        lambda x: getattr(F, name)(x, dim), lambda x: getattr(functional, name)(x, dim), [values], view=view
-    )
+    outcome = run(lambda x: getattr(F, name)(x, dim), lambda x: getattr(functional, name)(x, dim), [values], view=view)
     shape = view(torch.tensor(values)).shape
     length = shape[dim] if shape else 1
     largest = float(np.max(np.abs(values), initial=0.0))
     y = to_numpy(outcome.expected)
-    bound = softmax_bound(y, 2 * largest, length) if name == "softmax" else log_softmax_bound(y, largest, 2 * largest, length)
+    bound = (
+        softmax_bound(y, 2 * largest, length)
+        if name == "softmax"
+        else log_softmax_bound(y, largest, 2 * largest, length)
+    )
     slope = float(np.max(np.abs(outcome.weights), initial=0.0))
     gradient = UNIT["f32"] * (4 * largest + 2 * length + 32) * slope * (1 if name == "softmax" else length)
     repeats = max(1, outcome.found.numel() // max(1, values.size))
@@ -55,7 +62,10 @@ def test_special_values(device: Any, name: str) -> None:
     x = normal(1, 7, 600) * 10
     x[0], x[1, 3], x[2, 5], x[3, 7], x[4], x[5, 1:] = -np.inf, -np.inf, np.nan, np.inf, x[4] + 1e4, -np.inf
     x[6] = -1e30
-    found, expected = getattr(F, name)(vk.tensor(x), 1), getattr(functional, name)(torch.tensor(x.astype(np.float64)), 1)
+    found, expected = (
+        getattr(F, name)(vk.tensor(x), 1),
+        getattr(functional, name)(torch.tensor(x.astype(np.float64)), 1),
+    )
     y = to_numpy(expected)
     spread = 80.0
     finite = np.where(np.isfinite(y), y, 0.0)
@@ -83,14 +93,17 @@ def test_second_gradients(device: Any) -> None:
             return (gradient**2).sum()
 
         outcome = run(
-            lambda x: penalty(vk, F, x), lambda x: penalty(torch, functional, x), [normal(1, 3, 5, 2)]  # noqa: B023
+            lambda x: penalty(vk, F, x),
+            lambda x: penalty(torch, functional, x),
+            [normal(1, 3, 5, 2)],  # noqa: B023
         )
         size = float(np.abs(to_numpy(outcome.theirs[0].grad)).max())
         check(outcome, name, UNIT["f32"] * 300 * (1 + float(outcome.expected.detach())), UNIT["f32"] * 300 * (1 + size))
 
 
 ATTENTION: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
-    ((4, 3), (5, 3), (5, 2)), ((1, 1), (1, 1), (1, 1)), ((2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 7)), ((3, 7, 8), (3, 7, 8), (3, 7, 8)),
+    ((4, 3), (5, 3), (5, 2)), ((1, 1), (1, 1), (1, 1)), ((2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 7)),
+    ((3, 7, 8), (3, 7, 8), (3, 7, 8)),
     ((2, 1, 17, 5), (2, 1, 3, 5), (2, 1, 3, 5)), ((0, 3, 4), (0, 3, 4), (0, 3, 4)),
 ]  # fmt: skip
 
@@ -111,8 +124,8 @@ def test_attention(device: Any, shapes: Any) -> None:
     ]
     for mine, other in options:
         outcome = run(
-            lambda *a, o=mine: F.scaled_dot_product_attention(*a, **o),  # type: ignore[misc]  # bound here
-            lambda *a, o=other: functional.scaled_dot_product_attention(*a, **o),  # type: ignore[misc]
+            lambda *a, o=mine: F.scaled_dot_product_attention(*a, **o),
+            lambda *a, o=other: functional.scaled_dot_product_attention(*a, **o),
             [q, k, v],
         )
         # scores are sums of E products, of size up to `largest`; weights are off by that much, relative

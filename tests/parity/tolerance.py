@@ -20,7 +20,16 @@ UNIT = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24, "f64": 2.0**-53}
 TINY = 2.0**-126
 """The least normal f32: below it devices may flush to zero."""
 
-__all__ = ["TINY", "UNIT", "linear", "log_softmax_bound", "norm_bound", "norm_gradient_bound", "softmax_bound", "stored"]
+__all__ = [
+    "TINY",
+    "UNIT",
+    "linear",
+    "log_softmax_bound",
+    "norm_bound",
+    "norm_gradient_bound",
+    "softmax_bound",
+    "stored",
+]
 
 
 def linear(magnitude: Any, terms: int, dtype: str = "f32") -> Any:
@@ -44,7 +53,7 @@ def log_softmax_bound(y: Any, largest: float, spread: float, length: int) -> Any
 
 
 def norm_bound(y: Any, x: Any, scale: Any, length: int, weight: float = 1.0, bias: float = 0.0) -> Any:
-    """The mean is off by length u mean(abs(x)), the scale by (length + 8) u relative; both reach y, which is |y| <= |x hat| w + b."""
+    """The mean is off by length u mean(abs(x)), the scale by (length + 8) u relative; both reach y = x hat w + b."""
     size = float(np.max(np.abs(x), initial=0.0)) * float(np.max(scale, initial=0.0))
     return UNIT["f32"] * (length + 16) * (np.abs(y) + bias + 2 * weight * (size + 1)) + TINY
 

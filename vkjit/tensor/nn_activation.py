@@ -47,7 +47,7 @@ def relu6(x: Tensor) -> Tensor:
 
 def hardsigmoid(x: Any) -> Tensor:
     """(x + 3) / 6 limited to [0, 1]."""
-    return relu6(floats(x, "hardsigmoid") + 3.0) / 6.0  # type: ignore[operator, no-any-return]  # installed at run time
+    return relu6(floats(x, "hardsigmoid") + 3.0) / 6.0
 
 
 def hardswish(x: Any) -> Tensor:
@@ -62,19 +62,19 @@ def mish(x: Any) -> Tensor:
 
 def selu(x: Any) -> Tensor:
     """elu with alpha = 1.6733, times 1.0507: keeps mean 0 and variance 1 of its inputs."""
-    return elu(floats(x, "selu"), alpha=SELU_ALPHA) * SELU_SCALE  # type: ignore[operator, no-any-return]
+    return elu(floats(x, "selu"), alpha=SELU_ALPHA) * SELU_SCALE
 
 
 def celu(x: Any, alpha: float = 1.0) -> Tensor:
     """x where it is positive, else alpha (exp(x / alpha) - 1)."""
     if alpha == 0:
         raise ArgumentError("celu(): alpha=0, expected another number")
-    return elu(floats(x, "celu") / alpha) * alpha  # type: ignore[operator, no-any-return]
+    return elu(floats(x, "celu") / alpha) * alpha
 
 
-def softsign(x: Any) -> Tensor:
+def softsign(x: Tensor) -> Tensor:
     """x / (1 + abs(x))."""
-    return x / (floats(x, "softsign").abs() + 1.0)  # type: ignore[attr-defined, no-any-return]
+    return x / (floats(x, "softsign").abs() + 1.0)
 
 
 def tanhshrink(x: Any) -> Tensor:
@@ -84,20 +84,20 @@ def tanhshrink(x: Any) -> Tensor:
 
 def hardshrink(x: Any, lambd: float = 0.5) -> Tensor:
     """x where abs(x) is above lambd, else 0."""
-    return where(floats(x, "hardshrink").abs() > lambd, x, 0.0)  # type: ignore[attr-defined]
+    return where(floats(x, "hardshrink").abs() > lambd, x, 0.0)
 
 
 def softshrink(x: Any, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by lambd, 0 within that distance."""
     if lambd < 0:
         raise ArgumentError(f"softshrink(): lambd={lambd}, expected at least 0")
-    moved = where(floats(x, "softshrink") > 0, x - lambd, x + lambd)  # type: ignore[operator]
+    moved = where(floats(x, "softshrink") > 0, x - lambd, x + lambd)
     return where(x.abs() > lambd, moved, 0.0)
 
 
 def threshold(x: Any, threshold: float, value: float) -> Tensor:
     """x where it is above the threshold, else value."""
-    return where(floats(x, "threshold") > threshold, x, float(value))  # type: ignore[operator]
+    return where(floats(x, "threshold") > threshold, x, float(value))
 
 
 def glu(x: Any, dim: int = -1) -> Tensor:
@@ -106,7 +106,7 @@ def glu(x: Any, dim: int = -1) -> Tensor:
     half, odd = divmod(x.shape[axis], 2)
     if odd:
         raise ShapeError(f"glu() halves axis {dim} of {x.shape}: expected an even size")
-    return narrow(x, axis, 0, half) * sigmoid(narrow(x, axis, half, half))  # type: ignore[operator, no-any-return]
+    return narrow(x, axis, 0, half) * sigmoid(narrow(x, axis, half, half))
 
 
 def prelu(x: Any, weight: Any) -> Tensor:
@@ -116,6 +116,8 @@ def prelu(x: Any, weight: Any) -> Tensor:
     count = weight.numel()
     channels = x.shape[1] if x.ndim > 1 else 1
     if count not in (1, channels):
-        raise ShapeError(f"prelu(): the weight has {count} elements, expected 1 or the {channels} channels of {x.shape}")
+        raise ShapeError(
+            f"prelu(): the weight has {count} elements, expected 1 or the {channels} channels of {x.shape}"
+        )
     slopes = reshape(weight, (1, -1, *[1] * (x.ndim - 2)) if count > 1 else (1,) * x.ndim)
-    return maximum(x, 0.0) + slopes * minimum(x, 0.0)  # type: ignore[operator, no-any-return]
+    return maximum(x, 0.0) + slopes * minimum(x, 0.0)

@@ -174,7 +174,7 @@ def _transpose(
     y: Any = convolution_input(x, weight, geometry=geometry)
     if bias is not None:
         y = y + reshape(bias, (-1, *[1] * axes))
-    return reshape(y, y.shape[1:]) if single else y  # type: ignore[no-any-return]
+    return reshape(y, y.shape[1:]) if single else y
 
 
 def conv1d(

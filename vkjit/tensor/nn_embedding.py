@@ -26,9 +26,11 @@ def _indices(x: Any, name: str) -> Tensor:
 
 
 @operation("embedding")
-def _embedding(table: Tensor, indices: Tensor, *, skipped: int) -> Tensor:
+def _embedding(table: Tensor, indices: Tensor, *, skipped: int) -> Tensor:  # noqa: ARG001  # for the gradient
     y = result((*indices.shape, table.shape[1]), table.dtype, table)
-    kernels.embedding(dense(table), shaped(dense(indices), indices.numel()), shaped(y._array, indices.numel(), table.shape[1]))
+    kernels.embedding(
+        dense(table), shaped(dense(indices), indices.numel()), shaped(y._array, indices.numel(), table.shape[1])
+    )
     return y
 
 
@@ -63,7 +65,7 @@ def one_hot(indices: Tensor, num_classes: int = -1) -> Tensor:
     if num_classes == -1:
         if indices.numel() == 0:
             raise ArgumentError("one_hot() of no indices needs num_classes")
-        num_classes = int(indices.max().item()) + 1  # type: ignore[attr-defined]  # methods are installed at run time
+        num_classes = int(indices.max().item()) + 1
     if num_classes < 1:
         raise ArgumentError(f"one_hot(): num_classes={num_classes}, expected at least 1")
     y = result((*indices.shape, num_classes), dtypes.i64, indices)
@@ -93,17 +95,19 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     return seeded_dropout(x, p=float(p), seed=random.next_seed())
 
 
-def _channels(x: Any, p: float, training: bool, axes: int) -> Tensor:
+def _channels(x: Tensor, p: float, training: bool, axes: int) -> Tensor:
     """Whole channels dropped."""
     name = f"dropout{axes}d"
     floats(x, name)
     if x.ndim not in (axes + 1, axes + 2):
-        raise ShapeError(f"{name}(): input of shape {x.shape}, expected {axes + 2} axes (or {axes + 1}, without a batch)")
+        raise ShapeError(
+            f"{name}(): input of shape {x.shape}, expected {axes + 2} axes (or {axes + 1}, without a batch)"
+        )
     if not training or _chance(p, name) == 0:
-        return x  # type: ignore[no-any-return]
+        return x
     kept = x.shape[: x.ndim - axes]
     mask = seeded_dropout(creation.ones(kept, dtype=x.dtype, device=x.device), p=float(p), seed=random.next_seed())
-    return x * mask.reshape(*kept, *[1] * axes)  # type: ignore[attr-defined, no-any-return]
+    return x * mask.reshape(*kept, *[1] * axes)
 
 
 def dropout1d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:

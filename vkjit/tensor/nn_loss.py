@@ -138,7 +138,7 @@ def binary_cross_entropy_with_logits(
         losses: Any = binary_entropy_logits(x, target)
     else:
         t: Any = target
-        factor = (pos_weight - 1) * t + 1  # type: ignore[operator]  # installed at run time
+        factor = (pos_weight - 1) * t + 1
         losses = (1 - t) * x + factor * binary_entropy_logits(x, t.detach() * 0 + 1)
     return reduced(losses if weight is None else losses * weight, reduction, name)
 
@@ -233,7 +233,10 @@ def nll_gradient(g: Tensor, target: Tensor, scale: Tensor, *, shape: tuple[int, 
         inner *= extent
     flat = (wide[0], inner)
     kernels.nll_gradient(
-        _plain(g, flat), shaped(dense(target), *flat), shaped(dense(scale), *flat), shaped(y._array, wide[0], wide[1], inner)
+        _plain(g, flat),
+        shaped(dense(target), *flat),
+        shaped(dense(scale), *flat),
+        shaped(y._array, wide[0], wide[1], inner),
     )
     return y
 
@@ -278,7 +281,8 @@ def cross_entropy(
     """The negative log-likelihood of scores x (N, C, ...) or (C,), whose softmax over C are the probabilities.
 
     target: class indices (N, ...), or floats of x's shape: probabilities of each class. `weight`: one per class. The mean is
-    divided by the sum of the targets' weights (for probabilities by the number of rows). `label_smoothing` mixes in the uniform distribution.
+    divided by the sum of the targets' weights (for probabilities by the number of rows). `label_smoothing` mixes in the uniform
+    distribution.
     """
     _check_classes(x, target, weight, "cross_entropy")
     if not 0 <= label_smoothing <= 1:
@@ -293,7 +297,9 @@ def cross_entropy(
 
 def _soft_cross_entropy(x: Any, target: Any, weight: Any, reduction: str, smoothing: float) -> Tensor:
     if target.shape != x.shape:
-        raise ShapeError(f"cross_entropy(): probabilities of shape {target.shape} for scores of {x.shape}: expected the same")
+        raise ShapeError(
+            f"cross_entropy(): probabilities of shape {target.shape} for scores of {x.shape}: expected the same"
+        )
     axis = 1 if x.ndim > 1 else 0
     if smoothing:
         target = target * (1 - smoothing) + smoothing / x.shape[axis]

@@ -61,7 +61,14 @@ def _row_affine(x: Tensor, axes: int) -> Affine:
 
 
 def layer_norm_gradient(
-    g: Tensor, x: Tensor, mean: Tensor | None, scale: Tensor, weight: Tensor | None, needs: tuple[bool, ...], *, axes: int
+    g: Tensor,
+    x: Tensor,
+    mean: Tensor | None,
+    scale: Tensor,
+    weight: Tensor | None,
+    needs: tuple[bool, ...],
+    *,
+    axes: int,
 ) -> tuple[Any, ...]:
     """The gradients of x, weight and bias that are needed; not recorded. Without a mean, of RMS norm."""
     affine = _row_affine(x, axes)
@@ -80,7 +87,7 @@ def layer_norm_gradient(
             sums = (creation.zeros(shape, device=x.device)._array,) * 2
         else:
             sums = kernels.column_sums(gradient, values, center, scale._array, affine)
-        bias_sum, weight_sum = (Tensor(s).reshape(shape).to(x.dtype) for s in sums)  # type: ignore[attr-defined]
+        bias_sum, weight_sum = (Tensor(s).reshape(shape).to(x.dtype) for s in sums)
         found[1:] = [weight_sum if needs[1] else None, bias_sum if needs[2] else None]
     return tuple(found)
 
@@ -132,7 +139,13 @@ def _group_norm(
     mean, _, scale = _statistics(x, Rows(n * groups, 1, length, length, 0, 1), eps)
     y = result(x.shape, x.dtype, x)
     kernels.normalize(
-        dense(x), mean._array, scale._array, _array(weight), _array(bias), y._array, Affine(n * c, d, False, c, groups, c // groups)
+        dense(x),
+        mean._array,
+        scale._array,
+        _array(weight),
+        _array(bias),
+        y._array,
+        Affine(n * c, d, False, c, groups, c // groups),
     )
     return y, mean, scale
 
@@ -144,7 +157,7 @@ def channel_sums(g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, affine: Affi
         empty = creation.zeros(n, affine.channels, dtype=scale.dtype, device=x.device)
         return empty, empty
     sums = kernels.gradient_sums(dense(g), dense(x), mean._array, scale._array, None, affine)
-    first, second = (Tensor(s).reshape(n, affine.channels) for s in sums)  # type: ignore[attr-defined]
+    first, second = (Tensor(s).reshape(n, affine.channels) for s in sums)
     return first, second
 
 
@@ -155,7 +168,16 @@ def channel_gradient(
     """scale * (g * weight - (sums[0] + normalised x * sums[1]) * over); not recorded."""
     y = result(x.shape, x.dtype, x)
     kernels.gradient(
-        dense(g), dense(x), mean._array, scale._array, _array(weight), dense(sums[0]), dense(sums[1]), y._array, affine, over
+        dense(g),
+        dense(x),
+        mean._array,
+        scale._array,
+        _array(weight),
+        dense(sums[0]),
+        dense(sums[1]),
+        y._array,
+        affine,
+        over,
     )
     return y
 
@@ -166,7 +188,9 @@ def group_norm(
     """Each sample's channels of x (N, C, ...) normalised in num_groups groups; weight and bias: one per channel."""
     _with_channels(x, "group_norm")
     if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 1 or x.shape[1] % num_groups:
-        raise ArgumentError(f"group_norm(): num_groups={num_groups!r} must divide the {x.shape[1]} channels of {x.shape}")
+        raise ArgumentError(
+            f"group_norm(): num_groups={num_groups!r} must divide the {x.shape[1]} channels of {x.shape}"
+        )
     float_tensor(weight, x, (x.shape[1],), "group_norm", "the weight")
     float_tensor(bias, x, (x.shape[1],), "group_norm", "the bias")
     return _group_norm(x, weight, bias, groups=num_groups, eps=eps)[0]
@@ -272,8 +296,8 @@ def instance_norm(
     y, mean, scale = _group_norm(x, weight, bias, groups=c, eps=eps)
     if running_mean is not None or running_var is not None:
         with no_grad():
-            means: Any = mean.detach().reshape(n, c).mean(0)  # type: ignore[attr-defined]
-            variance: Any = (scale.detach() ** -2 - eps).reshape(n, c).mean(0)  # type: ignore[operator]
+            means: Any = mean.detach().reshape(n, c).mean(0)
+            variance: Any = (scale.detach() ** -2 - eps).reshape(n, c).mean(0)
         _update(running_mean, means, momentum)
         _update(running_var, variance, momentum, d / (d - 1))
     return y

@@ -59,7 +59,7 @@ def max_pool_gradient(g: Tensor, at: Tensor, *, axes: int, window: Window) -> Te
 
 
 @operation("at_places")
-def at_places(x: Tensor, at: Tensor, *, axes: int, window: Window) -> Tensor:
+def at_places(x: Tensor, at: Tensor, *, axes: int, window: Window) -> Tensor:  # noqa: ARG001  # for the gradient
     """The elements of x where max pooling found its maxima."""
     y = result(at.shape, x.dtype, x)
     kernels.at_places(

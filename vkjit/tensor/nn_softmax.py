@@ -52,7 +52,7 @@ def softmax_gradient(g: Tensor, y: Tensor, *, axis: int, log: bool) -> Tensor:
 
 def _prepared(x: Any, dim: int, dtype: Any, name: str) -> tuple[Tensor, int]:
     if dtype is not None and isinstance(x, Tensor):
-        x = x.to(dtype)  # type: ignore[attr-defined]  # methods are installed at run time
+        x = x.to(dtype)
     return floats(x, name), axis_of(dim, max(x.ndim, 1), name)
 
 
@@ -70,7 +70,7 @@ def log_softmax(x: Tensor, dim: int = -1, *, dtype: Any = None) -> Tensor:
 
 def softmin(x: Tensor, dim: int = -1, *, dtype: Any = None) -> Tensor:
     """softmax(-x)."""
-    return softmax(-x, dim, dtype=dtype)  # type: ignore[operator]  # installed at run time
+    return softmax(-x, dim, dtype=dtype)
 
 
 def scaled_dot_product_attention(
@@ -84,8 +84,8 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """softmax(query @ key.T * scale + mask) @ value over the last two axes.
 
-    query: (..., L, E), key: (..., S, E), value: (..., S, V); gives (..., L, V). `attn_mask` broadcasts to (..., L, S): bool says which
-    keys may be looked at, floats are added. `is_causal`: query i looks at keys up to i. `scale`: 1 / sqrt(E) where not given.
+    query: (..., L, E), key: (..., S, E), value: (..., S, V); gives (..., L, V). `attn_mask` broadcasts to (..., L, S): bool says
+    which keys may be looked at, floats are added. `is_causal`: query i looks at keys up to i. `scale`: 1 / sqrt(E) where not given.
     """
     q: Any = floats(query, "scaled_dot_product_attention", "the query")
     k: Any = floats(key, "scaled_dot_product_attention", "the key")
@@ -101,8 +101,8 @@ def scaled_dot_product_attention(
     mask: Any = attn_mask
     if is_causal:
         length, width = scores.shape[-2:]
-        rows = creation.arange(length, device=q.device).reshape(-1, 1)  # type: ignore[attr-defined]
-        mask = rows >= creation.arange(width, device=q.device)  # type: ignore[operator]
+        rows = creation.arange(length, device=q.device).reshape(-1, 1)
+        mask = rows >= creation.arange(width, device=q.device)
     if mask is not None:
         scores = where(mask, scores, -math.inf) if mask.dtype.kind == "bool" else scores + mask
     weights: Any = softmax(scores, -1)

@@ -1,5 +1,8 @@
-"""Gradients of convolutions. With y = conv(x, w), the output, the input's gradient and the weights' gradient are one form, linear in
-each of three arrays; the gradient of each product is made of the other two."""
+"""Gradients of convolutions.
+
+The output, the input's gradient and the weights' gradient are one form, linear in each of three arrays; the gradient of
+each product is made of the other two.
+"""
 
 from __future__ import annotations
 
