@@ -120,23 +120,44 @@ def usable(device: Any, *dtypes: Any) -> bool:
     return all(d.name in device.caps.dtypes or d is vk.bf16 for d in dtypes)
 
 
-@pytest.mark.parametrize("number", [0, 1, 2], ids=["tensors", "with an int", "with a float"])
-def test_result_types_are_pytorchs(device: Any, number: int) -> None:
+def check_result_types(x: Any, b: Any, y: Any, c: Any) -> None:
+    for function in (operator.add, operator.mul, operator.truediv):
+        found, expected = function(x, b), function(y, c)
+        assert found.dtype is OF_TORCH[expected.dtype], (function, x.dtype, getattr(b, "dtype", b))
+        if function is not operator.truediv:
+            values = expected.float() if expected.is_floating_point() else expected
+            assert np.array_equal(found.numpy(), values.numpy())
+
+
+def test_result_types_are_pytorchs(device: Any) -> None:
     for (ours, theirs), (other, their_other) in itertools.product(TYPES, TYPES):
-        x, y = vk.tensor([1, 0, 1], dtype=ours), torch.tensor([1, 0, 1], dtype=theirs)
-        b: Any = [vk.tensor([1, 1, 0], dtype=other), 1, 1.5][number]
-        c: Any = [torch.tensor([1, 1, 0], dtype=their_other), 1, 1.5][number]
         if not usable(device, ours, other):
             continue
-        for function in (operator.add, operator.mul, operator.truediv):
-            found, expected = function(x, b), function(y, c)
-            assert found.dtype is OF_TORCH[expected.dtype], (function, ours, other)
-            if function is not operator.truediv:
-                assert np.array_equal(
-                    found.numpy(), expected.float().numpy() if expected.is_floating_point() else expected.numpy()
-                )
-        if number:
-            break
+        valued = (ours, other) in VALUED  # elsewhere nothing is computed: the types follow from the operands' alone
+        a, b = ([1, 0, 1], [1, 1, 0]) if valued else ([], [])
+        x, y = vk.tensor(a, dtype=ours), torch.tensor(a, dtype=theirs)
+        check_result_types(x, vk.tensor(b, dtype=other), y, torch.tensor(b, dtype=their_other))
+        scalar = vk.tensor(1, dtype=other)
+        check_result_types(x[:0], scalar, y[:0], torch.tensor(1, dtype=their_other))
+
+
+VALUED = {
+    (vk.boolean, vk.boolean),
+    (vk.boolean, vk.f32),
+    (vk.u8, vk.i8),
+    (vk.i8, vk.i64),
+    (vk.i32, vk.f16),
+    (vk.f16, vk.bf16),
+    (vk.bf16, vk.f32),
+    (vk.i64, vk.f64),
+}
+
+
+@pytest.mark.parametrize("number", [1, 1.5, True])
+def test_result_types_with_numbers_are_pytorchs(device: Any, number: Any) -> None:
+    for ours, theirs in TYPES:
+        if usable(device, ours):
+            check_result_types(vk.tensor([1, 0, 1], dtype=ours), number, torch.tensor([1, 0, 1], dtype=theirs), number)
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [t for t in TYPES if t[0].is_integer], ids=lambda t: str(t))
