@@ -86,14 +86,15 @@ def _running_long(x: DeviceArray, y: DeviceArray, accumulate: DType, limit: int)
         kernels.running_sums(_segments(x, begin, 1, rest), last, _segments(wide, begin, 1, rest), accumulate, limit)
     before = creation.allocate((lines, whole), accumulate, x.device)
     shape = (1, lines, whole)
-    _running(*(DeviceArray(e.buffer, e.offset, e.dtype, shape, (0, whole, 1)) for e in (ends, before)), accumulate)
+    source, target = (DeviceArray(e.buffer, e.offset, e.dtype, shape, (0, whole, 1)) for e in (ends, before))
+    _running(source, target, accumulate)
     zero = DeviceArray(before.buffer, 0, accumulate, (lines, whole, 1), (whole, 1, 0))
     copy_values(_segments(wide, 0, 1, size), _segments(y, 0, 1, size))
     for start, count, length, first in ((size, whole - 1, size, 0), (whole * size, 1, rest, whole - 1)):
         if not count or not length:
             continue
         added = DeviceArray(zero.buffer, first * accumulate.itemsize, accumulate, (lines, count, length), (whole, 1, 0))
-        target = Tensor(_segments(y, start, count, length))
+        place = Tensor(_segments(y, start, count, length))
         maps.write_map(
             functions.add, (Tensor(_segments(wide, start, count, length)), Tensor(added)), target, accumulate
         )
