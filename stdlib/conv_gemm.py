@@ -126,7 +126,8 @@ def multiplied_slices(sums, shared_a, shared_b, ty, tx, TILE: vk.Const[int]):
             factors, others = factors + (shared_a[k, ty + i * SIDE],), others + (shared_b[k, tx + i * SIDE],)
         for i in vk.unroll(TILE):
             for j in vk.unroll(TILE):
-                made = made + (sums[i * TILE + j] + factors[i] * others[j],)
+                # fused by name: drivers don't fuse by themselves where signed zeros and infinities are kept
+                made = made + (vk.fma(factors[i], others[j], sums[i * TILE + j]),)
         sums = made
     return sums
 
