@@ -65,7 +65,9 @@ def bind(spec: KernelSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> lis
     for i, param in enumerate(params):
         if values[i] is MISSING and not _is_out(param):
             if param.default is REQUIRED:
-                raise ArgumentError(f"{spec.name}() misses the argument {param.name!r}: it takes {signature_text(spec)}")
+                raise ArgumentError(
+                    f"{spec.name}() misses the argument {param.name!r}: it takes {signature_text(spec)}"
+                )
             values[i] = tune_choice(param.default)
     return values
 
@@ -115,7 +117,11 @@ def resolve(spec: KernelSpec, values: list[Any]) -> KernelSpec:
     for param, value in zip(spec.params, values, strict=True):
         if param.kind == "any":
             is_array = isinstance(value, (DeviceArray, np.ndarray)) or hasattr(value, "__vkjit_array__")
-            param = dataclasses.replace(param, kind="array", mode="inout") if is_array else dataclasses.replace(param, kind="scalar")
+            param = (
+                dataclasses.replace(param, kind="array", mode="inout")
+                if is_array
+                else dataclasses.replace(param, kind="scalar")
+            )
         params.append(param)
     return dataclasses.replace(spec, params=tuple(params))
 
@@ -185,7 +191,9 @@ def fit_scalar(value: Any, dtype: DType, name: str) -> Any:
     if dtype.is_float:
         return _fit_float(value, dtype, name)
     if isinstance(value, (float, np.floating)):
-        raise DTypeError(f"argument {name} is {value!r}: expected an integer of type {dtype!r}; convert it with int(...)")
+        raise DTypeError(
+            f"argument {name} is {value!r}: expected an integer of type {dtype!r}; convert it with int(...)"
+        )
     limits = np.iinfo(dtype.numpy)
     number = int(value)
     if not limits.min <= number <= limits.max:
@@ -196,7 +204,9 @@ def fit_scalar(value: Any, dtype: DType, name: str) -> Any:
 def _fit_float(value: Any, dtype: DType, name: str) -> Any:
     number = float(value)
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(number) != int(value):
-        raise DTypeError(f"argument {name} is {value}, which {dtype!r} can't hold exactly: pass float({value}) to round it")
+        raise DTypeError(
+            f"argument {name} is {value}, which {dtype!r} can't hold exactly: pass float({value}) to round it"
+        )
     with np.errstate(over="ignore"):
         fitted = dtype.numpy.type(number)
     if math.isfinite(number) and not np.isfinite(fitted):
@@ -209,7 +219,9 @@ def match_dims(spec: KernelSpec, shapes: dict[int, tuple[int, ...]]) -> dict[str
     known: dict[str, Any] = {}
     origins: dict[str, str] = {}
     pending = [i for i in shapes if spec.params[i].dims is not None]
-    for i in pending:
+    # an expression of names that later arguments bind is checked once these are known
+    composite = [i for i in pending if any(d.value is not None and not d.simple for d in spec.params[i].dims.dims)]
+    for i in (*pending, *composite):
         param = spec.params[i]
         assert param.dims is not None
         problem = param.dims.match(shapes[i], known)

@@ -293,6 +293,8 @@ class Kernel:
                 rank = len(values[self._over_position()].shape)
             return plan.default_local_size(rank, device.caps)
         local = _grid(chosen, "local=", self.name)
+        if self.spec.over is not None:
+            self._check_over_local(local, values)
         caps = device.caps
         total = local[0] * local[1] * local[2]
         if total == 0 or total > caps.max_invocations or any(
@@ -303,6 +305,15 @@ class Kernel:
                 f"{caps.max_invocations}, per axis at most {caps.max_local_size}"
             )
         return local
+
+    def _check_over_local(self, local: Grid, values: list[Any]) -> None:
+        """A workgroup with more axes than the array would run elements several times."""
+        rank = len(values[self._over_position()].shape)
+        if any(size > 1 for size in local[max(rank, 1) :]):
+            raise ArgumentError(
+                f"{self.name} runs over {self.spec.over!r} of {rank} dimensions: local={local} has more; expected at most "
+                f"{max(rank, 1)} sizes above 1"
+            )
 
     def _over_position(self) -> int:
         return next(i for i, p in enumerate(self.spec.params) if p.name == self.spec.over)

@@ -275,3 +275,25 @@ def test_unannotated_parameters(device: Any) -> None:
     x, y = np.arange(4, dtype=np.float32), np.ones(4, np.float32)
     axpy(2.0, x, y)
     np.testing.assert_array_equal(y, 2 * x + 1)
+
+
+def test_a_workgroup_with_more_axes_than_the_array_is_refused(device: Any) -> None:
+    @vk.kernel(over="x", local=(8, 8))
+    def twice(x: vk.InOut[vk.i32, "N"]):
+        x[vk.global_id(0)] += 1
+
+    with pytest.raises(vk.ArgumentError, match="1 dimensions"):
+        twice(np.zeros(5, np.int32))
+
+
+def test_expressions_of_dimensions_bound_later_are_checked(device: Any) -> None:
+    @vk.kernel(over="z")
+    def outer(z: vk.InOut[vk.f32, "A*B"], x: vk.In[vk.f32, "A"], y: vk.In[vk.f32, "B"]):
+        i = vk.global_id(0)
+        z[i] = x[i // y.shape[0]] * y[i % y.shape[0]]
+
+    x, y, z = np.arange(2, dtype=np.float32), np.arange(3, dtype=np.float32), np.zeros(6, np.float32)
+    outer(z, x, y)
+    np.testing.assert_array_equal(z, np.outer(x, y).reshape(-1))
+    with pytest.raises(vk.ShapeError, match=r"A\*B is 6"):
+        outer(np.zeros(7, np.float32), x, y)

@@ -22,7 +22,7 @@ def argument_of(value: Any, kind: str) -> Argument:
     if kind == "const":
         return ConstArg(value)
     if isinstance(value, np.ndarray):
-        return ArrayArg(dtypes.from_numpy(value.dtype), value.ndim)
+        return ArrayArg(dtypes.from_numpy(value.dtype), value.ndim, restrict=True)
     if isinstance(value, np.generic):
         return ScalarArg(dtypes.from_numpy(value.dtype))
     return ScalarArg(

@@ -127,3 +127,22 @@ def test_slices_of_shared_memory() -> None:
     x, y = np.arange(8, dtype=np.float32), np.zeros(1, np.float32)
     run(shared_slices, x, y, groups=1, local=LOCAL, subgroup_size=4)
     assert y[0] == 3 * x.sum()
+
+
+def test_a_store_over_what_is_still_to_be_read_is_an_error() -> None:
+    @vk.kernel(groups=1, local=8)
+    def shift(x: vk.InOut[vk.f32, "N"]):
+        vk.workgroup().store(x[1:], x[0 : x.shape[0] - 1] * 1.0)
+
+    with pytest.raises(vk.CompileError, match="reads elements of the array that it is stored to"):
+        shift(np.arange(20, dtype=np.float32))
+
+
+def test_a_store_in_place_is_right() -> None:
+    @vk.kernel(groups=1, local=8)
+    def double(x: vk.InOut[vk.f32, "N"]):
+        vk.workgroup().store(x[:], x[:] * 2.0)
+
+    x = np.arange(20, dtype=np.float32)
+    double(x)
+    np.testing.assert_array_equal(x, 2 * np.arange(20))

@@ -19,7 +19,16 @@ from .context import Context, Place
 from .conversions import as_index, static_value
 from .values import KernelValue, Lazy, Source
 
-__all__ = ["SliceTarget", "check_sources", "each_position", "element_of", "map_lazy", "note_write", "slice_of"]
+__all__ = [
+    "SliceTarget",
+    "check_sources",
+    "check_target",
+    "each_position",
+    "element_of",
+    "map_lazy",
+    "note_write",
+    "slice_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +70,7 @@ def slice_of(ctx: Context, node: ast.Subscript, array: Value) -> Lazy:
             axes.append(None)
             starts.append(_single(ctx, item, array, axis))
     target = SliceTarget(array, tuple(starts), tuple(axes))
-    source = Source(array, len(ctx.session.writes), ctx.loc(node))
+    source = Source(array, len(ctx.session.writes), ctx.loc(node), tuple(starts))
 
     def element(inner: Context, position: tuple[Value, ...]) -> KernelValue:
         return inner.builder.emit("load", array, *target.at(inner, position))
@@ -171,6 +180,32 @@ def check_source(ctx: Context, node: Place, source: Source, since: int) -> None:
                 "evaluate it before the store, or take the slice again after it",
                 (Note(source.loc, "the slice"), Note(place, "the store")),
             )
+
+
+def check_target(ctx: Context, node: Place, lazy: Lazy, target: SliceTarget) -> None:
+    """CompileError where a store element by element may change what other invocations have still to read: the value reads
+    the target's array elsewhere than at the element that is stored, or an array that overlaps it.
+    """
+    for source in lazy.sources:
+        if source.array is target.array and _same_starts(source.starts, target.starts):
+            continue
+        if not _may_alias(source.array, target.array):
+            continue
+        raise ctx.error(
+            node,
+            "the value reads elements of the array that it is stored to, which other invocations may have stored by then",
+            "store into another array, one that doesn't overlap",
+            (Note(source.loc, "the slice that is read"),),
+        )
+
+
+def _same_starts(a: tuple[Value, ...], b: tuple[Value, ...]) -> bool:
+    if len(a) != len(b):
+        return False
+    return all(
+        x is y or (static_value(x) is not None and static_value(x) == static_value(y))
+        for x, y in zip(a, b, strict=True)
+    )
 
 
 def _may_alias(a: Value, b: Value) -> bool:

@@ -14,7 +14,7 @@ from .collectives import ScopeValue, combine, invocations, method, neutral, posi
 from .context import Call, Context
 from .conversions import as_stored, dtype_of_value, static_value, truth
 from .elementwise import is_tile
-from .lazy import SliceTarget, check_sources, each_position, element_of, note_write
+from .lazy import SliceTarget, check_sources, check_target, each_position, element_of, note_write
 from .tiles import store_tile
 from .values import Aggregate, KernelValue, Lazy, describe_value
 
@@ -98,6 +98,7 @@ def _store(ctx: Context, call: Call, scope: ScopeValue, target: KernelValue, val
         return None
     if isinstance(value, Lazy):
         check_sources(ctx, call.node, value)
+        check_target(ctx, call.node, value, place)
         _check_shapes(ctx, call, target, value)
     start, step = _steps(ctx, scope)
 

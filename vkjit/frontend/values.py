@@ -87,11 +87,13 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An array that a lazy value reads; `writes` is the number of stores that came before the slice."""
+    """An array that a lazy value reads; `writes` is the number of stores that came before the slice, `starts` where it
+    begins along each axis."""
 
     array: Value
     writes: int
     loc: Loc
+    starts: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
