@@ -95,9 +95,7 @@ def _running_long(x: DeviceArray, y: DeviceArray, accumulate: DType, limit: int)
             continue
         added = DeviceArray(zero.buffer, first * accumulate.itemsize, accumulate, (lines, count, length), (whole, 1, 0))
         place = Tensor(_segments(y, start, count, length))
-        maps.write_map(
-            functions.add, (Tensor(_segments(wide, start, count, length)), Tensor(added)), target, accumulate
-        )
+        maps.write_map(functions.add, (Tensor(_segments(wide, start, count, length)), Tensor(added)), place, accumulate)
 
 
 def cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
