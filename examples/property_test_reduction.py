@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import inspect
 
-import numpy as np
-
 import vkjit as vk
 
 LANES = 32

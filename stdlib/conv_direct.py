@@ -8,6 +8,7 @@ of one output row in registers.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import vkjit as vk
@@ -31,6 +32,8 @@ FILTERS = 4
 """Filters that an invocation computes."""
 COLUMNS = 4
 """Neighbouring columns that an invocation computes."""
+MOST_COLUMNS = 8
+"""Columns that an invocation computes at most; padded rows hold a multiple of them."""
 SEGMENT = 16
 """Elements of a row that an invocation copies."""
 LOCAL = 32
@@ -84,6 +87,7 @@ def pack_weights(
     filters: vk.i32,
     channels: vk.i32,
     TURNED: vk.Const[bool],
+    FILTERS: vk.Const[int],
 ):
     """y[block, channel, tap, FILTERS]: filters beyond a group's last are 0. `blocks`, `filters`, `channels`: per group.
 
@@ -106,6 +110,28 @@ def pack_weights(
 
 
 @vk.func
+def loaded_words(x, at, n: vk.Const[int]):
+    """2 n elements of x, whose elements are words of two f32."""
+    made = ()
+    for i in vk.unroll(n):
+        two = x[at + i]
+        made = made + (vk.bitcast(vk.f32, vk.u32(two)), vk.bitcast(vk.f32, vk.u32(two >> 32)))
+    return made
+
+
+@vk.func
+def loaded_together(lanes, lane, w, at, n: vk.Const[int], SIZE: vk.Const[int]):
+    """The n elements of w from `at`, the same in the whole subgroup of SIZE lanes: each lane loads some, all get all."""
+    made = ()
+    for first in vk.unroll(0, n, SIZE):
+        mine = w[at + vk.min(first + lane, n - 1)]
+        for i in vk.unroll(SIZE):
+            if first + i < n:
+                made = made + (lanes.broadcast(mine, i),)
+    return made
+
+
+@vk.func
 def zeros(n: vk.Const[int], A: vk.Const[object]):
     """A tuple of n zeros."""
     made = ()
@@ -124,18 +150,27 @@ def loaded(x, at, step, n: vk.Const[int]):
 
 
 @vk.func
-def multiplied(sums, a, b, rows: vk.Const[int], columns: vk.Const[int], first: vk.Const[int], step: vk.Const[int]):
-    """sums[i, j] + a[i] * b[first + j * step]."""
+def multiplied(
+    sums,
+    a,
+    b,
+    rows: vk.Const[int],
+    columns: vk.Const[int],
+    skip: vk.Const[int],
+    first: vk.Const[int],
+    step: vk.Const[int],
+):
+    """sums[i, j] + a[skip + i] * b[first + j * step]."""
     made = ()
     for i in vk.unroll(rows):
         for j in vk.unroll(columns):
-            made = made + (sums[i * columns + j] + a[i] * b[first + j * step],)
+            made = made + (sums[i * columns + j] + a[skip + i] * b[first + j * step],)
     return made
 
 
-@vk.kernel(groups=lambda tiles, blocks: (vk.cdiv(tiles, LOCAL), blocks, 1), local=LOCAL, debug=False)
+@vk.kernel(groups=lambda tiles, blocks, SIZE: (vk.cdiv(tiles, SIZE), blocks, 1), local=lambda SIZE: SIZE, debug=False)
 def direct(
-    x: vk.In[A],
+    x: vk.In[T],
     w: vk.In[A],
     bias: vk.In[B],
     y: vk.InOut[R],
@@ -162,6 +197,10 @@ def direct(
     dilation_h: vk.i32,
     dilation_w: vk.i32,
     WINDOW: vk.Const[tuple],
+    FILTERS: vk.Const[int],
+    COLUMNS: vk.Const[int],
+    SIZE: vk.Const[int],
+    WORDS: vk.Const[bool],
     BIAS: vk.Const[bool],
     ADD: vk.Const[bool],
     I: vk.Const[object],  # noqa: E741  # the type of offsets
@@ -169,11 +208,11 @@ def direct(
     """y (+)= the sum over the channels [first, last) of each group, all taps. x is padded: no index leaves it.
 
     WINDOW: (taps, stride, dilation) along the width where these are known, then a row of x stays in registers for all its
-    taps; else (). `blocks` of filters over all groups.
+    taps; else (). WORDS: x comes as words of two f32, of an even width, and a workgroup is a subgroup, whose lanes load the
+    weights together. `blocks` of FILTERS filters over all groups.
     """
-    e = vk.i32(vk.global_id(0))
-    if e >= tiles:
-        return
+    lane = vk.i32(vk.local_id(0))
+    e = vk.min(vk.i32(vk.global_id(0)), tiles - 1)
     across = (Q + (COLUMNS - 1)) // COLUMNS
     q, e = e % across * COLUMNS, e // across
     p, e = e % P, e // P
@@ -191,23 +230,30 @@ def direct(
         for t in range(taps_d):
             for r in range(taps_h):
                 at = source + I(c) * volume + I(t * dilation_d) * plane + I(r * dilation_h) * I(width)
-                if WINDOW:
+                if WORDS:
+                    span = (COLUMNS - 1) * WINDOW[1] + (WINDOW[0] - 1) * WINDOW[2] + 1
+                    row = loaded_words(x, at // 2, (span + 1) // 2)
+                    factors = loaded_together(vk.subgroup(), lane, w, weight, WINDOW[0] * FILTERS, SIZE)
+                    for s in vk.unroll(WINDOW[0]):
+                        sums = multiplied(sums, factors, row, FILTERS, COLUMNS, s * FILTERS, s * WINDOW[2], WINDOW[1])
+                    weight += WINDOW[0] * FILTERS
+                elif WINDOW:
                     row = loaded(x, at, 1, (COLUMNS - 1) * WINDOW[1] + (WINDOW[0] - 1) * WINDOW[2] + 1)
                     for s in vk.unroll(WINDOW[0]):
                         factors = loaded(w, weight + s * FILTERS, 1, FILTERS)
-                        sums = multiplied(sums, factors, row, FILTERS, COLUMNS, s * WINDOW[2], WINDOW[1])
+                        sums = multiplied(sums, factors, row, FILTERS, COLUMNS, 0, s * WINDOW[2], WINDOW[1])
                     weight += WINDOW[0] * FILTERS
                 else:
                     for s in range(taps_w):
                         row = loaded(x, at + I(s * dilation_w), stride_w, COLUMNS)
                         factors = loaded(w, weight, 1, FILTERS)
-                        sums = multiplied(sums, factors, row, FILTERS, COLUMNS, 0, 1)
+                        sums = multiplied(sums, factors, row, FILTERS, COLUMNS, 0, 0, 1)
                         weight += FILTERS
     area = I(O) * I(P) * I(Q)
     k = group * filters + f
     target = I(n * groups * filters + k) * area + I(o * P + p) * I(Q) + I(q)
     for i in vk.unroll(FILTERS):
-        if f + i < filters:
+        if f + i < filters and vk.global_id(0) < tiles:
             extra = A(0)
             if BIAS:
                 extra = A(bias[k + i])
@@ -284,7 +330,7 @@ def weight_parts(
                 a = a + (A(g[target[i] + q]),)
             for j in vk.unroll(COLUMNS):
                 b = b + (x[source[j] + q * stride_w],)
-            sums = multiplied(sums, a, b, FILTERS, COLUMNS, 0, 1)
+            sums = multiplied(sums, a, b, FILTERS, COLUMNS, 0, 0, 1)
     taps = taps_d * taps_h * taps_w
     for i in vk.unroll(FILTERS):
         for j in vk.unroll(COLUMNS):
@@ -296,10 +342,34 @@ def weight_parts(
 # -- launching
 
 
-def _window(taps: int, stride: int, dilation: int) -> tuple[int, ...]:
-    """The taps along a row that are written out: as many as stay in registers."""
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How `direct` is cut: filters and columns per invocation, invocations of a workgroup, and WINDOW and WORDS as there."""
+
+    filters: int
+    columns: int
+    size: int
+    window: tuple[int, ...]
+    words: bool
+
+
+def _form(x: DeviceArray, filters: int, columns: int, taps: int, stride: int, dilation: int) -> Form:
+    """The form for an input that is padded already. Little is written out: drivers compile that for seconds."""
+    caps = x.device.caps
+    words = caps.kind == "cpu" and "subgroup_shuffle" in caps.features and x.dtype is vk.f32
+    words = words and x.shape[4] % 2 == 0 and x.offset % 8 == 0
+    for f, c in ((8, 8), (8, 4), (4, 4)) if words else ():
+        span = (c - 1) * stride + (taps - 1) * dilation + 1
+        if f // 2 < filters and (c == 4 or columns > 4) and f * c * taps <= 256 and span <= 24:
+            return Form(f, c, caps.subgroup_size, (taps, stride, dilation), True)
     span = (COLUMNS - 1) * stride + (taps - 1) * dilation + 1
-    return (taps, stride, dilation) if 1 < taps <= 7 and span <= 16 else ()
+    window = (taps, stride, dilation) if 1 < taps <= 7 and span <= 16 else ()
+    return Form(FILTERS, COLUMNS, LOCAL, window, False)
+
+
+def _words(x: DeviceArray) -> DeviceArray:
+    """An array of f32 as words of two."""
+    return DeviceArray(x.buffer, x.offset, vk.u64, (math.prod(x.shape) // 2,), (1,))
 
 
 def _padded(x: DeviceArray, size: Triple, shift: Triple, step: Triple, dtype: DType) -> DeviceArray:
@@ -327,21 +397,22 @@ def _run(
 ) -> None:
     """Launches `direct` on a padded x: `channels` in, `filters` out per group; splits the channels where loops get long."""
     device, dtype = y.device, x.dtype
-    blocks = vk.cdiv(filters, FILTERS)
-    packed = scratch((g.groups * blocks * channels * math.prod(kernel) * FILTERS,), dtype, device)
-    pack_weights(w, packed, blocks, filters, channels, turned)
-    window = _window(kernel[2], stride[2], dilation[2])
-    most = max(1, 4 * CPU_LOOP // _rounds(*kernel[:2], *(() if window else kernel[2:])))
+    form = _form(x, filters, y.shape[4], kernel[2], stride[2], dilation[2])
+    blocks = vk.cdiv(filters, form.filters)
+    packed = scratch((g.groups * blocks * channels * math.prod(kernel) * form.filters,), dtype, device)
+    pack_weights(w, packed, blocks, filters, channels, turned, form.filters)
+    most = max(1, 4 * CPU_LOOP // _rounds(*kernel[:2], *(() if form.window else kernel[2:])))
     target = y
     if channels > most and y.dtype is not dtype:
         target = scratch(y.shape, dtype, device)
-    tiles = g.batch * y.shape[2] * y.shape[3] * vk.cdiv(y.shape[4], COLUMNS)
+    tiles = g.batch * y.shape[2] * y.shape[3] * vk.cdiv(y.shape[4], form.columns)
     for first in range(0, channels, most):
         direct(
-            flat(x), packed, packed if bias is None else bias, flat(target),
+            _words(x) if form.words else flat(x), packed, packed if bias is None else bias, flat(target),
             tiles, g.groups * blocks, g.groups, filters, channels, first, min(channels, first + most),
             *x.shape[2:], *y.shape[2:], *kernel, *stride, *dilation,
-            window, bias is not None and first == 0, first > 0, index_type(x, y),
+            form.window, form.filters, form.columns, form.size, form.words, bias is not None and first == 0, first > 0,
+            index_type(x, y),
         )  # fmt: skip
     if target is not y:
         sum_parts(DeviceArray(target.buffer, 0, dtype, (1, math.prod(y.shape)), (math.prod(y.shape), 1)), y)
@@ -363,12 +434,12 @@ def convolve(x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: Device
 
 
 def _padded_size(g: Geometry) -> Triple:
-    """What the padded input measures: enough for all taps of whole blocks of columns."""
-    blocks = vk.cdiv(g.out[2], COLUMNS) * COLUMNS
+    """What the padded input measures: enough for all taps of whole blocks of columns, an even width."""
     d, h = ((g.out[i] - 1) * g.stride[i] + (g.kernel[i] - 1) * g.dilation[i] + 1 for i in (0, 1))
+    blocks = vk.cdiv(g.out[2], MOST_COLUMNS) * MOST_COLUMNS
     w = (blocks - 1) * g.stride[2] + (g.kernel[2] - 1) * g.dilation[2] + 1
     fits = g.pad == (0, 0, 0) and all(have >= need for have, need in zip(g.size, (d, h, w), strict=True))
-    return g.size if fits else (d, h, w)
+    return g.size if fits else (d, h, w + w % 2)
 
 
 @variant("conv_input_gradient", "cpu")
@@ -376,8 +447,8 @@ def input_gradient(gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry
     """A convolution with stride 1 of gy, spread by the stride, with the taps turned round."""
     reach = tuple((k - 1) * d for k, d in zip(g.kernel, g.dilation, strict=True))
     shift = tuple(r - p for r, p in zip(reach, g.pad, strict=True))
-    blocks = vk.cdiv(g.size[2], COLUMNS) * COLUMNS
-    size = (g.size[0] + reach[0], g.size[1] + reach[1], blocks + reach[2])
+    blocks = vk.cdiv(g.size[2], MOST_COLUMNS) * MOST_COLUMNS
+    size = (g.size[0] + reach[0], g.size[1] + reach[1], blocks + reach[2] + reach[2] % 2)
     padded = _padded(gy, size, shift, g.stride, accumulator(gy.dtype))  # type: ignore[arg-type]  # three of each
     _run(padded, w, None, gx, g, g.filters, g.channels, g.kernel, (1, 1, 1), g.dilation, turned=True)
 

@@ -165,8 +165,8 @@ if TYPE_CHECKING:
     from .autograd import (
         set_grad_enabled as set_grad_enabled,
     )
-    from .tensor.creation import tensor as tensor  # the package of that name can be called, and is this function then
     from .tensor.api import *  # noqa: F403  # as above
+    from .tensor.creation import tensor as tensor  # the package of that name can be called, and is this function then
 
 
 def __getattr__(name: str) -> Any:

@@ -18,7 +18,7 @@ import numpy as np
 from . import dtypes
 from .dtypes import DType
 from .errors import ArgumentError, DTypeError, ShapeError
-from .frontend import REQUIRED, KernelSpec, ParamSpec, tune_choice
+from .frontend import REQUIRED, Dims, KernelSpec, ParamSpec, tune_choice
 from .runtime.interface import Device, DeviceArray, contiguous_strides
 
 __all__ = ["MISSING", "Missing", "allocate_outs", "bind", "bind_types", "fit_scalar", "match_dims"]
@@ -214,13 +214,17 @@ def _fit_float(value: Any, dtype: DType, name: str) -> Any:
     return fitted
 
 
+def _is_composite(dims: Dims | None) -> bool:
+    return dims is not None and any(d.value is not None and not d.simple for d in dims.dims)
+
+
 def match_dims(spec: KernelSpec, shapes: dict[int, tuple[int, ...]]) -> dict[str, Any]:
     """Dimension names to sizes, from the arrays given. Raises ShapeError that shows both arguments that disagree."""
     known: dict[str, Any] = {}
     origins: dict[str, str] = {}
     pending = [i for i in shapes if spec.params[i].dims is not None]
     # an expression of names that later arguments bind is checked once these are known
-    composite = [i for i in pending if any(d.value is not None and not d.simple for d in spec.params[i].dims.dims)]
+    composite = [i for i in pending if _is_composite(spec.params[i].dims)]
     for i in (*pending, *composite):
         param = spec.params[i]
         assert param.dims is not None

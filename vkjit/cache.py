@@ -8,6 +8,7 @@ File: a magic line, the SHA-256 of the rest, then the length of a JSON header (u
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -98,10 +99,8 @@ def load(key: str) -> KernelArtifact | None:
         return None
     artifact = _decode(data)
     if artifact is not None:
-        try:
+        with contextlib.suppress(OSError):  # another process evicted the entry; what was read is still good
             os.utime(path)
-        except OSError:
-            pass  # another process evicted the entry; what was read is still good
     return artifact
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -69,7 +69,7 @@ CASES: list[tuple[str, Callable[[], Any], type[Exception], list[str]]] = [
         vk.ShapeError,
         ["filters (3)", "groups"],
     ),
-    ("conv2d list", lambda: F.conv2d([[1.0]], t(3, 1, 3, 3)), vk.ArgumentError, ["list", "vk.tensor"]),
+    ("conv2d list", lambda: F.conv2d(cast("Any", [[1.0]]), t(3, 1, 3, 3)), vk.ArgumentError, ["list", "vk.tensor"]),
     (
         "conv_transpose2d",
         lambda: F.conv_transpose2d(t(1, 2, 4, 4), t(3, 1, 3, 3)),
