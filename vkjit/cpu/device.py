@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import struct
+import sys
 import threading
 from collections.abc import Sequence
 
@@ -22,6 +23,7 @@ from ..runtime.interface import Buffer, Device, DeviceCaps, LoadedKernel
 from ..runtime.reports import error_of_report
 from . import machine
 from .native import has_scaling
+from .printing import PRINT_WORDS, clear_printed, printed_lines
 from .pool import Pace, Pool, function_at, thread_count
 
 __all__ = ["CpuBuffer", "CpuDevice", "CpuKernel", "cpu_caps"]
@@ -83,7 +85,7 @@ class CpuBuffer(Buffer):
 class CpuKernel(LoadedKernel):
     """A kernel's code in memory."""
 
-    __slots__ = ("artifact", "function", "linked", "pace", "report_offset")
+    __slots__ = ("artifact", "function", "linked", "pace", "prints", "report_offset")
 
     def __init__(self, artifact: KernelArtifact) -> None:
         self.artifact = artifact
@@ -92,6 +94,7 @@ class CpuKernel(LoadedKernel):
         self.pace = Pace()
         found = [f.offset for f in artifact.fields if f.role == "report"]
         self.report_offset = found[0] if found else None
+        self.prints = any(site.kind == "print" for site in artifact.sites)
 
 
 class CpuDevice(Device):
@@ -105,6 +108,7 @@ class CpuDevice(Device):
         self.pool = Pool(threads if threads is not None else thread_count())
         self._lock = threading.RLock()
         self._errors: list[KernelError] = []
+        self._lines: list[str] = []
         self._local = threading.local()
 
     def __repr__(self) -> str:
@@ -167,20 +171,33 @@ class CpuDevice(Device):
         if kernel.report_offset is None:
             self.pool.run(kernel.function, block, groups, kernel.pace)
             return
-        words = self._report_words()
+        words = self._report_words(kernel.prints)
         passed = bytearray(block)
         struct.pack_into("<Q", passed, kernel.report_offset, int(words.ctypes.data))
-        self.pool.run(kernel.function, passed, groups, kernel.pace)
+        try:
+            self.pool.run(kernel.function, passed, groups, kernel.pace)
+        finally:
+            self._collect(kernel, words)
+
+    def _collect(self, kernel: CpuKernel, words: npt.NDArray[np.uint32]) -> None:
+        """Takes what a launch reported and printed out of its buffer."""
         if words[0]:
             with self._lock:
-                self._errors.append(error_of_report(kernel.artifact, words))
-            words[:] = 0
+                self._errors.append(error_of_report(kernel.artifact, words[:REPORT_WORDS]))
+            words[:REPORT_WORDS] = 0
+        if kernel.prints:
+            with self._lock:
+                self._lines += printed_lines(kernel.artifact, words)
 
-    def _report_words(self) -> npt.NDArray[np.uint32]:
-        """This thread's report buffer, empty."""
-        words: npt.NDArray[np.uint32] | None = getattr(self._local, "words", None)
+    def _report_words(self, prints: bool = False) -> npt.NDArray[np.uint32]:
+        """This thread's report buffer, empty; with room for what kernels print where they do."""
+        name = "printing" if prints else "words"
+        words: npt.NDArray[np.uint32] | None = getattr(self._local, name, None)
         if words is None:
-            words = self._local.words = np.zeros(REPORT_WORDS, dtype=np.uint32)
+            words = np.zeros(REPORT_WORDS + (PRINT_WORDS if prints else 0), dtype=np.uint32)
+            setattr(self._local, name, words)
+        if prints:
+            clear_printed(words)
         return words
 
     @property
@@ -196,9 +213,14 @@ class CpuDevice(Device):
         self.closed = True
 
     def _surface(self) -> None:
-        if self._errors:
-            with self._lock:
-                errors, self._errors = self._errors, []
+        if not self._errors and not self._lines:
+            return
+        with self._lock:
+            errors, self._errors = self._errors, []
+            lines, self._lines = self._lines, []
+        if lines:
+            sys.stdout.write("".join(lines))
+        if errors:
             raise errors[0]
 
     def _part(self, buffer: Buffer, offset: int, nbytes: int) -> npt.NDArray[np.uint8]:

@@ -24,7 +24,7 @@ from ..passes.lower_exits import LowerExits
 from ..passes.lower_math import LowerMath
 from ..runtime.artifact import ArgField, KernelArtifact
 from ..runtime.interface import DeviceCaps
-from . import atomics, elementwise, ids, loops, machine, memory, report, subgroups
+from . import atomics, elementwise, ids, loops, machine, memory, printing, report, subgroups
 from .generator import Generator, Geometry, Handler
 from .group import write_body
 from .phases import plan_of
@@ -45,6 +45,7 @@ _HANDLERS: dict[str, Handler] = {
     **atomics.HANDLERS,
     **subgroups.HANDLERS,
     **report.HANDLERS,
+    **printing.HANDLERS,
 }
 
 
@@ -54,6 +55,8 @@ def emit(module: Module, caps: DeviceCaps) -> KernelArtifact:
     module = _without_functions(LowerAccess().run(LowerExits().run(module)))
     kernel = module.kernel
     usage = usage_of(module)
+    info = spirv_report.describe(usage.reports)
+    usage.reports += [op for op in kernel.body.walk() if op.name == "print"]  # they share the report buffer
     fields, size, _ = block_layout(module, caps, usage=usage)
     geometry = geometry_of(kernel, machine.host().lanes)
     text = kernel_text(module, geometry, fields, usage, machine.host().features)
@@ -71,7 +74,7 @@ def emit(module: Module, caps: DeviceCaps) -> KernelArtifact:
         subgroup_size=geometry.width if kernel.attrs.get("subgroups") else None,
         sites=tuple(module.sites),
         digest=hashlib.sha256(code).hexdigest(),
-        info=spirv_report.describe(usage.reports),
+        info=info,
     )
 
 

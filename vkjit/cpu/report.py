@@ -21,18 +21,18 @@ _FIRST_VALUE = 4
 _MOST_VALUES = (REPORT_WORDS - _FIRST_VALUE) // 2
 
 
-def lane_bits(g: Generator, value: Value, lane: str) -> str:
-    """A scalar of one lane (i32) as 64 bits."""
+def lane_bits(g: Generator, value: Value, lane: str) -> list[str]:
+    """The components of one lane (i32), as 64 bits each."""
     dtype = dtype_of(value.type)
-    shape = g.shapes.of_value(value)
-    if shape is not None and shape.size == 0:
-        part = g.scalar(value)
+    if g.shapes.is_uniform(value):
+        parts = g.scalars(value)
     else:
-        part = g.text.op(f"extractelement {g.type(dtype, True)} {g.vector(value)}, i32 {lane}")
-    if dtype.is_float:
-        wide = convert(g, part, dtype, dtypes.f64, False)
-        return g.text.op(f"bitcast double {wide} to i64")
-    return convert(g, part, dtype, dtypes.i64, False)
+        kind = g.type(dtype, True)
+        parts = [g.text.op(f"extractelement {kind} {part}, i32 {lane}") for part in g.vectors(value)]
+    if not dtype.is_float:
+        return [convert(g, part, dtype, dtypes.i64, False) for part in parts]
+    wide = [convert(g, part, dtype, dtypes.f64, False) for part in parts]
+    return [g.text.op(f"bitcast double {part} to i64") for part in wide]
 
 
 def _report(g: Generator, op: Op) -> None:
@@ -55,7 +55,7 @@ def _report(g: Generator, op: Op) -> None:
 
 def _call(g: Generator, op: Op, lane: str) -> None:
     """Hands ids and values to the function that claims the report buffer."""
-    values = [lane_bits(g, value, lane) for value in op.operands[1 : 1 + _MOST_VALUES]]
+    values = [part for value in op.operands[1:] for part in lane_bits(g, value, lane)][:_MOST_VALUES]
     function = f"report{len(values)}"
     g.helpers[function] = _function(function, len(values))
     passed = [f"i64 {part}" for part in (*global_id_scalars(g, lane), *values)]

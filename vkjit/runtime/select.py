@@ -1,8 +1,8 @@
 """Which devices there are, and opening one.
 
 Enters: an index, a part of a name, or nothing. Leaves: open devices, each opened once. Holds: Vulkan devices come
-first, best first, then the kinds that higher layers registered ("interpreter"), so that the default is the best that
-exists.
+first, best first, then the kinds that higher layers registered ("cpu", "interpreter"). The default is the best that
+exists: a GPU, else the processor, else a software driver, else the interpreter.
 
 `VKJIT_DEVICE` gives the default: an index or a part of a name.
 """
@@ -21,6 +21,11 @@ from .interface import Device, DeviceCaps
 from .physical import DeviceInfo, Physical, physical_devices
 
 __all__ = ["DeviceInfo", "devices", "driver_error", "open_device", "register_device_kind"]
+
+
+_PREFERENCE = {"discrete": 0, "integrated": 0, "virtual": 0, "llvm-cpu": 1, "cpu": 2, "other": 2}
+_LAST = 3
+"""How far from the best a kind of device is, as the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ def _choose(spec: int | str | None, found: list[DeviceInfo]) -> DeviceInfo:
         spec = os.environ.get("VKJIT_DEVICE") or None
         asked = "named by VKJIT_DEVICE"
     if spec is None:
-        return next((info for info in found if not info.missing), found[0])
+        return min(found, key=lambda info: (bool(info.missing), _PREFERENCE.get(info.kind, _LAST)))
     if isinstance(spec, str) and spec.strip().isdecimal():
         spec = int(spec)
     if isinstance(spec, int):

@@ -1,0 +1,282 @@
+"""The CPU device: memory, launches on one and several threads, reports, prints, code in the cache."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkjit as vk
+from vkjit import cache, compiler, errors
+from vkjit.cpu import available
+
+pytest.importorskip("llvmlite", reason="the CPU device needs llvmlite")
+
+from vkjit.cpu import machine  # noqa: E402  after the check
+from vkjit.cpu.device import CpuDevice, cpu_caps  # noqa: E402
+from vkjit.cpu.pool import Pace, Pool, thread_count  # noqa: E402
+
+
+@vk.kernel(over="y")
+def double(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
+    i = vk.global_id(0)
+    y[i] = x[i] * 2
+
+
+@vk.kernel(local=64)
+def group_sums(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "G"]):
+    wg = vk.workgroup()
+    y[vk.group_id(0)] = wg.sum(x.get(vk.global_id(0), pad=0))
+
+
+@vk.kernel(over="y")
+def pick(x: vk.In[vk.i32, "N"], at: vk.In[vk.i32, "M"], y: vk.Out[vk.i32, "M"]):
+    i = vk.global_id(0)
+    y[i] = x[at[i]]
+
+
+@vk.kernel(over="x")
+def tell(x: vk.In[vk.i32, "N"]):
+    i = vk.global_id(0)
+    if x[i] > 2:
+        print("at", i, x[i])
+
+
+@pytest.fixture
+def device() -> Iterator[CpuDevice]:
+    opened = CpuDevice(0, threads=2)
+    with vk.use_device(opened):
+        yield opened
+    opened.close()
+
+
+def test_it_is_listed() -> None:
+    assert available()
+    (info,) = [d for d in vk.devices() if d.kind == "llvm-cpu"]
+    assert info.name == "cpu"
+    assert isinstance(vk.device("cpu"), CpuDevice)
+
+
+def test_addresses_and_views_are_memory_itself(device: CpuDevice) -> None:
+    buffer = device.allocate(256)
+    view = device.host_view(buffer)
+    assert view is not None
+    assert buffer.address == view.ctypes.data and buffer.address % 64 == 0
+    device.write(buffer, 4, np.arange(8, dtype=np.uint8))
+    assert view[4:12].tolist() == list(range(8))
+    device.fill(buffer, 0, 8, 0x01020304)
+    out = np.empty(8, np.uint8)
+    device.read(buffer, 0, out)
+    assert out.tolist() == [4, 3, 2, 1] * 2
+    with pytest.raises(errors.ArgumentError, match="lie outside"):
+        device.read(buffer, 250, out)
+    buffer.close()
+    with pytest.raises(errors.DeviceError, match="was closed"):
+        device.write(buffer, 0, out)
+
+
+def test_a_closed_device_says_so() -> None:
+    device = CpuDevice(0, threads=1)
+    device.close()
+    device.close()
+    with pytest.raises(errors.DeviceError, match="was closed"):
+        device.allocate(4)
+
+
+def test_results_do_not_depend_on_threads() -> None:
+    x = np.random.default_rng(5).standard_normal(64 * 5000).astype(np.float32)
+    results = []
+    for threads in (1, 2, 5):
+        opened = CpuDevice(0, threads=threads)
+        with vk.use_device(opened):
+            for _ in range(2):  # the first launch is where the pace is learnt
+                results.append(group_sums[5000](x, np.zeros(5000, np.float32).copy()))
+                y = np.zeros(5000, np.float32)
+                group_sums[5000](x, y)
+                results[-1] = y
+        opened.close()
+    for other in results[1:]:
+        np.testing.assert_array_equal(results[0], other)
+
+
+def test_launches_from_several_threads(device: CpuDevice) -> None:
+    x = np.arange(300_000, dtype=np.float32)
+    found: list[Any] = []
+
+    def work() -> None:
+        with vk.use_device(device):
+            found.append(double(x))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    for y in found:
+        np.testing.assert_array_equal(y, x * 2)
+
+
+class Grid:
+    """Stands in for a kernel's function: notes which workgroups ran."""
+
+    def __init__(self, groups: int) -> None:
+        self.counts = np.zeros(groups, np.int32)
+        self.lock = threading.Lock()
+
+    def __call__(self, block: Any, begin: int, end: int, x: int, y: int, z: int) -> None:
+        with self.lock:
+            self.counts[begin:end] += 1
+
+
+@pytest.mark.parametrize("per_group", [0.0, 1.0, 1e3, 1e6, 1e8])
+@pytest.mark.parametrize("groups", [1, 2, 3, 17, 1000])
+def test_each_workgroup_runs_once(per_group: float, groups: int) -> None:
+    pool = Pool(3)
+    grid = Grid(groups)
+    pool.run(grid, b"\0" * 8, (groups, 1, 1), Pace(per_group))
+    assert (grid.counts == 1).all()
+    pool.close()
+
+
+def test_an_error_between_chunks_stops_the_launch() -> None:
+    pool = Pool(2)
+    ran: list[int] = []
+    main = threading.get_ident()
+
+    def function(block: Any, begin: int, end: int, *grid: int) -> None:
+        ran.append(begin)
+        if threading.get_ident() == main:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pool.run(function, b"\0" * 8, (1000, 1, 1), Pace(1e7))
+    assert len(ran) < 1000
+    grid = Grid(100)
+    pool.run(grid, b"\0" * 8, (100, 1, 1), Pace(1e6))  # the pool still works
+    assert (grid.counts == 1).all()
+    pool.close()
+
+
+@pytest.mark.parametrize("text", ["0", "two", "-1", "1.5"])
+def test_number_of_threads_has_to_be_one(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VKJIT_NUM_THREADS", text)
+    with pytest.raises(errors.ArgumentError, match="VKJIT_NUM_THREADS"):
+        thread_count()
+    monkeypatch.setenv("VKJIT_NUM_THREADS", "3")
+    assert thread_count() == 3
+
+
+def test_an_index_out_of_bounds_is_reported(device: CpuDevice) -> None:
+    at = np.zeros(100, np.int32)
+    at[37] = 12
+    with pytest.raises(errors.BoundsError, match=r"12.*\(10,\)") as caught:
+        pick(np.arange(10, dtype=np.int32), at)
+    assert caught.value.kernel == "pick" and caught.value.invocation == (37, 0, 0)
+    assert pick(np.arange(10, dtype=np.int32), at % 10)[37] == 2  # and all is well again
+
+
+def test_prints_come_in_the_order_of_invocations(device: CpuDevice, capsys: pytest.CaptureFixture[str]) -> None:
+    tell(np.arange(100, dtype=np.int32) % 4)
+    vk.synchronize(device)
+    assert capsys.readouterr().out == "".join(f"at {i} 3\n" for i in range(3, 100, 4))
+
+
+def test_prints_without_room_are_announced(device: CpuDevice, capsys: pytest.CaptureFixture[str]) -> None:
+    tell(np.full(100_000, 5, np.int32))
+    vk.synchronize(device)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == f"[kernel tell: {len(lines) - 1} prints shown, the rest had no room]"
+    assert 1000 < len(lines) < 100_000
+
+
+def test_code_comes_back_from_the_disk(device: CpuDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VKJIT_CACHE_DIR", str(tmp_path))
+    x = np.arange(10, dtype=np.float32)
+    expected = double(x)
+    before = compiler.TIMES.cached
+    double._plans.clear()
+    np.testing.assert_array_equal(double(x), expected)
+    if compiler.TIMES.cached == before:  # an earlier test may have compiled it under another folder
+        double._plans.clear()
+        np.testing.assert_array_equal(double(x), expected)
+    assert compiler.TIMES.cached == before + 1
+    assert cache.statistics()["entries"] == 1
+
+
+def test_the_key_names_the_processor() -> None:
+    host = machine.host()
+    driver = cpu_caps().driver
+    assert host.name in driver and "+" in host.flags and host.flags in driver
+
+
+def test_features_can_be_taken_away(tmp_path: Path) -> None:
+    """Code for a processor without AVX-512 gives the same; its vectors are shorter."""
+    program = (
+        "import numpy as np, vkjit as vk\n"
+        "from vkjit.cpu import machine\n"
+        f"exec(open({str(tmp_path / 'k.py')!r}).read())\n"
+        "print(machine.host().lanes)\n"
+    )
+    (tmp_path / "k.py").write_text("assert vk.device('cpu').caps.subgroup_size == machine.host().lanes\n")
+    off = ",".join(f"-{name}" for name in sorted(machine.host().features) if name.startswith("avx512"))
+    environment = {**os.environ, "VKJIT_CPU_FEATURES": off or "-avx512f"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() in ("4", "8")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_of_a_fork_has_threads_of_its_own() -> None:
+    program = (
+        "import os, numpy as np\n"
+        "from tests.unit.test_cpu_device import Grid\n"
+        "from vkjit.cpu.pool import Pace, Pool\n"
+        "pool = Pool(2)\n"
+        "def check():\n"
+        "    grid = Grid(50)\n"
+        "    pool.run(grid, b'12345678', (50, 1, 1), Pace(1e6))\n"
+        "    assert (grid.counts == 1).all()\n"
+        "check()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    check()\n"
+        "    os._exit(7)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "7"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends itself a signal")
+def test_ctrl_c_ends_a_long_launch(tmp_path: Path) -> None:
+    script = tmp_path / "long.py"
+    script.write_text(
+        "import os, signal, threading, time, numpy as np, vkjit as vk\n"
+        "@vk.kernel(over='y')\n"
+        "def spin(y: vk.InOut[vk.f32, 'N']):\n"
+        "    i = vk.global_id(0)\n"
+        "    total = vk.f32(0)\n"
+        "    for k in range(20000):\n"
+        "        total = total * 0.5 + vk.f32(k)\n"
+        "    y[i] = total\n"
+        "vk.set_default_device('cpu')\n"
+        "spin(np.zeros(64, np.float32))\n"
+        "threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "start = time.perf_counter()\n"
+        "try:\n"
+        "    spin(np.zeros(10_000_000, np.float32))\n"
+        "    print('ended')\n"
+        "except KeyboardInterrupt:\n"
+        "    print('stopped' if time.perf_counter() - start < 5 else 'late')\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout.strip() == "stopped", done.stderr
+    assert signal.SIGINT
