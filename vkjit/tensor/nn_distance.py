@@ -1,0 +1,172 @@
+"""Distances and similarities, and the losses made of them, composed of tensor operations.
+
+Enters: tensors of floats. Leaves: new tensors; losses are reduced as `reduction` says ("mean", "sum" or "none").
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..errors import ArgumentError, DTypeError, ShapeError
+from .arithmetic import maximum, where
+from .elementwise import softplus
+from .indexing import gather
+from .nn_common import floats, reduced
+from .nn_embedding import one_hot
+from .tensor import Tensor
+from .views import unsqueeze
+
+__all__ = [
+    "cosine_embedding_loss", "cosine_similarity", "gaussian_nll_loss", "hinge_embedding_loss", "margin_ranking_loss",
+    "multi_margin_loss", "multilabel_soft_margin_loss", "normalize", "pairwise_distance", "poisson_nll_loss",
+    "soft_margin_loss", "triplet_margin_loss",
+]  # fmt: skip
+
+
+def _positive(x: Any) -> Any:
+    """max(x, 0), with a gradient of 0 where x is 0."""
+    return maximum(x, 0.0) if not x.requires_grad else where(x > 0, x, 0.0)
+
+
+def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    """x divided by its p-norm along an axis, which counts as at least eps."""
+    floats(x, "normalize")
+    return x / x.norm(p, dim, True).clamp(eps)
+
+
+def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """The cosine of the angle between a and b along an axis; each length counts as at least eps. Shapes broadcast."""
+    floats(a, "cosine_similarity")
+    floats(b, "cosine_similarity", "the second operand")
+    product = (a * b).sum(dim)
+    lengths = (a * a).sum(dim).clamp(eps * eps) * (b * b).sum(dim).clamp(eps * eps)
+    return product * lengths.rsqrt()
+
+
+def pairwise_distance(a: Tensor, b: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
+    """The p-norm of a - b + eps along the last axis."""
+    floats(a, "pairwise_distance")
+    floats(b, "pairwise_distance", "the second operand")
+    return (a - b + eps).norm(p, -1, keepdim)
+
+
+def cosine_embedding_loss(a: Tensor, b: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean") -> Tensor:
+    """1 - cosine where the target is 1, max(0, cosine - margin) where it is -1; a, b: (N, D) or (D,)."""
+    cosine = cosine_similarity(a, b, -1)
+    losses = where(target > 0, 1 - cosine, _positive(cosine - margin))
+    return reduced(losses, reduction, "cosine_embedding_loss")
+
+
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(0, distance to the positive - distance to the negative + margin); `swap`: the nearer of both to the negative."""
+    far = pairwise_distance(anchor, negative, p, eps)
+    if swap:
+        other = pairwise_distance(positive, negative, p, eps)
+        far = where(other < far, other, far)
+    losses = _positive(pairwise_distance(anchor, positive, p, eps) - far + margin)
+    return reduced(losses, reduction, "triplet_margin_loss")
+
+
+def hinge_embedding_loss(x: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
+    """x where the target is 1, max(0, margin - x) where it is -1."""
+    floats(x, "hinge_embedding_loss")
+    losses = where(target == 1, x, _positive(margin - x))
+    return reduced(losses, reduction, "hinge_embedding_loss")
+
+
+def margin_ranking_loss(a: Tensor, b: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean") -> Tensor:
+    """max(0, -target (a - b) + margin): a should rank above b where the target is 1, below where it is -1."""
+    floats(a, "margin_ranking_loss")
+    losses = _positive(-(target * (a - b)) + margin)
+    return reduced(losses, reduction, "margin_ranking_loss")
+
+
+def soft_margin_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """log(1 + exp(-target x)) with targets of 1 and -1, without overflow."""
+    floats(x, "soft_margin_loss")
+    return reduced(softplus(-(target * x)), reduction, "soft_margin_loss")
+
+
+def multilabel_soft_margin_loss(
+    x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """Binary cross entropy of logits x (N, C) with targets of 0 and 1, its mean over the classes."""
+    from .nn_loss import binary_entropy_logits
+
+    floats(x, "multilabel_soft_margin_loss")
+    losses = binary_entropy_logits(x, target)
+    if weight is not None:
+        losses = losses * weight
+    return reduced(losses.mean(-1), reduction, "multilabel_soft_margin_loss")
+
+
+def multi_margin_loss(
+    x: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """The sum over the other classes of max(0, margin - x[target] + x[class])**p / C; x: (N, C) or (C,)."""
+    floats(x, "multi_margin_loss")
+    if p not in (1, 2):
+        raise ArgumentError(f"multi_margin_loss(): p={p}, expected 1 or 2")
+    if not target.dtype.is_integer or x.ndim not in (1, 2) or target.shape != x.shape[:-1]:
+        raise ShapeError(
+            f"multi_margin_loss(): scores {x.shape} need class indices of shape {x.shape[:-1]}, found {target.shape} of "
+            f"{target.dtype!r}"
+        )
+    classes = x.shape[-1]
+    index = unsqueeze(target, -1)
+    distances = _positive(margin - gather(x, -1, index) + x)
+    distances = distances if p == 1 else distances * distances
+    if weight is not None:
+        distances = distances * weight[target].unsqueeze(-1)
+    losses = where(one_hot(target, classes) == 1, 0.0, distances).sum(-1) / classes
+    return reduced(losses, reduction, "multi_margin_loss")
+
+
+def gaussian_nll_loss(
+    x: Tensor, target: Tensor, var: Tensor, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Tensor:
+    """The negative log-likelihood of targets under normal distributions of mean x and variance var (at least eps).
+
+    `full` adds the constant log(2 pi) / 2. The limit on the variance has no gradient.
+    """
+    floats(x, "gaussian_nll_loss")
+    floats(var, "gaussian_nll_loss", "the variance")
+    limited = where(var.detach() < eps, var * 0 + eps, var) if var.requires_grad else var.clamp(eps)
+    difference = x - target
+    losses = (limited.log() + difference * difference / limited) * 0.5
+    if full:
+        losses = losses + 0.5 * math.log(2 * math.pi)
+    return reduced(losses, reduction, "gaussian_nll_loss")
+
+
+def poisson_nll_loss(
+    x: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-8,
+    reduction: str = "mean",
+) -> Tensor:
+    """The negative log-likelihood of targets under Poisson distributions of rate exp(x) (x itself without log_input).
+
+    `full` adds Stirling's approximation of log(target!) where the target is above 1.
+    """
+    floats(x, "poisson_nll_loss")
+    if not isinstance(target, Tensor) or not target.dtype.is_float:
+        raise DTypeError("poisson_nll_loss(): the target must be a tensor of floats")
+    losses = x.exp() - target * x if log_input else x - target * (x + eps).log()
+    if full:
+        large = where(target > 1, target, 2.0)
+        stirling = large * large.log() - large + (large * (2 * math.pi)).log() * 0.5
+        losses = losses + where(target > 1, stirling, 0.0)
+    return reduced(losses, reduction, "poisson_nll_loss")

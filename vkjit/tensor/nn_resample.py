@@ -1,0 +1,167 @@
+"""Other sizes of images: interpolation, pixels to channels and back, windows to columns and back.
+
+Enters: tensors (N, C, *size). Leaves: new tensors of the same type.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..errors import ArgumentError, ShapeError
+from . import creation
+from .copies import contiguous
+from .indexing import index_select
+from .nn_common import floats, numbers
+from .nn_conv import conv2d, conv_transpose2d
+from .tensor import Tensor
+from .views import permute, reshape, unsqueeze
+
+__all__ = ["channel_shuffle", "fold", "interpolate", "pixel_shuffle", "pixel_unshuffle", "unfold"]
+
+_LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}
+
+
+def _target_size(x: Tensor, size: Any, scale_factor: Any) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
+    """The sizes wanted, and the scale of each axis where it was given."""
+    axes = x.ndim - 2
+    if (size is None) == (scale_factor is None):
+        raise ArgumentError("interpolate() takes size or scale_factor, one of them")
+    if size is not None:
+        return numbers(size, axes, "interpolate", "size", 1), (None,) * axes
+    scales = tuple(scale_factor) if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * axes
+    if len(scales) != axes or any(not isinstance(s, (int, float)) or s <= 0 for s in scales):
+        raise ArgumentError(
+            f"interpolate(): scale_factor={scale_factor!r}, expected a number above 0, or {axes} of them"
+        )
+    return tuple(math.floor(n * s) for n, s in zip(x.shape[2:], scales, strict=True)), scales
+
+
+def interpolate(
+    x: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool = False,
+) -> Tensor:
+    """x (N, C, *size) at other sizes: "nearest", "nearest-exact", or "linear", "bilinear", "trilinear" by number of axes.
+
+    align_corners: the first and last elements of both lie on each other; else their edges do.
+    """
+    floats(x, "interpolate")
+    axes = x.ndim - 2
+    if mode not in ("nearest", "nearest-exact") and _LINEAR.get(mode) != axes:
+        raise ArgumentError(f"interpolate(mode={mode!r}) doesn't fit an input of shape {x.shape}: it has {axes} axes")
+    if align_corners and mode.startswith("nearest"):
+        raise ArgumentError(f"interpolate(align_corners=True) has no meaning for mode={mode!r}")
+    wanted, scales = _target_size(x, size, scale_factor)
+    if min(wanted, default=1) < 1 or 0 in x.shape[2:]:
+        raise ShapeError(f"interpolate() of shape {x.shape} to {wanted}: expected sizes of at least 1")
+    for i, (out, scale) in enumerate(zip(wanted, scales, strict=True)):
+        step = 1 / scale if scale is not None else x.shape[i + 2] / out
+        x = _resized(x, i + 2, out, step, mode, align_corners)
+    return x
+
+
+def _resized(x: Tensor, axis: int, out: int, step: float, mode: str, align_corners: bool) -> Tensor:
+    extent, places = x.shape[axis], np.arange(out, dtype=np.float64)
+    if mode.startswith("nearest"):
+        moved = places + 0.5 if mode == "nearest-exact" else places
+        return index_select(x, axis, _index(np.floor(moved * step), extent, x))
+    if align_corners:
+        source = places * ((extent - 1) / (out - 1) if out > 1 else 0.0)
+    else:
+        source = np.maximum((places + 0.5) * step - 0.5, 0.0)
+    low = np.minimum(np.floor(source), extent - 1)
+    shape = [-1 if i == axis else 1 for i in range(x.ndim)]
+    weight = reshape(creation.upload(source - low, x.dtype, x.device), shape)
+    first = index_select(x, axis, _index(low, extent, x))
+    second = index_select(x, axis, _index(low + 1, extent, x))
+    return first + (second - first) * weight
+
+
+def _index(places: Any, extent: int, x: Tensor) -> Tensor:
+    return creation.upload(np.clip(places, 0, extent - 1).astype(np.int64), dtypes.i64, x.device)
+
+
+def _image(x: Tensor, name: str) -> None:
+    if not isinstance(x, Tensor) or x.ndim < 3:
+        raise ShapeError(f"{name}() takes (..., C, H, W), found {getattr(x, 'shape', type(x).__name__)}")
+
+
+def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
+    """(..., C r r, H, W) as (..., C, H r, W r): channels become pixels."""
+    _image(x, "pixel_shuffle")
+    r, (c, h, w), front = upscale_factor, x.shape[-3:], x.shape[:-3]
+    if r < 1 or c % (r * r):
+        raise ShapeError(f"pixel_shuffle({r}): {c} channels of {x.shape} are no multiple of {r * r}")
+    split = reshape(x, (*front, c // (r * r), r, r, h, w))
+    n = len(front)
+    order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
+    return reshape(permute(split, order), (*front, c // (r * r), h * r, w * r))
+
+
+def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
+    """(..., C, H r, W r) as (..., C r r, H, W): pixels become channels."""
+    _image(x, "pixel_unshuffle")
+    r, (c, h, w), front = downscale_factor, x.shape[-3:], x.shape[:-3]
+    if r < 1 or h % r or w % r:
+        raise ShapeError(f"pixel_unshuffle({r}): the sizes of {x.shape} are no multiples of {r}")
+    split = reshape(x, (*front, c, h // r, r, w // r, r))
+    n = len(front)
+    order = (*range(n), n, n + 2, n + 4, n + 1, n + 3)
+    return reshape(permute(split, order), (*front, c * r * r, h // r, w // r))
+
+
+def channel_shuffle(x: Tensor, groups: int) -> Tensor:
+    """The channels of x (N, C, ...) in groups, one of each group in turn."""
+    if x.ndim < 2 or groups < 1 or x.shape[1] % groups:
+        raise ShapeError(f"channel_shuffle({groups}): the channels of {x.shape} are no multiple of it")
+    split = reshape(x, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
+    return reshape(contiguous(permute(split, (0, 2, 1, *range(3, split.ndim)))), x.shape)
+
+
+def _choices(channels: int, kernel: tuple[int, ...], x: Tensor) -> Tensor:
+    """Weights that take each tap of each channel by itself: (C R S, 1, R, S)."""
+    taps = math.prod(kernel)
+    one = np.eye(taps).reshape(taps, 1, *kernel)
+    return creation.upload(np.tile(one, (channels, 1, 1, 1)), x.dtype, x.device)
+
+
+def unfold(x: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
+    """The windows of x (N, C, H, W) as columns: (N, C R S, number of windows)."""
+    floats(x, "unfold")
+    if x.ndim not in (3, 4):
+        raise ShapeError(f"unfold() takes (N, C, H, W) or (C, H, W), found {x.shape}")
+    kernel = numbers(kernel_size, 2, "unfold", "kernel_size", 1)
+    image = unsqueeze(x, 0) if x.ndim == 3 else x
+    channels = image.shape[1]
+    columns = conv2d(image, _choices(channels, kernel, x), None, stride, padding, dilation, channels)
+    shape = (*columns.shape[:2], math.prod(columns.shape[2:]))
+    return reshape(columns, shape[1:] if x.ndim == 3 else shape)
+
+
+def fold(x: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
+    """The columns of `unfold` put back, those that overlap added: (N, C R S, windows) as (N, C, *output_size)."""
+    floats(x, "fold")
+    size, kernel = (
+        numbers(v, 2, "fold", n, 1) for v, n in ((output_size, "output_size"), (kernel_size, "kernel_size"))
+    )
+    spread, steps = numbers(dilation, 2, "fold", "dilation", 1), numbers(stride, 2, "fold", "stride", 1)
+    pads, taps = numbers(padding, 2, "fold", "padding"), math.prod(kernel)
+    spans = [n + 2 * p - d * (k - 1) - 1 for n, p, d, k in zip(size, pads, spread, kernel, strict=True)]
+    windows = [span // s + 1 for span, s in zip(spans, steps, strict=True)]
+    if x.ndim not in (2, 3) or x.shape[-2] % taps or x.shape[-1] != math.prod(windows) or min(windows) < 1:
+        raise ShapeError(
+            f"fold() to {size} with kernel {kernel} takes (N, C * {taps}, {math.prod(windows)}), found {x.shape}"
+        )
+    columns = reshape(x, (-1 if x.numel() else x.shape[0], x.shape[-2], *windows))
+    channels = x.shape[-2] // taps
+    extra = [span % s for span, s in zip(spans, steps, strict=True)]
+    weight = _choices(channels, kernel, x)
+    image = conv_transpose2d(columns, weight, None, steps, pads, extra, channels, spread)
+    return reshape(image, image.shape[1:]) if x.ndim == 2 else image
