@@ -21,7 +21,7 @@ from .registry import CPU_LOOP, variant
 if TYPE_CHECKING:
     from .conv import Geometry, Triple
 
-__all__: list[str] = []
+__all__ = ["loaded_words", "multiplied", "padded_input", "padded_size", "words_of", "zeros"]
 
 T = TypeVar("T", bound=vk.Element)
 A = TypeVar("A", bound=vk.Element)
@@ -266,79 +266,6 @@ def direct(
                         y[spot] = R(sums[i * COLUMNS + j] + extra)
 
 
-@vk.kernel(groups=lambda tiles, parts: (vk.cdiv(tiles, LOCAL), parts, 1), local=LOCAL, debug=False)
-def weight_parts(
-    x: vk.In[A],
-    g: vk.In[T],
-    y: vk.Out[A],
-    tiles: vk.i32,
-    parts: vk.i32,  # noqa: ARG001  # of the grid
-    rows: vk.i32,
-    per_part: vk.i32,
-    groups: vk.i32,
-    filters: vk.i32,
-    channels: vk.i32,
-    depth: vk.i32,
-    height: vk.i32,
-    width: vk.i32,
-    O: vk.i32,  # noqa: E741
-    P: vk.i32,
-    Q: vk.i32,
-    taps_d: vk.i32,
-    taps_h: vk.i32,
-    taps_w: vk.i32,
-    stride_d: vk.i32,
-    stride_h: vk.i32,
-    stride_w: vk.i32,
-    dilation_d: vk.i32,
-    dilation_h: vk.i32,
-    dilation_w: vk.i32,
-    I: vk.Const[object],  # noqa: E741
-):
-    """y[part, filter, channel, tap]: the weights' gradient over `per_part` of the output's rows; x is padded, g dense.
-
-    An invocation has FILTERS filters by COLUMNS channels of one tap in registers; those past the end repeat the last.
-    """
-    e = vk.i32(vk.global_id(0))
-    if e >= tiles:
-        return
-    tap = e % (taps_d * taps_h * taps_w)
-    s, r, t = tap % taps_w, tap // taps_w % taps_h, tap // (taps_w * taps_h)
-    e = e // (taps_d * taps_h * taps_w)
-    across = (channels + (COLUMNS - 1)) // COLUMNS
-    c, e = e % across * COLUMNS, e // across
-    down = (filters + (FILTERS - 1)) // FILTERS
-    f, group = e % down * FILTERS, e // down
-    part = vk.i32(vk.group_id(1))
-    plane = I(height) * I(width)
-    area = I(O) * I(P) * I(Q)
-    sums = zeros(FILTERS * COLUMNS, A)
-    for i in range(vk.min(rows - part * per_part, per_part)):
-        row = part * per_part + i
-        p, o, n = row % P, row // P % O, row // (P * O)
-        at = I(o * stride_d + t * dilation_d) * plane + I(p * stride_h + r * dilation_h) * I(width) + I(s * dilation_w)
-        source, target = (), ()
-        for j in vk.unroll(COLUMNS):
-            channel = (n * groups + group) * channels + vk.min(c + j, channels - 1)
-            source = source + (I(channel) * I(depth) * plane + at,)
-        for i in vk.unroll(FILTERS):
-            k = (n * groups + group) * filters + vk.min(f + i, filters - 1)
-            target = target + (I(k) * area + I(o * P + p) * I(Q),)
-        for q in range(Q):
-            a, b = (), ()
-            for i in vk.unroll(FILTERS):
-                a = a + (A(g[target[i] + q]),)
-            for j in vk.unroll(COLUMNS):
-                b = b + (x[source[j] + q * stride_w],)
-            sums = multiplied(sums, a, b, FILTERS, COLUMNS, 0, 0, 1)
-    taps = taps_d * taps_h * taps_w
-    for i in vk.unroll(FILTERS):
-        for j in vk.unroll(COLUMNS):
-            if f + i < filters and c + j < channels:
-                k = part * groups * filters + group * filters + f + i
-                y[(I(k) * I(channels) + I(c + j)) * I(taps) + I(tap)] = sums[i * COLUMNS + j]
-
-
 # -- launching
 
 
@@ -367,12 +294,12 @@ def _form(x: DeviceArray, filters: int, columns: int, taps: int, stride: int, di
     return Form(FILTERS, COLUMNS, LOCAL, window, False)
 
 
-def _words(x: DeviceArray) -> DeviceArray:
+def words_of(x: DeviceArray) -> DeviceArray:
     """An array of f32 as words of two."""
     return DeviceArray(x.buffer, x.offset, vk.u64, (math.prod(x.shape) // 2,), (1,))
 
 
-def _padded(x: DeviceArray, size: Triple, shift: Triple, step: Triple, dtype: DType) -> DeviceArray:
+def padded_input(x: DeviceArray, size: Triple, shift: Triple, step: Triple, dtype: DType) -> DeviceArray:
     """x in a dense buffer of (N, C, *size), moved by `shift`, elements `step` apart, zeros elsewhere."""
     if shift == (0, 0, 0) and step == (1, 1, 1) and size == x.shape[2:] and x.dtype is dtype and dense(x):
         return x
@@ -408,7 +335,7 @@ def _run(
     tiles = g.batch * y.shape[2] * y.shape[3] * vk.cdiv(y.shape[4], form.columns)
     for first in range(0, channels, most):
         direct(
-            _words(x) if form.words else flat(x), packed, packed if bias is None else bias, flat(target),
+            words_of(x) if form.words else flat(x), packed, packed if bias is None else bias, flat(target),
             tiles, g.groups * blocks, g.groups, filters, channels, first, min(channels, first + most),
             *x.shape[2:], *y.shape[2:], *kernel, *stride, *dilation,
             form.window, form.filters, form.columns, form.size, form.words, bias is not None and first == 0, first > 0,
@@ -428,12 +355,12 @@ def _rounds(*nest: int) -> int:
 
 @variant("conv", "cpu")
 def convolve(x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: DeviceArray, g: Geometry) -> None:
-    size = _padded_size(g)
-    padded = _padded(x, size, g.pad, (1, 1, 1), accumulator(x.dtype))
+    size = padded_size(g)
+    padded = padded_input(x, size, g.pad, (1, 1, 1), accumulator(x.dtype))
     _run(padded, w, bias, y, g, g.channels, g.filters, g.kernel, g.stride, g.dilation, turned=False)
 
 
-def _padded_size(g: Geometry) -> Triple:
+def padded_size(g: Geometry) -> Triple:
     """What the padded input measures: enough for all taps of whole blocks of columns, an even width."""
     d, h = ((g.out[i] - 1) * g.stride[i] + (g.kernel[i] - 1) * g.dilation[i] + 1 for i in (0, 1))
     blocks = vk.cdiv(g.out[2], MOST_COLUMNS) * MOST_COLUMNS
@@ -449,30 +376,5 @@ def input_gradient(gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry
     shift = tuple(r - p for r, p in zip(reach, g.pad, strict=True))
     blocks = vk.cdiv(g.size[2], MOST_COLUMNS) * MOST_COLUMNS
     size = (g.size[0] + reach[0], g.size[1] + reach[1], blocks + reach[2] + reach[2] % 2)
-    padded = _padded(gy, size, shift, g.stride, accumulator(gy.dtype))  # type: ignore[arg-type]  # three of each
+    padded = padded_input(gy, size, shift, g.stride, accumulator(gy.dtype))  # type: ignore[arg-type]  # three of each
     _run(padded, w, None, gx, g, g.filters, g.channels, g.kernel, (1, 1, 1), g.dilation, turned=True)
-
-
-@variant("conv_weight_gradient", "cpu")
-def weight_gradient(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry) -> None:
-    compute = accumulator(x.dtype)
-    padded = _padded(x, _padded_size(g), g.pad, (1, 1, 1), compute)
-    gradient = gy if dense(gy) else _padded(gy, g.out, (0, 0, 0), (1, 1, 1), compute)
-    rows = g.batch * g.out[0] * g.out[1]
-    tiles = g.groups * vk.cdiv(g.filters, FILTERS) * vk.cdiv(g.channels, COLUMNS) * g.taps
-    per_part = _rows_per_part(rows, g.out[2], tiles)
-    parts = vk.cdiv(rows, per_part) if rows else 0
-    made = scratch((parts, math.prod(gw.shape)), compute, gw.device)
-    if parts:
-        weight_parts(
-            flat(padded), flat(gradient), flat(made), tiles, parts, rows, per_part, g.groups, g.filters, g.channels,
-            *padded.shape[2:], *g.out, *g.kernel, *g.stride, *g.dilation, index_type(padded, gradient, made),
-        )  # fmt: skip
-    sum_parts(made, gw)
-
-
-def _rows_per_part(rows: int, columns: int, tiles: int) -> int:
-    """Rows of the output that one invocation sums: loops stay short, and there are enough invocations for all threads."""
-    most = max(1, CPU_LOOP // (columns + 1))
-    wanted = vk.cdiv(rows * tiles, 2048)
-    return max(1, min(most, wanted, rows))

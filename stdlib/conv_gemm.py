@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import vkjit as vk
 from vkjit.runtime.interface import DeviceArray
 
-from .conv_direct import _padded, zeros
+from .conv_direct import padded_input, zeros
 from .partial import accumulator, dense, flat, index_type, scratch, sum_parts
 from .registry import variant
 
@@ -231,7 +231,7 @@ def product(
 
 
 def _dense(x: DeviceArray) -> DeviceArray:
-    return x if dense(x) else _padded(x, x.shape[2:], (0, 0, 0), (1, 1, 1), x.dtype)  # type: ignore[arg-type]  # 5 axes
+    return x if dense(x) else padded_input(x, x.shape[2:], (0, 0, 0), (1, 1, 1), x.dtype)  # type: ignore[arg-type]  # 5 axes
 
 
 def _tile(rows: int, columns: int, layers: int) -> int:

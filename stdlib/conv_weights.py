@@ -1,0 +1,241 @@
+"""The gradient of a convolution's weights for devices of class "cpu": no shared memory, several outputs per invocation.
+
+Enters: the input, padded, and the gradient of the output. Each invocation sums over some rows of the output; the parts are added in
+order afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, TypeVar
+
+import vkjit as vk
+from vkjit.runtime.interface import DeviceArray
+
+from .conv_direct import COLUMNS, FILTERS, LOCAL, loaded_words, multiplied, padded_input, padded_size, words_of, zeros
+from .partial import accumulator, dense, flat, index_type, scratch, sum_parts
+from .registry import CPU_LOOP, variant
+
+if TYPE_CHECKING:
+    from .conv import Geometry
+
+__all__: list[str] = []
+
+T = TypeVar("T", bound=vk.Element)
+A = TypeVar("A", bound=vk.Element)
+
+
+@vk.kernel(groups=lambda tiles, parts: (vk.cdiv(tiles, LOCAL), parts, 1), local=LOCAL, debug=False)
+def weight_parts(
+    x: vk.In[A],
+    g: vk.In[T],
+    y: vk.Out[A],
+    tiles: vk.i32,
+    parts: vk.i32,  # noqa: ARG001  # of the grid
+    rows: vk.i32,
+    per_part: vk.i32,
+    groups: vk.i32,
+    filters: vk.i32,
+    channels: vk.i32,
+    depth: vk.i32,
+    height: vk.i32,
+    width: vk.i32,
+    O: vk.i32,  # noqa: E741
+    P: vk.i32,
+    Q: vk.i32,
+    taps_d: vk.i32,
+    taps_h: vk.i32,
+    taps_w: vk.i32,
+    stride_d: vk.i32,
+    stride_h: vk.i32,
+    stride_w: vk.i32,
+    dilation_d: vk.i32,
+    dilation_h: vk.i32,
+    dilation_w: vk.i32,
+    I: vk.Const[object],  # noqa: E741
+):
+    """y[part, filter, channel, tap]: the weights' gradient over `per_part` of the output's rows; x is padded, g dense.
+
+    An invocation has FILTERS filters by COLUMNS channels of one tap in registers; those past the end repeat the last.
+    """
+    e = vk.i32(vk.global_id(0))
+    if e >= tiles:
+        return
+    tap = e % (taps_d * taps_h * taps_w)
+    s, r, t = tap % taps_w, tap // taps_w % taps_h, tap // (taps_w * taps_h)
+    e = e // (taps_d * taps_h * taps_w)
+    across = (channels + (COLUMNS - 1)) // COLUMNS
+    c, e = e % across * COLUMNS, e // across
+    down = (filters + (FILTERS - 1)) // FILTERS
+    f, group = e % down * FILTERS, e // down
+    part = vk.i32(vk.group_id(1))
+    plane = I(height) * I(width)
+    area = I(O) * I(P) * I(Q)
+    sums = zeros(FILTERS * COLUMNS, A)
+    for i in range(vk.min(rows - part * per_part, per_part)):
+        row = part * per_part + i
+        p, o, n = row % P, row // P % O, row // (P * O)
+        at = I(o * stride_d + t * dilation_d) * plane + I(p * stride_h + r * dilation_h) * I(width) + I(s * dilation_w)
+        source, target = (), ()
+        for j in vk.unroll(COLUMNS):
+            channel = (n * groups + group) * channels + vk.min(c + j, channels - 1)
+            source = source + (I(channel) * I(depth) * plane + at,)
+        for i in vk.unroll(FILTERS):
+            k = (n * groups + group) * filters + vk.min(f + i, filters - 1)
+            target = target + (I(k) * area + I(o * P + p) * I(Q),)
+        for q in range(Q):
+            a, b = (), ()
+            for i in vk.unroll(FILTERS):
+                a = a + (A(g[target[i] + q]),)
+            for j in vk.unroll(COLUMNS):
+                b = b + (x[source[j] + q * stride_w],)
+            sums = multiplied(sums, a, b, FILTERS, COLUMNS, 0, 0, 1)
+    taps = taps_d * taps_h * taps_w
+    for i in vk.unroll(FILTERS):
+        for j in vk.unroll(COLUMNS):
+            if f + i < filters and c + j < channels:
+                k = part * groups * filters + group * filters + f + i
+                y[(I(k) * I(channels) + I(c + j)) * I(taps) + I(tap)] = sums[i * COLUMNS + j]
+
+
+@vk.kernel(groups=lambda tiles, parts: (vk.cdiv(tiles, LOCAL), parts, 1), local=LOCAL, debug=False)
+def weight_words(
+    x: vk.In[vk.u64],
+    g: vk.In[vk.u64],
+    y: vk.Out[vk.f32],
+    tiles: vk.i32,
+    parts: vk.i32,  # noqa: ARG001  # of the grid
+    rows: vk.i32,
+    per_part: vk.i32,
+    groups: vk.i32,
+    filters: vk.i32,
+    channels: vk.i32,
+    depth: vk.i32,
+    height: vk.i32,
+    width: vk.i32,
+    O: vk.i32,  # noqa: E741
+    P: vk.i32,
+    pairs: vk.i32,
+    taps_d: vk.i32,
+    taps_h: vk.i32,
+    stride_d: vk.i32,
+    stride_h: vk.i32,
+    dilation_d: vk.i32,
+    dilation_h: vk.i32,
+    WINDOW: vk.Const[tuple],
+    CHANNELS: vk.Const[int],
+    I: vk.Const[object],  # noqa: E741
+):
+    """As `weight_parts`, for f32 as words of two: rows of x have an even width, those of g `pairs` words, zeros at the end.
+
+    An invocation has FILTERS filters by CHANNELS channels, all taps along the width, WINDOW = (taps, stride, dilation).
+    """
+    e = vk.i32(vk.global_id(0))
+    if e >= tiles:
+        return
+    r, e = e % taps_h, e // taps_h
+    t, e = e % taps_d, e // taps_d
+    across = (channels + (CHANNELS - 1)) // CHANNELS
+    c, e = e % across * CHANNELS, e // across
+    down = (filters + (FILTERS - 1)) // FILTERS
+    f, group = e % down * FILTERS, e // down
+    part = vk.i32(vk.group_id(1))
+    plane = I(height) * I(width)
+    area = I(O) * I(P) * I(pairs)
+    sums = zeros(CHANNELS * FILTERS * WINDOW[0], vk.f32)
+    for i in range(vk.min(rows - part * per_part, per_part)):
+        row = part * per_part + i
+        p, o, n = row % P, row // P % O, row // (P * O)
+        at = I(o * stride_d + t * dilation_d) * plane + I(p * stride_h + r * dilation_h) * I(width)
+        source, target = (), ()
+        for j in vk.unroll(CHANNELS):
+            channel = (n * groups + group) * channels + vk.min(c + j, channels - 1)
+            source = source + ((I(channel) * I(depth) * plane + at) // 2,)
+        for k in vk.unroll(FILTERS):
+            filter_ = (n * groups + group) * filters + vk.min(f + k, filters - 1)
+            target = target + (I(filter_) * area + I(o * P + p) * I(pairs),)
+        for q in range(pairs):
+            slopes, made = (), ()
+            for k in vk.unroll(FILTERS):
+                slopes = slopes + loaded_words(g, target[k] + q, 1)
+            for j in vk.unroll(CHANNELS):
+                span = WINDOW[1] + (WINDOW[0] - 1) * WINDOW[2] + 1
+                values = loaded_words(x, source[j] + q * WINDOW[1], (span + 1) // 2)
+                for k in vk.unroll(FILTERS):
+                    for s in vk.unroll(WINDOW[0]):
+                        total = sums[(j * FILTERS + k) * WINDOW[0] + s]
+                        total += slopes[2 * k] * values[s * WINDOW[2]]
+                        total += slopes[2 * k + 1] * values[s * WINDOW[2] + WINDOW[1]]
+                        made = made + (total,)
+            sums = made
+    taps = taps_d * taps_h * WINDOW[0]
+    for j in vk.unroll(CHANNELS):
+        for k in vk.unroll(FILTERS):
+            if f + k < filters and c + j < channels:
+                filter_ = (part * groups + group) * filters + f + k
+                spot = (I(filter_) * I(channels) + I(c + j)) * I(taps) + I((t * taps_h + r) * WINDOW[0])
+                for s in vk.unroll(WINDOW[0]):
+                    y[spot + s] = sums[(j * FILTERS + k) * WINDOW[0] + s]
+
+
+@variant("conv_weight_gradient", "cpu")
+def weight_gradient(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry) -> None:
+    """Launches the form that suits the device, and adds the parts."""
+    compute = accumulator(x.dtype)
+    padded = padded_input(x, padded_size(g), g.pad, (1, 1, 1), compute)
+    rows = g.batch * g.out[0] * g.out[1]
+    window = (g.kernel[2], g.stride[2], g.dilation[2])
+    if rows and _in_words(padded, window):
+        made = _by_words(padded, gy, gw, g, rows, window)
+    else:
+        made = _by_elements(padded, gy, gw, g, rows)
+    sum_parts(made, gw)
+
+
+def _in_words(padded: DeviceArray, window: tuple[int, int, int]) -> bool:
+    """Whether `weight_words` takes this input on its device."""
+    even = padded.shape[4] % 2 == 0 and padded.offset % 8 == 0
+    span = window[1] + (window[0] - 1) * window[2] + 1
+    return padded.device.caps.kind == "cpu" and padded.dtype is vk.f32 and even and window[0] <= 7 and span <= 16
+
+
+def _by_words(
+    padded: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry, rows: int, window: tuple[int, int, int]
+) -> DeviceArray:
+    pairs = vk.cdiv(g.out[2], 2)
+    gradient = padded_input(gy, (g.out[0], g.out[1], 2 * pairs), (0, 0, 0), (1, 1, 1), vk.f32)
+    if gradient.offset % 8:
+        gradient = padded_input(gy, (g.out[0], g.out[1], 2 * pairs + 2), (0, 0, 0), (1, 1, 1), vk.f32)
+        pairs += 1
+    channels = 4 if window[0] == 1 else 2 if window[0] <= 3 else 1
+    tiles = g.groups * vk.cdiv(g.filters, FILTERS) * vk.cdiv(g.channels, channels) * g.kernel[0] * g.kernel[1]
+    per_part = _rows_per_part(rows, pairs, tiles)
+    parts = vk.cdiv(rows, per_part)
+    made = scratch((parts, math.prod(gw.shape)), vk.f32, gw.device)
+    weight_words(
+        words_of(padded), words_of(gradient), flat(made), tiles, parts, rows, per_part, g.groups, g.filters, g.channels,
+        *padded.shape[2:], g.out[0], g.out[1], pairs, *g.kernel[:2], *g.stride[:2], *g.dilation[:2], window, channels,
+        index_type(padded, gradient, made),
+    )  # fmt: skip
+    return made
+
+
+def _by_elements(padded: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry, rows: int) -> DeviceArray:
+    gradient = gy if dense(gy) else padded_input(gy, g.out, (0, 0, 0), (1, 1, 1), padded.dtype)
+    tiles = g.groups * vk.cdiv(g.filters, FILTERS) * vk.cdiv(g.channels, COLUMNS) * g.taps
+    per_part = _rows_per_part(rows, g.out[2], tiles)
+    parts = vk.cdiv(rows, per_part) if rows else 0
+    made = scratch((parts, math.prod(gw.shape)), padded.dtype, gw.device)
+    if parts:
+        weight_parts(
+            flat(padded), flat(gradient), flat(made), tiles, parts, rows, per_part, g.groups, g.filters, g.channels,
+            *padded.shape[2:], *g.out, *g.kernel, *g.stride, *g.dilation, index_type(padded, gradient, made),
+        )  # fmt: skip
+    return made
+
+
+def _rows_per_part(rows: int, columns: int, tiles: int) -> int:
+    """Rows of the output that one invocation sums: loops stay short, and there are enough invocations for all threads."""
+    most = max(1, CPU_LOOP // (columns + 1))
+    wanted = vk.cdiv(rows * tiles, 2048)
+    return max(1, min(most, wanted, rows))
