@@ -77,7 +77,9 @@ def chain_sums(
 @vk.kernel(over="y", debug=False)
 def ones_at(where: vk.In[K, "M"], y: vk.Out[R, "M C"]):
     c, m = vk.global_id(0), vk.global_id(1)
-    y[m, c] = R(vk.i64(where[m]) == c)
+    v = vk.i64(where[m])
+    assert 0 <= v < y.shape[1], f"index {v} is out of range for {y.shape[1]} classes"
+    y[m, c] = R(v == c)
 
 
 @vk.kernel(over="y", debug=False)

@@ -20,7 +20,9 @@ I = TypeVar("I", bound=vk.Element)  # noqa: E741  # the type of indices
 
 @vk.func
 def wrapped(position, extent):
-    """A position counted from the end where negative."""
+    """A position counted from the end where negative; out of range it is reported."""
+    assert -extent <= position, f"index {position} is out of range for an axis of {extent} elements"
+    assert position < extent, f"index {position} is out of range for an axis of {extent} elements"
     return vk.where(position < 0, position + extent, position)
 
 

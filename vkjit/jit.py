@@ -146,7 +146,10 @@ class Kernel:
         recipe = self._recipes.get(call.key)
         if recipe is None or not recipe.current():
             return self._launch_fully(groups, call, args, kwargs)
-        return recipe.run(call)
+        result = recipe.run(call)
+        for tensor in call.changed:
+            tensor.__vkjit_written__()
+        return result
 
     def _forget(self) -> None:
         """A captured value was rebound: what was compiled with the old one is of no use."""
@@ -160,6 +163,9 @@ class Kernel:
     ) -> Any:
         values = arguments.bind(self.spec, args, kwargs)
         spec = arguments.resolve(self.spec, values)
+        changed = [
+            v for v, p in zip(values, spec.params, strict=True) if p.mode != "in" and hasattr(v, "__vkjit_written__")
+        ]
         device, wrap = self._device_of(spec, values)
         hosts = {i: v for i, v in enumerate(values) if isinstance(v, np.ndarray) and spec.params[i].kind == "array"}
         array_dtypes = {i: staging.element_type(v, spec.params[i].name) for i, v in hosts.items()}
@@ -182,6 +188,8 @@ class Kernel:
             staging.copy_back(device, staged, written)
         elif call is not None:
             self._remember(call, chosen, signature, grid, values, made, bound, wrap)
+        for tensor in changed:
+            tensor.__vkjit_written__()
         results = [wrap(values[i]) for i in made]
         if staged and not any(written) and not results:
             device.synchronize()
@@ -196,6 +204,13 @@ class Kernel:
         for i, value in hosts.items():
             if spec.params[i].mode != "in" and not value.flags.writeable:
                 raise ArgumentError(f"{self.name}(): argument {spec.params[i].name} is written but read-only")
+            if spec.params[i].mode != "in" and any(
+                stride == 0 and extent > 1 for stride, extent in zip(value.strides, value.shape, strict=True)
+            ):
+                raise ArgumentError(
+                    f"{self.name}(): argument {spec.params[i].name} of shape {value.shape} is written, but its strides "
+                    f"{value.strides} put several elements in one place: pass a copy"
+                )
         return staging.stage(device, list(hosts.values()), written, [spec.params[i].name for i in hosts]), written
 
     def _remember(
@@ -297,8 +312,10 @@ class Kernel:
             self._check_over_local(local, values)
         caps = device.caps
         total = local[0] * local[1] * local[2]
-        if total == 0 or total > caps.max_invocations or any(
-            size > limit for size, limit in zip(local, caps.max_local_size, strict=True)
+        if (
+            total == 0
+            or total > caps.max_invocations
+            or any(size > limit for size, limit in zip(local, caps.max_local_size, strict=True))
         ):
             raise ArgumentError(
                 f"{self.name}: a workgroup of {local} has {total} invocations; {device.name} takes 1 to "
@@ -419,5 +436,3 @@ def _is_contiguous(array: DeviceArray) -> bool:
 def _spans_narrow(array: DeviceArray) -> bool:
     reach = sum((e - 1) * abs(s) for e, s in zip(array.shape, array.strides, strict=True) if e > 0)
     return reach <= NARROW_LIMIT and all(e <= NARROW_LIMIT for e in array.shape)
-
-

@@ -33,6 +33,8 @@ class Call(NamedTuple):
 
     key: tuple[Any, ...]
     values: list[tuple[int, Any]]
+    changed: list[Any]
+    """Tensors that the kernel may write: they are told so afterwards."""
 
 
 class Fit:
@@ -153,12 +155,15 @@ class Keys:
         arrays: list[DeviceArray] = []
         device: Device | None = None
         buffers = set()
+        changed: list[Any] = []
         for (position, is_array, by_value), value in zip(slots, (*args, *kwargs.values()) if kwargs else args):  # noqa: B905
             kind = type(value)
             if is_array:
                 array = value if kind is DeviceArray else getattr(value, "__vkjit_array__", None)
                 if array is None:
                     return None
+                if array is not value and self._written[position] and hasattr(value, "__vkjit_written__"):
+                    changed.append(value)
                 key += (kind, array.dtype, array.shape, array.strides)
                 buffer = array.buffer
                 if buffer.device is not device:
@@ -177,7 +182,7 @@ class Keys:
             return None
         shared = len(buffers) < len(arrays) and self._overlap(arrays, slots)
         key += (device, shared)
-        return Call(tuple(key), values)
+        return Call(tuple(key), values, changed)
 
     def _overlap(self, arrays: list[DeviceArray], slots: list[tuple[int, bool, bool]]) -> bool:
         """Whether arrays in one buffer overlap and one of them is written."""

@@ -102,7 +102,7 @@ def stage(device: Device, arrays: list[NumpyArray], written: list[bool], names: 
         span = shared.get(i)
         if span is None and _keeps_strides(array):
             low, high = _byte_bounds(array)
-            span = _Span(low, high, [i])
+            span = shared[i] = _Span(low, high, [i])  # kept: buffers are found by the span's identity
         if span is None:
             staged.append(_stage_contiguous(device, array, dtype))
             continue

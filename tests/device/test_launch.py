@@ -297,3 +297,28 @@ def test_expressions_of_dimensions_bound_later_are_checked(device: Any) -> None:
     np.testing.assert_array_equal(z, np.outer(x, y).reshape(-1))
     with pytest.raises(vk.ShapeError, match=r"A\*B is 6"):
         outer(np.zeros(7, np.float32), x, y)
+
+
+def test_several_arrays_with_strides_of_their_own(device: Any) -> None:
+    """Each of the arrays travels with its own stretch of memory."""
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    big = np.zeros((6, 12), np.float32)
+    for y in (
+        big[1:5, ::-1][:, :6],
+        big[::-1, ::-1][:4, :6],
+        big[::-1][:4, :6],
+        big[1:5, 2:8],
+        big[1:5, ::2],
+        big[:4, 5::-1],
+    ):
+        for view in (x, np.asfortranarray(x), x[::-1, ::-1]):
+            big[:] = -1
+            add2d(view, view, y)
+            np.testing.assert_array_equal(y, 2 * view)
+            assert np.count_nonzero(big == -1) >= 72 - 24
+
+
+def test_an_output_whose_elements_share_a_place_is_refused(device: Any) -> None:
+    y = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (4,), (0,))
+    with pytest.raises(vk.ArgumentError, match="several elements in one place"):
+        increment(y, 1.0)

@@ -8,7 +8,9 @@ operations, so with `create_graph=True` they are recorded in turn.
 from __future__ import annotations
 
 import itertools
+import sys
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -78,7 +80,19 @@ class Node:
     Results are held weakly, so that a tensor that nobody uses is freed at once, with all that its node keeps.
     """
 
-    __slots__ = ("_inputs", "_outputs", "_released", "_results", "edges", "name", "needs", "number", "params", "row")
+    __slots__ = (
+        "_inputs",
+        "_outputs",
+        "_parameters",
+        "_released",
+        "_results",
+        "edges",
+        "name",
+        "needs",
+        "number",
+        "params",
+        "row",
+    )
 
     def __init__(
         self, name: str, row: RuleRow, inputs: tuple[Any, ...], params: dict[str, Any], outputs: Sequence[Tensor]
@@ -86,6 +100,7 @@ class Node:
         self.name = name
         self.row = row
         self.params = params
+        self._parameters = [(t, t.version) for value in params.values() for t in _tensors_of(value)]
         self.edges: tuple[GradMeta | None, ...] = tuple(getattr(value, "meta", None) for value in inputs)
         self.needs = tuple(edge is not None and edge.requires_grad for edge in self.edges)
         self.number = next(_sequence)
@@ -134,12 +149,19 @@ class Node:
                 f"backward through {self.name} a second time, but what it kept has been released: call "
                 f"backward(retain_graph=True) the first time"
             )
+        for tensor, version in self._parameters:
+            self._check(tensor, version, "an index")
         results = tuple(self.row.vjp(self, *gradients))
         if len(results) != len(self.edges):
             raise InternalError(
                 f"the gradient rule of {self.name} gave {len(results)} gradients for {len(self.edges)} inputs"
             )
         return results
+
+
+def _tensors_of(value: Any) -> tuple[Any, ...]:
+    """The tensors in a parameter: itself, or what it says it holds (an index taken apart)."""
+    return (value,) if hasattr(value, "version") else tuple(getattr(value, "tensors", ()))
 
 
 def _kept(value: Any) -> Any:
@@ -221,13 +243,14 @@ class _Walk:
 
     def run(self, roots: Sequence[GradMeta], *, retain_graph: bool, fill: bool) -> None:
         """Walks from the roots; with `fill`, adds to `.grad` of leaves and of tensors that retain theirs."""
+        fills = _Fills()
         for node in _collect([meta.node for meta in roots if meta.node is not None]):
             results = node.results
             gradients = [None if meta is None else self.take(meta) for meta in results]
             if fill:
                 for meta, gradient in zip(results, gradients, strict=True):
                     if meta is not None and meta.retains_grad and gradient is not None:
-                        _fill(meta, gradient)
+                        fills.add(meta, gradient)
             if all(g is None for g in gradients):
                 continue
             for edge, need, gradient in zip(node.edges, node.needs, node.vjp(gradients), strict=True):
@@ -239,11 +262,56 @@ class _Walk:
         for meta, _ in list(self._pending.values()):
             gradient = self.take(meta)
             if fill and gradient is not None and meta.node is None:
-                _fill(meta, gradient)
+                fills.add(meta, gradient)
+        node = gradient = gradients = None  # type: ignore[assignment]  # lets go of what the walk has held
+        fills.deliver()
 
 
-def _fill(meta: GradMeta, gradient: Tensor) -> None:
-    meta.grad = gradient if meta.grad is None else meta.grad + gradient
+class _Fills:
+    """Gradients on their way to `.grad`, which has memory of its own: what somebody else holds is copied."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[GradMeta, Tensor]] = []
+
+    def add(self, meta: GradMeta, gradient: Tensor) -> None:
+        self._waiting.append((meta, gradient))
+
+    def deliver(self) -> None:
+        """Fills `.grad` of all; called when the walk holds no gradient any more."""
+        memories = Counter(id(pair[1].memory) for pair in self._waiting)
+        while self._waiting:
+            pair = self._waiting.pop()
+            meta = pair[0]
+            if meta.grad is not None:
+                meta.grad = meta.grad + pair[1]
+            elif memories[id(pair[1].memory)] > 1 or _is_held(pair) or not pair[1].is_contiguous():
+                meta.grad = pair[1].clone()
+            else:
+                meta.grad = pair[1]
+
+
+def _holders(pair: tuple[Any, Any]) -> int:
+    return sys.getrefcount(pair[1])
+
+
+class _Probe:
+    __slots__ = ("memory",)
+
+    def __init__(self) -> None:
+        self.memory = object()
+
+
+def _memory_holders(pair: tuple[Any, Any]) -> int:
+    return sys.getrefcount(pair[1].memory)
+
+
+_ALONE = _holders((None, object()))
+_MEMORY_ALONE = _memory_holders((None, _Probe()))
+
+
+def _is_held(pair: tuple[GradMeta, Tensor]) -> bool:
+    """Whether anything but the pair refers to the tensor, or any other tensor to its memory."""
+    return _holders(pair) > _ALONE or _memory_holders(pair) > _MEMORY_ALONE
 
 
 def _fitted(node: Node, edge: GradMeta, gradient: Tensor) -> Tensor:

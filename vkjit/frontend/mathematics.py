@@ -269,16 +269,23 @@ def _where(ctx: Context, call: Call, condition: KernelValue, x: KernelValue, y: 
 @lowers(lang.sigmoid)
 @elementwise
 def _sigmoid(ctx: Context, call: Call, x: KernelValue) -> KernelValue:
-    """0.5 * tanh(0.5 * x) + 0.5: no intermediate overflows."""
+    """With e = exp(-|x|): 1 / (1 + e), and e / (1 + e) for negative x. Nothing overflows or cancels."""
     numeric(ctx, call.node, x)
     if is_literal(x):
-        return 0.5 * math.tanh(0.5 * x) + 0.5
+        e = math.exp(-abs(x))
+        return (1.0 if x >= 0 else e) / (1.0 + e)
     assert isinstance(x, Value)
     value = convert(ctx, call.node, x, _float_dtype(dtype_of_value(x)))
-    half = operators.binary(ctx, call.node, "mul", value, 0.5)
-    assert isinstance(half, Value)
-    scaled = operators.binary(ctx, call.node, "mul", ctx.builder.emit("tanh", half), 0.5)
-    return operators.binary(ctx, call.node, "add", scaled, 0.5)
+    b = ctx.builder
+    small = b.emit("exp", b.emit("neg", b.emit("abs", value)))
+    whole = operators.binary(ctx, call.node, "add", small, 1.0)
+    upper = operators.binary(ctx, call.node, "div", 1.0, whole)
+    lower = operators.binary(ctx, call.node, "div", small, whole)
+    positive = operators.compare(ctx, call.node, "ge", value, 0.0)
+    assert isinstance(upper, Value)
+    assert isinstance(lower, Value)
+    assert isinstance(positive, Value)
+    return b.emit("select", positive, upper, lower)
 
 
 @lowers(lang.relu)

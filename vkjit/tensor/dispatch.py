@@ -77,14 +77,32 @@ def run_in_place(
     recording = is_recording((target, *operands))
     if recording:
         _check_target(name, target)
-    before = target.alias()
+    kept = _kept_operands(name, target, operands) if recording else ()
     with mode.set_grad_enabled(False):
         write(target, *operands, **params)
     target.bump_version()
     if recording:
         target.rebase()
-        tape.record(name, (before, *operands), params, (target,))
+        tape.record(name, kept, params, (target,))
     return target
+
+
+def _kept_operands(name: str, target: Tensor, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The operands as the tape is to know them: in their places before the write, and, where the gradient rule reads
+    their values, with copies of those that the write changes.
+    """
+    row = tape.RULES.get(name)
+    copies = row is not None and row.keeps_inputs
+
+    def keep(value: Any) -> Any:
+        if not isinstance(value, Tensor) or not value.shares_memory_with(target):
+            return value
+        if not copies:
+            return value.alias()
+        with mode.set_grad_enabled(False):
+            return value.clone().placed(value.meta)
+
+    return tuple(keep(value) for value in (target, *operands))
 
 
 def _check_target(name: str, target: Tensor) -> None:

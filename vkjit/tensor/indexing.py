@@ -45,6 +45,11 @@ class Plan:
     shape: tuple[int, ...]
     advanced: tuple[tuple[int, Tensor], ...]
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensors of indices."""
+        return tuple(tensor for _, tensor in self.advanced)
+
 
 def _as_index(item: Any, x: Tensor) -> Any:
     """Lists and arrays as tensors of integers or bool, other items as they are."""

@@ -135,6 +135,19 @@ class Tensor(TensorMethods):
         """Called by every operation that writes in place."""
         self._version.value += 1
 
+    def __vkjit_written__(self) -> None:
+        """Called when a kernel has written its memory as an Out or InOut argument."""
+        self.bump_version()
+
+    @property
+    def memory(self) -> object:
+        """One object for all views of a buffer."""
+        return self._version
+
+    def shares_memory_with(self, other: Tensor) -> bool:
+        """Whether both are views of one buffer, and so change together."""
+        return self._version is other._version
+
     @property
     def is_view(self) -> bool:
         """Whether it shares the memory of a tensor that it was made from."""
