@@ -107,3 +107,10 @@ def test_indices_out_of_range_are_reported(device: Any, read: Callable[[Any], An
     x = vk.arange(6.0).reshape(2, 3)
     with pytest.raises(vk.KernelAssertionError, match="out of range"):
         read(x).numpy()
+
+
+def test_numbers_become_integers_as_in_kernels(device: Any) -> None:
+    made = vk.tensor([1e10, float("nan"), -3.7], dtype=vk.i32)
+    np.testing.assert_array_equal(made.numpy(), [2**31 - 1, 0, -3])
+    with pytest.raises(vk.DTypeError, match="don't fit"):
+        vk.tensor(300, dtype=vk.u8)

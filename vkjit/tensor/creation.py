@@ -16,6 +16,7 @@ from .. import dtypes
 from ..devices import device as open_device
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError
+from ..ir import semantics
 from ..runtime.interface import Device, DeviceArray, contiguous_strides
 from .tensor import Tensor, as_shape
 
@@ -72,6 +73,8 @@ def empty(*shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requi
 
 def to_storage(values: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
     """The values as they lie in memory, contiguous; bf16 rounds to nearest, ties to even."""
+    if dtype.is_integer and values.dtype.kind == "f":
+        return np.ascontiguousarray(semantics.cast(values, dtypes.f64, dtype))  # as kernels convert: ends hold, NaN is 0
     if dtype is not dtypes.bf16:
         with np.errstate(over="ignore", invalid="ignore"):
             return np.ascontiguousarray(values, dtype=dtype.storage).reshape(values.shape)
@@ -102,7 +105,14 @@ def _values_of(data: Any, dtype: Any) -> tuple[npt.NDArray[Any], DType]:
     if values.dtype == object:
         raise ArgumentError(f"a tensor is made of numbers, found a {type(data).__name__} that holds other objects")
     if dtype is not None:
-        return values, as_dtype(dtype)
+        element = as_dtype(dtype)
+        if not typed and element.is_integer and values.dtype.kind in "iu" and values.size:
+            limits = np.iinfo(element.storage)
+            if int(values.min()) < limits.min or int(values.max()) > limits.max:
+                raise DTypeError(
+                    f"numbers from {values.min()} to {values.max()} don't fit {element!r} ({limits.min} to {limits.max})"
+                )
+        return values, element
     found = dtypes.from_numpy(values.dtype)
     if not typed and found is dtypes.f64:
         found = dtypes.f32  # Python floats are weak
