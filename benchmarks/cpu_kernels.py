@@ -16,7 +16,7 @@ def add(a: vk.In[vk.f32, "N"], b: vk.In[vk.f32, "N"], c: vk.Out[vk.f32, "N"]):
     c[i] = a[i] + b[i]
 
 
-@vk.kernel(groups=lambda x, y: x.shape[0], local=256)
+@vk.kernel(groups=lambda x: x.shape[0], local=256)
 def softmax(x: vk.In[vk.f32, "R C"], y: vk.Out[vk.f32, "R C"]):
     wg, r = vk.workgroup(), vk.group_id(0)
     row = vk.f32(x[r, :])

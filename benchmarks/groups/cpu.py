@@ -26,9 +26,8 @@ BIG = 1 << 24
 def vk() -> Any:
     """vkjit with a device of `THREADS` threads as its default."""
     try:
-        from vkjit.cpu.device import CpuDevice
-
         import vkjit
+        from vkjit.cpu.device import CpuDevice
 
         vkjit.set_default_device(CpuDevice(threads=THREADS))
     except Exception as error:
@@ -104,12 +103,6 @@ def add_torch() -> float:
     a, b = (torch().from_numpy(numbers(BIG, seed=seed)) for seed in (0, 1))
     out = torch().empty_like(a)
     return 12 * BIG / seconds(lambda: torch().add(a, b, out=out)) / 1e9
-
-
-def add_numpy() -> float:
-    a, b = numbers(BIG), numbers(BIG, seed=1)
-    out = np.empty_like(a)
-    return 12 * BIG / seconds(lambda: np.add(a, b, out=out)) / 1e9
 
 
 def sum_ours() -> float:
@@ -305,7 +298,6 @@ def compile_numba() -> float:
 
 ROWS = [
     Row("add, 16M f32", "GB/s", add_ours, Target(ratio=0.9), "torch", add_torch),
-    Row("add, 16M f32, against NumPy", "GB/s", add_ours, Target(ratio=0.9), "numpy", add_numpy),
     Row("sum, 16M f32", "GB/s", sum_ours, Target(ratio=0.8), "torch", sum_torch),
     Row("softmax of rows, 4096x1024", "ms", softmax_ours, Target(ratio=1.0), "torch", softmax_torch),
     Row(

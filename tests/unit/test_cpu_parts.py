@@ -28,6 +28,10 @@ def kernel(write: Callable[[Builder, list[Value]], None], local: tuple[int, int,
     return Function("k", body, [], {"local_size": local, "narrow": True})
 
 
+def nothing(_builder: Builder, _args: list[Value]) -> None:
+    """A kernel that does nothing."""
+
+
 def shapes_of(function: Function, width: int = 16) -> Shapes:
     x, y, z = function.attrs["local_size"]
     return Shapes.of(function, Geometry((x, y, z), width).steps)
@@ -89,7 +93,7 @@ def test_blocks_are_closed_once() -> None:
     ],
 )
 def test_vectors_lie_along_x_where_they_can(local: Any, width: int, steps: tuple[Shape, Shape, Shape]) -> None:
-    function = kernel(lambda b, args: None, local)
+    function = kernel(nothing, local)
     geometry = geometry_of(function, 16)
     assert geometry.width == width
     assert geometry.steps == steps
@@ -98,7 +102,7 @@ def test_vectors_lie_along_x_where_they_can(local: Any, width: int, steps: tuple
 
 
 def test_subgroups_are_whole_vectors() -> None:
-    function = kernel(lambda b, args: None, (8, 4, 1))
+    function = kernel(nothing, (8, 4, 1))
     function.attrs["subgroups"] = True
     assert geometry_of(function, 16).width == 16
 
@@ -237,7 +241,7 @@ def test_values_that_cross_a_barrier() -> None:
 
 
 def test_kernels_without_barriers_have_one_phase() -> None:
-    function = kernel(lambda b, args: None)
+    function = kernel(nothing)
     assert plan_of(function, shapes_of(function)) is None
 
 

@@ -230,11 +230,11 @@ def _store(g: Generator, op: Op) -> None:
     _each_lane(g, op, [value], write)
 
 
-def _barrier(g: Generator, op: Op) -> None:
+def _barrier(_g: Generator, _op: Op) -> None:
     """One thread runs the workgroup, phase by phase: nothing to do."""
 
 
-def _fence(g: Generator, op: Op) -> None:
+def _fence(g: Generator, _op: Op) -> None:
     g.text.do("fence acq_rel")
 
 

@@ -23,7 +23,7 @@ __all__ = ["Cell", "LoopState", "branch", "leave_round", "region", "size_of"]
 
 MOST_FLAT = 8
 """The cost up to which both sides of a divergent `if` are run without a branch."""
-MOST_TWICE = 64
+MOST_TWICE = 128
 """Operations up to which code is written twice, with and without masks."""
 
 _FLAT_COSTS = {"load": 2, "store": 2, "div": 4, "sqrt": 4, "const": 0, "yield": 0, "report": 0}
@@ -374,4 +374,3 @@ def _join(
     kind = g.type(result.type, True)
     pairs = zip(cells[0][place].get(g), cells[1][place].get(g), strict=True)
     g.define(result, [g.select(condition, kind, a, b) for a, b in pairs])
-

@@ -23,8 +23,8 @@ from ..runtime.interface import Buffer, Device, DeviceCaps, LoadedKernel
 from ..runtime.reports import error_of_report
 from . import machine
 from .native import has_scaling
-from .printing import PRINT_WORDS, clear_printed, printed_lines
 from .pool import Pace, Pool, function_at, thread_count
+from .printing import PRINT_WORDS, clear_printed, printed_lines
 
 __all__ = ["CpuBuffer", "CpuDevice", "CpuKernel", "cpu_caps"]
 
@@ -240,4 +240,3 @@ class CpuDevice(Device):
     def _check(self) -> None:
         if self.closed:
             raise DeviceError("the CPU device was closed: open it again to use it")
-

@@ -27,9 +27,11 @@ Lane = Callable[[Generator, Op, str, DType, "list[str]"], str]
 def _conjunction(g: Generator, op: Op) -> None:
     if g.is_varying(op.result) and dtype_of(op.result.type).kind == "bool":
         a, b = op.operands
-        kind = g.mask_type
-        pairs = lambda: zip(g.vectors(a), g.vectors(b), strict=True)  # noqa: E731  read when it is asked for
-        g.postpone(op.result, lambda: [g.text.op(f"and {kind} {x}, {y}") for x, y in pairs()])
+
+        def write() -> list[str]:
+            return [g.text.op(f"and {g.mask_type} {x}, {y}") for x, y in zip(g.vectors(a), g.vectors(b), strict=True)]
+
+        g.postpone(op.result, write)
     else:
         _elementwise(_plain("and"))(g, op)
 
@@ -328,7 +330,10 @@ def _rounded_to_odd(g: Generator, part: str, varying: bool) -> str:
 
 def round_to_bf16(g: Generator, part: str, varying: bool) -> str:
     """An f32 rounded to the nearest bf16, ties to even, still as f32."""
-    number = lambda n: g.number(n, dtypes.u32, varying)  # noqa: E731  a name for what follows
+
+    def number(n: int) -> str:
+        return g.number(n, dtypes.u32, varying)
+
     word, single = g.type(dtypes.u32, varying), g.type(dtypes.f32, varying)
     bits = g.text.op(f"bitcast {single} {part} to {word}")
     high = g.text.op(f"lshr {word} {bits}, {number(16)}")

@@ -114,7 +114,7 @@ class _Writer:
 
     def region(self, body: Region) -> bool:
         """Writes a group-level region; False where its end isn't reached."""
-        g, plan = self.g, self.plan
+        plan = self.plan
         run: list[Op] = []
         for op in body.ops:
             if op.name in _ENDS:
@@ -336,4 +336,3 @@ class _Rounds:
         text = self.g.text
         for variable, step in ((self.variable, self.step), (self.rounds, "1")):
             text.store(self.kind, text.op(f"add {self.kind} {text.load(self.kind, variable)}, {step}"), variable)
-

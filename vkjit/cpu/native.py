@@ -31,7 +31,7 @@ def has_estimates(g: Generator) -> bool:
 
 
 def _width(kind: str) -> int:
-    return int(kind[1:].split(" ")[0]) if kind.startswith("<") else 0
+    return int(kind[1:].split(" ", maxsplit=1)[0]) if kind.startswith("<") else 0
 
 
 def _number(kind: str, value: float) -> str:

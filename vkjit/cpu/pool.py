@@ -124,9 +124,7 @@ class Pool:
             size *= 4
         return begin
 
-    def _alone(
-        self, function: Any, data: Any, grid: tuple[int, int, int], begin: int, total: int, pace: Pace
-    ) -> None:
+    def _alone(self, function: Any, data: Any, grid: tuple[int, int, int], begin: int, total: int, pace: Pace) -> None:
         step = max(1, int(_CHUNK * 4 / max(pace.per_group, 1e-3)))
         while begin < total:
             end = min(total, begin + step)
@@ -135,9 +133,7 @@ class Pool:
             pace.learn(end - begin, time.perf_counter_ns() - start)
             begin = end
 
-    def _shared(
-        self, function: Any, data: Any, grid: tuple[int, int, int], begin: int, total: int, pace: Pace
-    ) -> None:
+    def _shared(self, function: Any, data: Any, grid: tuple[int, int, int], begin: int, total: int, pace: Pace) -> None:
         groups = total - begin
         step = min(-(-groups // (self.threads * 4)), int(_CHUNK / max(pace.per_group, 1e-3)))
         step = max(step, 1, int(30_000 / max(pace.per_group, 1e-3)))

@@ -80,11 +80,11 @@ def _attributes(spec: KernelSpec, signature: Signature, names: list[str], positi
 
 
 def _dim_names(parameter: ParamSpec) -> str:
-    """The names of an array's dimensions, `_` where one has none: axes of one name have one extent."""
+    """The names of an array's dimensions, or their numbers, `_` for other ones: axes of one name have one extent."""
     dims = parameter.dims
     if dims is None or dims.rank is None:
         return ""
-    return " ".join(dim.text if dim.simple else "_" for dim in dims.dims)
+    return " ".join(dim.text if dim.simple or dim.text.isdecimal() else "_" for dim in dims.dims)
 
 
 def _typevars(spec: KernelSpec, signature: Signature) -> dict[str, DType]:

@@ -127,8 +127,11 @@ class _Checker:
         literal = self.names.get((array, axis), "")
         if literal.isdecimal() and self.within(index, int(literal)):
             return True
-        below = any(f == "lt" and x is index and self.is_limit(y, array, axis, shape) for f, x, y in facts)
-        return below and (is_non_negative(index) or any(f == "ge" and x is index for f, x, _ in facts))
+        base, moved = _parts(index)
+        if not (is_non_negative(index) or _least(base, facts) + moved >= 0):
+            return False
+        limits = [(y, _parts(x)[1]) for f, x, y in facts if f == "lt" and _parts(x)[0] is base and base is not None]
+        return any(self.is_limit(y, array, axis, shape, moved - shift) for y, shift in limits)
 
     def within(self, index: Value, extent: int) -> bool:
         """True where constants bound the index so that it lies in range."""
@@ -137,12 +140,13 @@ class _Checker:
             return False
         return found.lower.numbers[0] >= 0 and found.upper.numbers[0] < extent
 
-    def is_limit(self, limit: Value, array: Value, axis: int, shape: tuple[int, ...] | None) -> bool:
-        """True where a value isn't above an extent."""
-        if is_constant(limit):
-            return shape is not None and bool(constant_of(limit) <= shape[axis])
-        op = limit.op
-        if op is None or op.name != "extent":
+    def is_limit(self, limit: Value, array: Value, axis: int, shape: tuple[int, ...] | None, above: int) -> bool:
+        """True where a value plus `above` isn't above an extent."""
+        base, moved = _parts(limit)
+        if base is None:
+            return shape is not None and moved + above <= shape[axis]
+        op = base.op
+        if op is None or op.name != "extent" or moved + above > 0:
             return False
         other = (op.operands[0], op.attrs["axis"])
         name = self.names.get((array, axis))
@@ -170,6 +174,41 @@ class _Checker:
             return f"index {{0}} is outside {name}, shape ({{1}},)"
         index, shape = (", ".join(f"{{{first + axis}}}" for axis in range(rank)) for first in (0, rank))
         return f"index ({index}) is outside {name}, shape ({shape})"
+
+
+def _parts(value: Value) -> tuple[Value | None, int]:
+    """(base, number) with value = base + number, exactly: sums with constants, of values that don't overflow."""
+    total = 0
+    while value.type == types.INDEX or is_constant(value):
+        if is_constant(value):
+            return None, total + int(constant_of(value))
+        op = value.op
+        if op is None or op.name not in ("add", "sub") or not is_constant(op.operands[1]):
+            if op is None or op.name != "add" or not is_constant(op.operands[0]):
+                break
+            value, other = op.operands[1], op.operands[0]
+        else:
+            value, other = op.operands
+        number = int(constant_of(other))
+        total += -number if op.name == "sub" else number
+    return value, total
+
+
+_LEAST = -(1 << 63)
+
+
+def _least(base: Value | None, facts: frozenset[Fact]) -> int:
+    """A number that a value is known not to be below."""
+    if base is None:
+        return 0  # a constant: its number is all of it
+    found = [0] if is_non_negative(base) else []
+    for fact, x, y in facts:
+        (small, low), (large, high) = (_parts(x), _parts(y)) if fact == "lt" else (_parts(y), _parts(x))
+        if large is base and small is None:
+            found.append(low - high + (1 if fact == "lt" else 0))
+        elif fact == "ge" and large is base:
+            found.append(-high)
+    return max(found, default=_LEAST)
 
 
 def _zero(type: types.Type) -> bool | int | float:
