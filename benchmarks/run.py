@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from benchmarks.framework import LOWER_IS_BETTER, Result, Row, Target, run_row  # noqa: E402  needs the path above
+from benchmarks.framework import LOWER_IS_BETTER, Result, Row, Target, run_row
 
 HEADINGS = ("row", "ours", "reference", "ratio", "target", "")
 

@@ -10,9 +10,7 @@ TILE = 64
 
 
 @vk.kernel(groups=lambda position: vk.cdiv(position.shape[0], TILE), local=TILE)
-def accelerate(
-    position: vk.In[vk.f32, "N 3"], mass: vk.In[vk.f32, "N"], softening: vk.f32, out: vk.Out[vk.f32, "N 3"]
-):
+def accelerate(position: vk.In[vk.f32, "N 3"], mass: vk.In[vk.f32, "N"], softening: vk.f32, out: vk.Out[vk.f32, "N 3"]):
     tile = vk.shared(vk.f32, (TILE, 4))
     lane, i = vk.local_id(0), vk.global_id(0)
     x, y, z = position.get(i, 0, pad=0), position.get(i, 1, pad=0), position.get(i, 2, pad=0)

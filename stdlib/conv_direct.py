@@ -376,5 +376,5 @@ def input_gradient(gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry
     shift = tuple(r - p for r, p in zip(reach, g.pad, strict=True))
     blocks = vk.cdiv(g.size[2], MOST_COLUMNS) * MOST_COLUMNS
     size = (g.size[0] + reach[0], g.size[1] + reach[1], blocks + reach[2] + reach[2] % 2)
-    padded = padded_input(gy, size, shift, g.stride, accumulator(gy.dtype))  # type: ignore[arg-type]  # three of each
+    padded = padded_input(gy, size, shift, g.stride, accumulator(gy.dtype))
     _run(padded, w, None, gx, g, g.filters, g.channels, g.kernel, (1, 1, 1), g.dilation, turned=True)

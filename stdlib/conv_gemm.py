@@ -231,7 +231,7 @@ def product(
 
 
 def _dense(x: DeviceArray) -> DeviceArray:
-    return x if dense(x) else padded_input(x, x.shape[2:], (0, 0, 0), (1, 1, 1), x.dtype)  # type: ignore[arg-type]  # 5 axes
+    return x if dense(x) else padded_input(x, x.shape[2:], (0, 0, 0), (1, 1, 1), x.dtype)
 
 
 def _tile(rows: int, columns: int, layers: int) -> int:

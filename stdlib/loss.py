@@ -334,7 +334,7 @@ def cross_entropy_gradient(
         length = vk.cdiv(x.shape[1], chunks)
         cross_entropy_slopes_of_groups(g, matrix(x), target, factors, whole, m, s, matrix(y), length, chunks, *flags)
         return
-    length = chunk_length(x.shape)  # type: ignore[arg-type]  # three axes
+    length = chunk_length(x.shape)
     cross_entropy_slopes(g, x, target, factors, whole, m, s, y, length, *flags)
 
 

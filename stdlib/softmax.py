@@ -359,7 +359,7 @@ def matrix(x: DeviceArray) -> DeviceArray:
 
 def row_statistics(x: DeviceArray) -> tuple[DeviceArray, DeviceArray, int]:
     """m and s of `statistics`, of shape (outer * inner, chunks), and the length of a chunk. x: (outer, C, inner)."""
-    rows: Rows = x.shape  # type: ignore[assignment]  # three axes
+    rows: Rows = x.shape
     groups = by_groups(x)
     length = group_length(rows) if groups else chunk_length(rows)
     shape, dtype = (rows[0] * rows[2], vk.cdiv(rows[1], length)), accumulator(x.dtype)
@@ -436,7 +436,7 @@ def _softmax_groups(x: DeviceArray, y: DeviceArray, log: bool) -> None:
 
 @variant("softmax_gradient", "cpu")
 def _gradient_chunks(g: DeviceArray, y: DeviceArray, z: DeviceArray, log: bool) -> None:
-    rows: Rows = g.shape  # type: ignore[assignment]  # three axes
+    rows: Rows = g.shape
     length = chunk_length(rows)
     s = scratch((rows[0] * rows[2], vk.cdiv(rows[1], length)), accumulator(g.dtype), g.device)
     gradient_sums(g, y, s, length, log)

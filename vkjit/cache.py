@@ -180,9 +180,7 @@ def _encode(artifact: KernelArtifact) -> bytes:
         "features": sorted(artifact.features),
         "shared_bytes": artifact.shared_bytes,
         "subgroup_size": artifact.subgroup_size,
-        "sites": [
-            (s.kind, (s.loc.file, s.loc.line, s.loc.col, s.loc.end), s.message) for s in artifact.sites
-        ],
+        "sites": [(s.kind, (s.loc.file, s.loc.line, s.loc.col, s.loc.end), s.message) for s in artifact.sites],
         "report_values": sorted(artifact.info.get("report_values", {}).items()),
         "trip_bound": bound_to_json(artifact.info.get("trip_bound")),
     }

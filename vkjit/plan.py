@@ -58,8 +58,10 @@ def grid_for_shape(shape: tuple[int, ...], local: Grid) -> Grid:
 
 def _parts(groups: Grid, limits: Grid) -> Iterator[tuple[Grid, Grid]]:
     """Cuts a grid into (base, size) pieces within the limits."""
-    axes = [[(start, min(limit, total - start)) for start in range(0, total, limit)] for total, limit in
-            zip(groups, limits, strict=True)]
+    axes = [
+        [(start, min(limit, total - start)) for start in range(0, total, limit)]
+        for total, limit in zip(groups, limits, strict=True)
+    ]
     for z, y, x in itertools.product(axes[2], axes[1], axes[0]):
         yield (x[0], y[0], z[0]), (x[1], y[1], z[1])
 

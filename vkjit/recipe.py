@@ -109,7 +109,6 @@ class Recipe:
             return None
         return self.wrap(made[0]) if len(made) == 1 else tuple(self.wrap(a) for a in made)
 
-
     def _way(self, numbers: tuple[Any, ...], values: list[Any]) -> Callable[[list[Any]], None]:
         """The launch for these values of the integer scalars, guarded where loops may pass the driver's cap; remembered."""
         counts = values.copy()

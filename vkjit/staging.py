@@ -183,7 +183,11 @@ def fetch(array: DeviceArray) -> NumpyArray:
     data = np.empty((high - low + 1) * item, dtype=np.uint8)
     array.device.read(array.buffer, array.offset + low * item, data)
     view: NumpyArray = np.ndarray(
-        array.shape, array.dtype.storage, buffer=data.data, offset=-low * item, strides=[s * item for s in array.strides]
+        array.shape,
+        array.dtype.storage,
+        buffer=data.data,
+        offset=-low * item,
+        strides=[s * item for s in array.strides],
     )
     return np.ascontiguousarray(view)
 

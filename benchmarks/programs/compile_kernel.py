@@ -16,10 +16,10 @@ CACHED = "cached" in sys.argv
 os.environ["VKJIT_CACHE"] = "1" if CACHED else "0"
 os.environ["VKJIT_SPIRV_VAL"] = "0"
 
-import numpy as np  # noqa: E402  the settings stand before the imports
+import numpy as np
 
-import vkjit as vk  # noqa: E402
-from vkjit import compiler  # noqa: E402
+import vkjit as vk
+from vkjit import compiler
 
 T = TypeVar("T", bound=vk.Element)
 

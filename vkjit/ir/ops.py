@@ -10,7 +10,6 @@ A row's `signature` reads "operands -> result". Its words:
 Adding an operation is adding a row (and, if it is structured or touches memory, one case in interpreter and emitter).
 """
 
-# ruff: noqa: E501 - one row of the table per line reads better than folded rows
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -119,7 +118,12 @@ def _all(signed: str, float_: str, unsigned: str | None = None) -> dict[str, str
 # -- constants and conversions
 _row("const", "-> type", "A constant; `value` is a Python number.", attrs=("type", "value"), uniformity="always")
 _row("poison", "-> type", "Any value: never read by a correct program.", attrs=("type",), uniformity="always")
-_row("cast", "S -> type", "Value conversion; see `semantics.cast`. `raw=True` (optional): the source is in the target's range.", attrs=("type",))
+_row(
+    "cast",
+    "S -> type",
+    "Value conversion; see `semantics.cast`. `raw=True` (optional): the source is in the target's range.",
+    attrs=("type",),
+)
 _row("bitcast", "S -> type", "The same bits as another type of the same width.", attrs=("type",))
 
 # -- arithmetic
@@ -131,18 +135,61 @@ _row("floordiv", "T T -> T", "Python's //; integers by 0 give 0.", "num", ulp=2.
 _row("floormod", "T T -> T", "Python's %; integers by 0 give 0.", "num", ulp=2.5)
 _row("truncdiv", "T T -> T", "C's /; integers by 0 give 0.", "num", ulp=2.5)
 _row("truncrem", "T T -> T", "C's %; integers by 0 give 0.", "num", ulp=2.5)
-_row("udiv_raw", "T T -> T", "Quotient of unsigned values; the divisor is not 0.", "int", speculatable=False,
-     meaning=lambda x, y: MEANING["truncdiv"](x, y), spirv=_ints("UDiv"))
-_row("urem_raw", "T T -> T", "Remainder of unsigned values; the divisor is not 0.", "int", speculatable=False,
-     meaning=lambda x, y: MEANING["truncrem"](x, y), spirv=_ints("UMod"))
-_row("sdiv_raw", "T T -> T", "Truncated quotient; divisor not 0, quotient in range.", "int", speculatable=False,
-     meaning=lambda x, y: MEANING["truncdiv"](x, y), spirv=_ints("SDiv"))
+_row(
+    "udiv_raw",
+    "T T -> T",
+    "Quotient of unsigned values; the divisor is not 0.",
+    "int",
+    speculatable=False,
+    meaning=lambda x, y: MEANING["truncdiv"](x, y),
+    spirv=_ints("UDiv"),
+)
+_row(
+    "urem_raw",
+    "T T -> T",
+    "Remainder of unsigned values; the divisor is not 0.",
+    "int",
+    speculatable=False,
+    meaning=lambda x, y: MEANING["truncrem"](x, y),
+    spirv=_ints("UMod"),
+)
+_row(
+    "sdiv_raw",
+    "T T -> T",
+    "Truncated quotient; divisor not 0, quotient in range.",
+    "int",
+    speculatable=False,
+    meaning=lambda x, y: MEANING["truncdiv"](x, y),
+    spirv=_ints("SDiv"),
+)
 _row("neg", "T -> T", "Negation; keeps the sign of zeros.", "num", ulp=0, spirv=_all("SNegate", "FNegate"))
-_row("abs", "T -> T", "Absolute value; the least integer wraps to itself.", "num", ulp=0,
-     spirv={"int": "glsl:SAbs", "index": "glsl:SAbs", "float": "glsl:FAbs"})
+_row(
+    "abs",
+    "T -> T",
+    "Absolute value; the least integer wraps to itself.",
+    "num",
+    ulp=0,
+    spirv={"int": "glsl:SAbs", "index": "glsl:SAbs", "float": "glsl:FAbs"},
+)
 _row("sign", "T -> T", "-1, 0 or 1; NaN stays.", "num", ulp=0)
-_row("min", "T T -> T", "Minimum; NaN passes on, -0 < +0.", "num", commutative=True, ulp=0, spirv=_ints("glsl:SMin", "glsl:UMin"))
-_row("max", "T T -> T", "Maximum; NaN passes on, -0 < +0.", "num", commutative=True, ulp=0, spirv=_ints("glsl:SMax", "glsl:UMax"))
+_row(
+    "min",
+    "T T -> T",
+    "Minimum; NaN passes on, -0 < +0.",
+    "num",
+    commutative=True,
+    ulp=0,
+    spirv=_ints("glsl:SMin", "glsl:UMin"),
+)
+_row(
+    "max",
+    "T T -> T",
+    "Maximum; NaN passes on, -0 < +0.",
+    "num",
+    commutative=True,
+    ulp=0,
+    spirv=_ints("glsl:SMax", "glsl:UMax"),
+)
 _row("fmin", "T T -> T", "Minimum that ignores NaN.", "float", commutative=True, ulp=0, spirv={"float": "glsl:NMin"})
 _row("fmax", "T T -> T", "Maximum that ignores NaN.", "float", commutative=True, ulp=0, spirv={"float": "glsl:NMax"})
 _row("pow", "T T -> T", "Power.", "num", ulp=4)
@@ -151,28 +198,64 @@ _row("fma", "T T T -> T", "x * y + z, fused or not.", "float", ulp=1, spirv={"fl
 # -- bits
 _row("and", "T T -> T", "Bitwise and.", "bits", commutative=True, spirv={**_ints("BitwiseAnd"), "bool": "LogicalAnd"})
 _row("or", "T T -> T", "Bitwise or.", "bits", commutative=True, spirv={**_ints("BitwiseOr"), "bool": "LogicalOr"})
-_row("xor", "T T -> T", "Bitwise exclusive or.", "bits", commutative=True, spirv={**_ints("BitwiseXor"), "bool": "LogicalNotEqual"})
+_row(
+    "xor",
+    "T T -> T",
+    "Bitwise exclusive or.",
+    "bits",
+    commutative=True,
+    spirv={**_ints("BitwiseXor"), "bool": "LogicalNotEqual"},
+)
 _row("not", "T -> T", "Complement.", "bits", spirv={**_ints("Not"), "bool": "LogicalNot"})
 _row("shl", "T T -> T", "Shift left; amount modulo width.", "int")
 _row("shr", "T T -> T", "Shift right, arithmetic for signed types; amount modulo width.", "int")
-_row("shl_raw", "T T -> T", "Shift left; 0 <= amount < width.", "int", meaning=MEANING["shl"], spirv=_ints("ShiftLeftLogical"))
-_row("shr_raw", "T T -> T", "Shift right; 0 <= amount < width.", "int", meaning=MEANING["shr"],
-     spirv=_ints("ShiftRightArithmetic", "ShiftRightLogical"))
+_row(
+    "shl_raw",
+    "T T -> T",
+    "Shift left; 0 <= amount < width.",
+    "int",
+    meaning=MEANING["shl"],
+    spirv=_ints("ShiftLeftLogical"),
+)
+_row(
+    "shr_raw",
+    "T T -> T",
+    "Shift right; 0 <= amount < width.",
+    "int",
+    meaning=MEANING["shr"],
+    spirv=_ints("ShiftRightArithmetic", "ShiftRightLogical"),
+)
 _row("popcount", "T -> T", "Number of bits set.", "int")
 _row("clz", "T -> T", "Leading zero bits.", "int")
 _row("ctz", "T -> T", "Trailing zero bits; the width for 0.", "int")
 _row("bitcount_raw", "u32 -> u32", "Number of bits set.", meaning=MEANING["popcount"], spirv={"uint": "BitCount"})
-_row("find_msb_raw", "u32 -> u32", "Number of the highest bit set; the operand is not 0.",
-     meaning=lambda x: np.asarray(x).dtype.type(31) - MEANING["clz"](x), spirv={"uint": "glsl:FindUMsb"})
+_row(
+    "find_msb_raw",
+    "u32 -> u32",
+    "Number of the highest bit set; the operand is not 0.",
+    meaning=lambda x: np.asarray(x).dtype.type(31) - MEANING["clz"](x),
+    spirv={"uint": "glsl:FindUMsb"},
+)
 
 # -- comparison and choice
 _row("eq", "T T -> bool", "Equal.", commutative=True, spirv={**_all("IEqual", "FOrdEqual"), "bool": "LogicalEqual"})
-_row("ne", "T T -> bool", "Not equal; true for NaN.", commutative=True,
-     spirv={**_all("INotEqual", "FUnordNotEqual"), "bool": "LogicalNotEqual"})
+_row(
+    "ne",
+    "T T -> bool",
+    "Not equal; true for NaN.",
+    commutative=True,
+    spirv={**_all("INotEqual", "FUnordNotEqual"), "bool": "LogicalNotEqual"},
+)
 _row("lt", "T T -> bool", "Less.", "num", spirv=_all("SLessThan", "FOrdLessThan", "ULessThan"))
 _row("le", "T T -> bool", "Less or equal.", "num", spirv=_all("SLessThanEqual", "FOrdLessThanEqual", "ULessThanEqual"))
 _row("gt", "T T -> bool", "Greater.", "num", spirv=_all("SGreaterThan", "FOrdGreaterThan", "UGreaterThan"))
-_row("ge", "T T -> bool", "Greater or equal.", "num", spirv=_all("SGreaterThanEqual", "FOrdGreaterThanEqual", "UGreaterThanEqual"))
+_row(
+    "ge",
+    "T T -> bool",
+    "Greater or equal.",
+    "num",
+    spirv=_all("SGreaterThanEqual", "FOrdGreaterThanEqual", "UGreaterThanEqual"),
+)
 _row("select", "bool T T -> T", "The second operand where the first is true, else the third.", spirv={"bool": "Select"})
 _row("isnan", "T -> bool", "Is NaN.", "float", spirv={"float": "IsNan"})
 _row("isinf", "T -> bool", "Is an infinity.", "float", spirv={"float": "IsInf"})
@@ -182,10 +265,24 @@ _row("isfinite", "T -> bool", "Neither NaN nor an infinity.", "float")
 for _name, _glsl in {"floor": "Floor", "ceil": "Ceil", "trunc": "Trunc", "round": "RoundEven"}.items():
     _row(_name, "T -> T", f"{_name} to an integral value.", "float", ulp=0, spirv={"float": f"glsl:{_glsl}"})
 for _name, _glsl, _ulp in (
-    ("sqrt", "Sqrt", 2.5), ("rsqrt", "InverseSqrt", 2.0), ("exp", "Exp", 2.0), ("exp2", "Exp2", 2.0), ("log", "Log", 2.0),
-    ("log2", "Log2", 2.0), ("sin", "Sin", 2.0), ("cos", "Cos", 2.0), ("tan", "Tan", 4.0), ("asin", "Asin", 2.0),
-    ("acos", "Acos", 2.0), ("atan", "Atan", 4.0), ("sinh", "Sinh", 3.0), ("cosh", "Cosh", 3.0), ("tanh", "Tanh", 4.0),
-    ("asinh", "Asinh", 4.0), ("acosh", "Acosh", 4.0), ("atanh", "Atanh", 4.0),
+    ("sqrt", "Sqrt", 2.5),
+    ("rsqrt", "InverseSqrt", 2.0),
+    ("exp", "Exp", 2.0),
+    ("exp2", "Exp2", 2.0),
+    ("log", "Log", 2.0),
+    ("log2", "Log2", 2.0),
+    ("sin", "Sin", 2.0),
+    ("cos", "Cos", 2.0),
+    ("tan", "Tan", 4.0),
+    ("asin", "Asin", 2.0),
+    ("acos", "Acos", 2.0),
+    ("atan", "Atan", 4.0),
+    ("sinh", "Sinh", 3.0),
+    ("cosh", "Cosh", 3.0),
+    ("tanh", "Tanh", 4.0),
+    ("asinh", "Asinh", 4.0),
+    ("acosh", "Acosh", 4.0),
+    ("atanh", "Atanh", 4.0),
 ):
     _row(_name, "T -> T", f"{_name}.", "float", ulp=_ulp, spirv={"float": f"glsl:{_glsl}"})
 for _name, _ulp in (("expm1", 3.0), ("log10", 2.0), ("log1p", 3.0), ("erf", 3.0), ("erfc", 8.0)):
@@ -201,8 +298,10 @@ _row("vec_insert", "S T -> S", "A vector with component `lane` replaced.", attrs
 
 # -- ids
 for _name, _uniform, _text in (
-    ("global_id", "never", "Id of the invocation in the grid"), ("local_id", "never", "Id of the invocation in its workgroup"),
-    ("group_id", "workgroup", "Id of the workgroup"), ("num_groups", "always", "Number of workgroups"),
+    ("global_id", "never", "Id of the invocation in the grid"),
+    ("local_id", "never", "Id of the invocation in its workgroup"),
+    ("group_id", "workgroup", "Id of the workgroup"),
+    ("num_groups", "always", "Number of workgroups"),
     ("local_size", "always", "Invocations of a workgroup"),
 ):
     _row(_name, "-> index", f"{_text} along `dim`.", attrs=("dim",), uniformity=_uniform)
@@ -214,38 +313,145 @@ _row("num_subgroups", "-> index", "Subgroups of a workgroup.", uniformity="alway
 # -- memory
 _row("extent", "array -> index", "Elements along `axis`.", attrs=("axis",), uniformity="always")
 _row("stride", "array -> index", "Distance in elements along `axis`.", attrs=("axis",), uniformity="always")
-_row("linear", "array -> type", "The array as a linear one: same first element; the element may become another of the same size.", attrs=("type",), uniformity="always")
-_row("shared", "-> type", "A shared array of the workgroup, one per program point.", attrs=("type",), effect=Effect.ALLOCATE, speculatable=False, uniformity="always")
-_row("local", "-> type", "An array of the invocation.", attrs=("type",), effect=Effect.ALLOCATE, speculatable=False, uniformity="always")
+_row(
+    "linear",
+    "array -> type",
+    "The array as a linear one: same first element; the element may become another of the same size.",
+    attrs=("type",),
+    uniformity="always",
+)
+_row(
+    "shared",
+    "-> type",
+    "A shared array of the workgroup, one per program point.",
+    attrs=("type",),
+    effect=Effect.ALLOCATE,
+    speculatable=False,
+    uniformity="always",
+)
+_row(
+    "local",
+    "-> type",
+    "An array of the invocation.",
+    attrs=("type",),
+    effect=Effect.ALLOCATE,
+    speculatable=False,
+    uniformity="always",
+)
 _row("load", "array *index -> element", "Read an element.", effect=Effect.READ, speculatable=False, uniformity="load")
 _row("store", "array *index element ->", "Write an element.", effect=Effect.WRITE, speculatable=False)
 _ATOMIC: dict[str, Any] = {"effect": Effect.READ_WRITE, "speculatable": False, "uniformity": "never"}
-_row("atomic", "array *index element -> element", "Read-modify-write by `op` (add sub min max and or xor exchange); gives the old value.",
-     attrs=("op", "order", "scope"), **_ATOMIC)
-_row("atomic_cas", "array *index element element -> element", "Compare (first) and swap (second); gives the old value.",
-     attrs=("order", "scope"), **_ATOMIC)
+_row(
+    "atomic",
+    "array *index element -> element",
+    "Read-modify-write by `op` (add sub min max and or xor exchange); gives the old value.",
+    attrs=("op", "order", "scope"),
+    **_ATOMIC,
+)
+_row(
+    "atomic_cas",
+    "array *index element element -> element",
+    "Compare (first) and swap (second); gives the old value.",
+    attrs=("order", "scope"),
+    **_ATOMIC,
+)
 _row("atomic_load", "array *index -> element", "Atomic read.", attrs=("order", "scope"), **_ATOMIC)
 _row("atomic_store", "array *index element ->", "Atomic write.", attrs=("order", "scope"), **_ATOMIC)
-_row("barrier", "->", "Waits for the whole workgroup; orders shared and global memory in it.", effect=Effect.SYNC, speculatable=False, convergent=True)
-_row("fence", "->", "Orders memory at `scope` (workgroup or device).", attrs=("scope",), effect=Effect.SYNC, speculatable=False)
+_row(
+    "barrier",
+    "->",
+    "Waits for the whole workgroup; orders shared and global memory in it.",
+    effect=Effect.SYNC,
+    speculatable=False,
+    convergent=True,
+)
+_row(
+    "fence",
+    "->",
+    "Orders memory at `scope` (workgroup or device).",
+    attrs=("scope",),
+    effect=Effect.SYNC,
+    speculatable=False,
+)
 
 # -- subgroups
 _SG: dict[str, Any] = {"speculatable": False, "convergent": True}
-_row("sg_reduce", "T -> T", "Reduction over the active invocations of the subgroup by `op` (add mul min max and or xor).", attrs=("op",), uniformity="subgroup", **_SG)
-_row("sg_scan", "T -> T", "Inclusive or exclusive scan by `op` over the subgroup.", attrs=("op", "exclusive"), uniformity="never", **_SG)
+_row(
+    "sg_reduce",
+    "T -> T",
+    "Reduction over the active invocations of the subgroup by `op` (add mul min max and or xor).",
+    attrs=("op",),
+    uniformity="subgroup",
+    **_SG,
+)
+_row(
+    "sg_scan",
+    "T -> T",
+    "Inclusive or exclusive scan by `op` over the subgroup.",
+    attrs=("op", "exclusive"),
+    uniformity="never",
+    **_SG,
+)
 _row("sg_broadcast", "T index -> T", "The value of a lane.", uniformity="subgroup", **_SG)
 _row("sg_shuffle", "T index -> T", "The value of a lane that each invocation chooses.", uniformity="never", **_SG)
-_row("sg_shuffle_xor", "T -> T", "The value of the lane whose id differs by xor with `mask`.", attrs=("mask",), uniformity="never", **_SG)
+_row(
+    "sg_shuffle_xor",
+    "T -> T",
+    "The value of the lane whose id differs by xor with `mask`.",
+    attrs=("mask",),
+    uniformity="never",
+    **_SG,
+)
 _row("sg_any", "bool -> bool", "True if true in any active invocation.", uniformity="subgroup", **_SG)
 _row("sg_all", "bool -> bool", "True if true in all active invocations.", uniformity="subgroup", **_SG)
 _row("sg_elect", "-> type", "True in one active invocation.", attrs=("type",), uniformity="never", **_SG)
-_row("sg_ballot", "bool -> type", "Bit mask (u64) of the active invocations where the operand is true.", attrs=("type",), uniformity="subgroup", **_SG)
+_row(
+    "sg_ballot",
+    "bool -> type",
+    "Bit mask (u64) of the active invocations where the operand is true.",
+    attrs=("type",),
+    uniformity="subgroup",
+    **_SG,
+)
 
 # -- control
-_row("if", "bool ->*", "Two regions: taken when true, when false.", regions=2, effect=Effect.CONTROL, speculatable=False, uniformity="never")
-_row("for", "T T T *any ->*", "Counted loop: from, to (exclusive), step, carried values.", "int", regions=1, effect=Effect.CONTROL, speculatable=False, uniformity="never")
-_row("loop", "*any ->*", "Loop until `break`; operands are the carried values.", regions=1, effect=Effect.CONTROL, speculatable=False, uniformity="never")
-_row("call", "*any ->*", "Calls the device function `callee`.", attrs=("callee",), effect=Effect.CONTROL, speculatable=False, uniformity="never")
+_row(
+    "if",
+    "bool ->*",
+    "Two regions: taken when true, when false.",
+    regions=2,
+    effect=Effect.CONTROL,
+    speculatable=False,
+    uniformity="never",
+)
+_row(
+    "for",
+    "T T T *any ->*",
+    "Counted loop: from, to (exclusive), step, carried values.",
+    "int",
+    regions=1,
+    effect=Effect.CONTROL,
+    speculatable=False,
+    uniformity="never",
+)
+_row(
+    "loop",
+    "*any ->*",
+    "Loop until `break`; operands are the carried values.",
+    regions=1,
+    effect=Effect.CONTROL,
+    speculatable=False,
+    uniformity="never",
+)
+_row(
+    "call",
+    "*any ->*",
+    "Calls the device function `callee`.",
+    attrs=("callee",),
+    effect=Effect.CONTROL,
+    speculatable=False,
+    uniformity="never",
+)
 _EXIT: dict[str, Any] = {"terminator": True, "effect": Effect.EXIT, "speculatable": False}
 _row("yield", "*any ->", "Ends a region of `if`; its operands are the results.", **_EXIT)
 _row("continue", "*any ->", "Next round of the innermost loop with these carried values.", **_EXIT)
@@ -254,6 +460,20 @@ _row("return", "*any ->", "Ends the function.", **_EXIT)
 _row("unreachable", "->", "Never reached.", **_EXIT)
 
 # -- reports
-_row("report", "bool *any ->", "Where true, records site `site` with the values (the first report wins); goes on.", attrs=("site",), effect=Effect.REPORT, speculatable=False)
-_row("print", "*any ->", "Prints site `site` with the values when the host synchronises.", attrs=("site",), effect=Effect.REPORT, speculatable=False)
+_row(
+    "report",
+    "bool *any ->",
+    "Where true, records site `site` with the values (the first report wins); goes on.",
+    attrs=("site",),
+    effect=Effect.REPORT,
+    speculatable=False,
+)
+_row(
+    "print",
+    "*any ->",
+    "Prints site `site` with the values when the host synchronises.",
+    attrs=("site",),
+    effect=Effect.REPORT,
+    speculatable=False,
+)
 _row("assume_uniform", "T -> T", "The operand, promised to be uniform.", uniformity="always")

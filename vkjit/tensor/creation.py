@@ -74,7 +74,9 @@ def empty(*shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requi
 def to_storage(values: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
     """The values as they lie in memory, contiguous; bf16 rounds to nearest, ties to even."""
     if dtype.is_integer and values.dtype.kind == "f":
-        return np.ascontiguousarray(semantics.cast(values, dtypes.f64, dtype))  # as kernels convert: ends hold, NaN is 0
+        return np.ascontiguousarray(
+            semantics.cast(values, dtypes.f64, dtype)
+        )  # as kernels convert: ends hold, NaN is 0
     if dtype is not dtypes.bf16:
         with np.errstate(over="ignore", invalid="ignore"):
             return np.ascontiguousarray(values, dtype=dtype.storage).reshape(values.shape)

@@ -27,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "image", nargs="?", type=Path, help="a picture of your own (default: a photograph that ships with scikit-learn)"
     )
-    parser.add_argument("--out", type=Path, default=Path("vkjit-demo"), help="folder for the results (default: vkjit-demo)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("vkjit-demo"), help="folder for the results (default: vkjit-demo)"
+    )
     parser.add_argument("--device", default=None, help="number or part of the name (default: the best that exists)")
     parser.add_argument("--only", choices=PARTS, action="append", help="run this part only (may be repeated)")
 

@@ -194,7 +194,9 @@ def run(report: Report, arguments: argparse.Namespace) -> None:
         results[name], first, second = _timed(job)
         rows.append((name, f"{first:.1f}", f"{second:.1f}"))
     report.table(("kernel", "first run, ms (compiles)", "second run, ms"), rows)
-    report.line(f"  {compiler.TIMES.count - before} kernels compiled, {compiler.TIMES.cached} taken from the disk cache")
+    report.line(
+        f"  {compiler.TIMES.count - before} kernels compiled, {compiler.TIMES.cached} taken from the disk cache"
+    )
     _check(report, image, results)
     for name in ("blur", "edges", "resize"):
         _save(arguments.out / f"{name}.png", results[name])
