@@ -407,9 +407,7 @@ class Kernel:
 
 def _to_host(array: DeviceArray) -> Any:
     """An allocated Out as a NumPy array, where no array of the call lies on a device."""
-    result = staging.fetch(array)
-    array.buffer.close()
-    return result
+    return staging.to_host(array)
 
 
 def _as_it_is(array: DeviceArray) -> DeviceArray:

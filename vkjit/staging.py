@@ -1,4 +1,4 @@
-"""NumPy arrays on their way to a device and back.
+"""NumPy arrays on their way to a device and back, or used where they lie by devices that work on host memory.
 
 Enters: the NumPy arrays of one launch. Leaves: `DeviceArray`s over freshly filled buffers, and the copying back of those
 that the kernel wrote. Arrays that overlap in memory, one of them written, share one buffer, so that the kernel sees the
@@ -8,6 +8,7 @@ overlap that the caller made.
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,12 +36,14 @@ class _Span:
 
 @dataclass(slots=True)
 class Staged:
-    """What became of one NumPy argument. `spanned` arrays keep their strides; the others travel in C order."""
+    """What became of one NumPy argument. `spanned` arrays keep their strides; the others travel in C order; those in
+    place don't travel."""
 
     host: NumpyArray
     array: DeviceArray
     spanned: bool
     span_low: int = 0
+    in_place: bool = False
 
 
 def _byte_bounds(array: NumpyArray) -> tuple[int, int]:
@@ -87,6 +90,9 @@ def _merge_spans(arrays: list[NumpyArray], written: list[bool]) -> list[_Span]:
 
 def stage(device: Device, arrays: list[NumpyArray], written: list[bool], names: list[str]) -> list[Staged]:
     """Copies arrays to the device; outputs too, so that elements that the kernel doesn't write keep their values."""
+    placed = _in_place(device, arrays, names)
+    if placed is not None:
+        return placed
     spans = _merge_spans(arrays, written) if len(arrays) > 1 and any(written) else []
     shared = {i: span for span in spans for i in span.members}
     for i, array in enumerate(arrays):
@@ -115,6 +121,24 @@ def stage(device: Device, arrays: list[NumpyArray], written: list[bool], names: 
         view = DeviceArray(buffer, address - span.low, dtype, array.shape, strides)
         staged.append(Staged(array, view, spanned=True, span_low=span.low))
     return staged
+
+
+def _in_place(device: Device, arrays: list[NumpyArray], names: list[str]) -> list[Staged] | None:
+    """The arrays where they lie, if the device works on host memory and all of them are aligned to their elements."""
+    placed = []
+    for array, name in zip(arrays, names, strict=True):
+        dtype, item = element_type(array, name), array.itemsize
+        address = int(array.__array_interface__["data"][0])
+        if address % item or any(s % item for s in array.strides):
+            return None
+        low, high = _byte_bounds(array)
+        buffer = device.adopt(low, high - low, array)
+        if buffer is None:
+            return None
+        strides = tuple(s // item for s in array.strides)
+        view = DeviceArray(buffer, address - low, dtype, array.shape, strides)
+        placed.append(Staged(array, view, spanned=True, span_low=low, in_place=True))
+    return placed
 
 
 def _stage_contiguous(device: Device, array: NumpyArray, dtype: DType) -> Staged:
@@ -160,6 +184,9 @@ def copy_back(device: Device, staged: list[Staged], written: list[bool]) -> None
     for item, is_written in zip(staged, written, strict=True):
         if not is_written or item.host.size == 0:
             continue
+        if item.in_place:
+            device.synchronize()
+            continue
         if not item.spanned:
             item.host[...] = fetch(item.array)
             continue
@@ -190,6 +217,20 @@ def fetch(array: DeviceArray) -> NumpyArray:
         strides=[s * item for s in array.strides],
     )
     return np.ascontiguousarray(view)
+
+
+def to_host(array: DeviceArray) -> NumpyArray:
+    """As `fetch`, for an array in C order that nobody else holds: memory of the host is handed over without a copy."""
+    device, dtype = array.device, array.dtype.storage
+    memory = device.host_view(array.buffer) if device.caps.kind == "llvm-cpu" else None
+    if memory is None or 0 in array.shape:
+        result = fetch(array)
+    else:
+        device.synchronize()
+        count = math.prod(array.shape)
+        result = memory[array.offset : array.offset + count * dtype.itemsize].view(dtype).reshape(array.shape)
+    array.buffer.close()
+    return result
 
 
 def release(staged: list[Staged]) -> None:

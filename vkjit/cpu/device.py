@@ -7,6 +7,7 @@ on every device.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import struct
 import sys
@@ -66,13 +67,14 @@ def cpu_caps() -> DeviceCaps:
 class CpuBuffer(Buffer):
     """Aligned bytes in host memory. Fresh memory holds anything."""
 
-    __slots__ = ("address", "data", "device", "nbytes")
+    __slots__ = ("address", "data", "device", "nbytes", "owner")
 
     device: CpuDevice
 
     def __init__(self, device: CpuDevice, nbytes: int) -> None:
         self.device = device
         self.nbytes = nbytes
+        self.owner: object = None
         whole = np.empty(max(nbytes, 1) + _ALIGNMENT, dtype=np.uint8)
         start = -int(whole.ctypes.data) % _ALIGNMENT
         self.data: npt.NDArray[np.uint8] = whole[start : start + nbytes]
@@ -80,6 +82,16 @@ class CpuBuffer(Buffer):
 
     def close(self) -> None:
         self.data = np.zeros(0, dtype=np.uint8)
+        self.owner = None
+
+    @staticmethod
+    def around(device: CpuDevice, address: int, nbytes: int, owner: object) -> CpuBuffer:
+        """Memory of somebody else's."""
+        buffer = CpuBuffer.__new__(CpuBuffer)
+        buffer.device, buffer.nbytes, buffer.address, buffer.owner = device, nbytes, address, owner
+        memory = (ctypes.c_uint8 * nbytes).from_address(address) if nbytes else b""
+        buffer.data = np.frombuffer(memory, dtype=np.uint8)
+        return buffer
 
 
 class CpuKernel(LoadedKernel):
@@ -139,6 +151,10 @@ class CpuDevice(Device):
         if offset % 4 or nbytes % 4:
             raise DeviceError(f"fill: expected multiples of 4, found offset {offset} and {nbytes} bytes")
         self._part(buffer, offset, nbytes).view(np.uint32)[:] = np.uint32(pattern & 0xFFFFFFFF)
+
+    def adopt(self, address: int, nbytes: int, owner: object) -> CpuBuffer:
+        self._check()
+        return CpuBuffer.around(self, address, nbytes, owner)
 
     def host_view(self, buffer: Buffer) -> npt.NDArray[np.uint8] | None:
         return self._own(buffer).data

@@ -149,6 +149,14 @@ class Device(ABC):
     def report_address(self) -> int:
         """Address of the report buffer, for the argument field of role "report"."""
 
+    def adopt(self, address: int, nbytes: int, owner: object) -> Buffer | None:
+        """Host memory as a buffer of the device, without a copy, where kernels can work on it; None elsewhere.
+
+        The buffer keeps `owner` alive, and with it the memory.
+        """
+        del address, nbytes, owner
+        return None
+
     def host_view(self, buffer: Buffer) -> npt.NDArray[np.uint8] | None:
         """The buffer's bytes as a NumPy view where the memory is shared with the host, else None.
 
