@@ -34,8 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", choices=PARTS, action="append", help="run this part only (may be repeated)")
 
 
-def _explain_missing_driver(report: Report, error: DriverNotFoundError) -> None:
-    report.line("No Vulkan driver was found, so the kernels run on the reference interpreter: right, but slow.")
+def _explain_missing_driver(report: Report, kind: str, error: DriverNotFoundError) -> None:
+    where = {
+        "interpreter": "the kernels run on the reference interpreter: right, but slow",
+        "llvm-cpu": "the kernels run on the processor, through LLVM",
+    }
+    report.line(f"No Vulkan driver was found: {where.get(kind, 'another device is used')}.")
     report.line(str(error))
 
 
@@ -45,8 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     device = default_device() if arguments.device is None else _named(arguments.device)
     report.line(f"device: {device.name} ({device.caps.kind})")
     error = select.driver_error()
-    if error is not None and device.caps.kind == "interpreter":
-        _explain_missing_driver(report, error)
+    if error is not None:
+        _explain_missing_driver(report, device.caps.kind, error)
     arguments.out.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
     with use_device(device):
