@@ -279,3 +279,35 @@ def test_ctrl_c_ends_a_long_launch(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=120)
     assert done.stdout.strip() == "stopped", done.stderr
+
+
+@vk.kernel(over="y")
+def shift(x: vk.In[vk.f32, "N"], y: vk.InOut[vk.f32, "N"]):
+    i = vk.global_id(0)
+    y[i] = x[i] + 1
+
+
+def test_numpy_arrays_are_used_where_they_lie(device: CpuDevice) -> None:
+    """Any strides will do; what isn't aligned to its elements is copied."""
+    memory = np.zeros(40, np.float32)
+    target = memory[::-2]
+    shift(np.arange(20, dtype=np.float32), target)
+    np.testing.assert_array_equal(memory[1::2][::-1], np.arange(20) + 1)
+    assert not memory[::2].any()
+    odd = np.frombuffer(bytearray(81), np.uint8)[1:].view(np.float32)
+    shift(np.arange(20, dtype=np.float32), odd)
+    np.testing.assert_array_equal(odd, np.arange(20) + 1)
+
+
+def test_an_allocated_result_outlives_its_buffer(device: CpuDevice) -> None:
+    results = [double(np.full(1000, value, np.float32)) for value in range(5)]
+    for value, result in enumerate(results):
+        assert (result == 2 * value).all() and result.flags.writeable
+
+
+def test_an_error_surfaces_after_work_in_place(device: CpuDevice) -> None:
+    y = np.zeros(3, np.int32)
+    with pytest.raises(errors.BoundsError):
+        pick(np.arange(4, dtype=np.int32), np.array([0, 9, 1], np.int32), y)
+    pick(np.arange(4, dtype=np.int32), np.array([0, 3, 1], np.int32), y)
+    assert y.tolist() == [0, 3, 1]
