@@ -89,7 +89,7 @@ class CpuBuffer(Buffer):
         """Memory of somebody else's."""
         buffer = CpuBuffer.__new__(CpuBuffer)
         buffer.device, buffer.nbytes, buffer.address, buffer.owner = device, nbytes, address, owner
-        memory = (ctypes.c_uint8 * nbytes).from_address(address) if nbytes else b""
+        memory = memoryview((ctypes.c_uint8 * nbytes).from_address(address)) if nbytes else b""
         buffer.data = np.frombuffer(memory, dtype=np.uint8)
         return buffer
 
