@@ -304,9 +304,16 @@ def padded_input(x: DeviceArray, size: Triple, shift: Triple, step: Triple, dtyp
     if shift == (0, 0, 0) and step == (1, 1, 1) and size == x.shape[2:] and x.dtype is dtype and dense(x):
         return x
     made = scratch((*x.shape[:2], *size), dtype, x.device)
+    if x.device.caps.kind == "llvm-cpu":
+        lines, lanes = math.prod(made.shape[:-1]), x.device.caps.subgroup_size
+        conv_rows.pad_lines(x, flat(made), lines, *size, *shift, *step, lanes, index_type(made))
+        return made
     rows, segments = math.prod(made.shape[:-1]), vk.cdiv(size[2], SEGMENT)
     pad_rows(x, flat(made), rows, segments, *size, *shift, *step, index_type(made))
     return made
+
+
+from . import conv_rows  # noqa: E402  it uses the functions above
 
 
 def _run(
@@ -325,6 +332,10 @@ def _run(
     """Launches `direct` on a padded x: `channels` in, `filters` out per group; splits the channels where loops get long."""
     device, dtype = y.device, x.dtype
     form = _form(x, filters, y.shape[4], kernel[2], stride[2], dilation[2])
+    in_rows = device.caps.kind == "llvm-cpu" and y.shape[4] >= conv_rows.LEAST_WIDTH
+    if in_rows:
+        size = device.caps.subgroup_size
+        form = Form(*conv_rows.form_of(size, filters, y.shape[4]), size, (), False)
     blocks = vk.cdiv(filters, form.filters)
     packed = scratch((g.groups * blocks * channels * math.prod(kernel) * form.filters,), dtype, device)
     pack_weights(w, packed, blocks, filters, channels, turned, form.filters)
@@ -333,7 +344,16 @@ def _run(
     if channels > most and y.dtype is not dtype:
         target = scratch(y.shape, dtype, device)
     tiles = g.batch * y.shape[2] * y.shape[3] * vk.cdiv(y.shape[4], form.columns)
+    lines = g.batch * y.shape[2] * y.shape[3]
     for first in range(0, channels, most):
+        if in_rows:
+            conv_rows.rows(
+                flat(x), packed, packed if bias is None else bias, flat(target), lines, g.groups * blocks, g.groups,
+                filters, channels, first, min(channels, first + most), *x.shape[2:], *y.shape[2:], *kernel,
+                *stride[:2], *dilation, stride[2], form.filters, form.columns, form.size,
+                bias is not None and first == 0, first > 0, index_type(x, y),
+            )  # fmt: skip
+            continue
         direct(
             words_of(x) if form.words else flat(x), packed, packed if bias is None else bias, flat(target),
             tiles, g.groups * blocks, g.groups, filters, channels, first, min(channels, first + most),

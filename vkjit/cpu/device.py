@@ -23,13 +23,15 @@ from ..runtime.artifact import REPORT_WORDS, KernelArtifact
 from ..runtime.interface import Buffer, Device, DeviceCaps, LoadedKernel
 from ..runtime.reports import error_of_report
 from . import machine
+from .blocks import Blocks
 from .native import has_scaling
 from .pool import Pace, Pool, function_at, thread_count
 from .printing import PRINT_WORDS, clear_printed, printed_lines
 
 __all__ = ["CpuBuffer", "CpuDevice", "CpuKernel", "cpu_caps"]
 
-_ALIGNMENT = 64
+MOST_KEPT = 512 << 20
+"""Bytes of free memory that the device keeps for later buffers."""
 _FEATURES = frozenset({
     "bfloat16", "buffer_device_address", "denorm_preserve_f16", "denorm_preserve_f32", "denorm_preserve_f64",
     "float16", "float32_atomic_add", "float32_atomic_min_max", "float32_atomics", "float32_shared_atomic_add",
@@ -75,10 +77,8 @@ class CpuBuffer(Buffer):
         self.device = device
         self.nbytes = nbytes
         self.owner: object = None
-        whole = np.empty(max(nbytes, 1) + _ALIGNMENT, dtype=np.uint8)
-        start = -int(whole.ctypes.data) % _ALIGNMENT
-        self.data: npt.NDArray[np.uint8] = whole[start : start + nbytes]
-        self.address = int(whole.ctypes.data) + start
+        self.data: npt.NDArray[np.uint8] = device.blocks.take(nbytes)
+        self.address = int(self.data.__array_interface__["data"][0])
 
     def close(self) -> None:
         self.data = np.zeros(0, dtype=np.uint8)
@@ -118,6 +118,7 @@ class CpuDevice(Device):
         self.index = index
         self.closed = False
         self.pool = Pool(threads if threads is not None else thread_count())
+        self.blocks = Blocks(MOST_KEPT)
         self._lock = threading.RLock()
         self._errors: list[KernelError] = []
         self._lines: list[str] = []
@@ -226,6 +227,7 @@ class CpuDevice(Device):
 
     def close(self) -> None:
         self.pool.close()
+        self.blocks.clear()
         self.closed = True
 
     def _surface(self) -> None:

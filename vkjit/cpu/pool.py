@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import cffi
@@ -56,7 +56,7 @@ class Pace:
         self.per_group = fresh if not self.per_group else 0.7 * self.per_group + 0.3 * fresh
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Job:
     """A launch that several threads work on."""
 
@@ -64,8 +64,6 @@ class _Job:
     block: Any
     grid: tuple[int, int, int]
     chunks: deque[tuple[int, int]]
-    helpers: int
-    finished: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     def work(self) -> None:
         """Runs chunks until none is left."""
@@ -78,23 +76,54 @@ class _Job:
             function(block, begin, end, x, y, z)
 
 
+class _Worker:
+    """A thread that waits for jobs. Who releases `wake` has set `job` before; `done` is released after each job."""
+
+    def __init__(self) -> None:
+        self.wake, self.done = threading.Lock(), threading.Lock()
+        self.wake.acquire()
+        self.done.acquire()
+        self.job: _Job | None = None
+        threading.Thread(target=self._serve, name="vkjit-cpu", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            self.wake.acquire()
+            job, self.job = self.job, None
+            if job is None:
+                return
+            job.work()
+            self.done.release()
+
+    def start(self, job: _Job | None) -> None:
+        """Gives the worker a job; None ends it."""
+        self.job = job
+        self.wake.release()
+
+    def finish(self) -> None:
+        """Waits for the job, or takes it back from a worker that hasn't woken up."""
+        if self.wake.acquire(blocking=False):
+            self.job = None
+        else:
+            self.done.acquire()
+
+
 class Pool:
-    """`threads` threads, the calling one among them; the others start with the first launch that is worth it."""
+    """`threads` threads, the calling one among them; the others start with the first launch that is worth it.
+
+    Launches from several threads at once share nothing: one gets the helpers, the others run on their own thread.
+    """
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self._lock = threading.Lock()
-        self._queue: deque[_Job | None] = deque()
-        self._wake = threading.Semaphore(0)
-        self._started = 0
+        self._workers: list[_Worker] = []
+        self._busy = threading.Lock()
         on_fork(self._forget)
 
     def _forget(self) -> None:
         """In a child of a fork the threads are gone."""
-        self._lock = threading.Lock()
-        self._queue.clear()
-        self._wake = threading.Semaphore(0)
-        self._started = 0
+        self._workers = []
+        self._busy = threading.Lock()
 
     def run(self, function: Any, block: bytes | bytearray, grid: tuple[int, int, int], pace: Pace) -> None:
         """Runs all workgroups of the grid."""
@@ -104,10 +133,13 @@ class Pool:
         if not pace.per_group:
             begin = self._first(function, data, grid, total, pace)
         left = (total - begin) * pace.per_group
-        if left <= _WORTH_SHARING or self.threads == 1 or total - begin < 2:
+        if left <= _WORTH_SHARING or self.threads == 1 or total - begin < 2 or not self._busy.acquire(blocking=False):
             self._alone(function, data, grid, begin, total, pace)
-        else:
+            return
+        try:
             self._shared(function, data, grid, begin, total, pace)
+        finally:
+            self._busy.release()
 
     def _first(self, function: Any, data: Any, grid: tuple[int, int, int], total: int, pace: Pace) -> int:
         """Runs a few workgroups of a kernel that has never run, to learn its pace; gives how many."""
@@ -139,40 +171,24 @@ class Pool:
         step = max(step, 1, int(30_000 / max(pace.per_group, 1e-3)))
         chunks = deque((at, min(at + step, total)) for at in range(begin, total, step))
         helpers = min(self.threads, len(chunks)) - 1
-        job = _Job(function, data, grid, chunks, helpers)
-        self._start(helpers)
+        while len(self._workers) < helpers:
+            self._workers.append(_Worker())
+        job = _Job(function, data, grid, chunks)
+        workers = self._workers[:helpers]
         start = time.perf_counter_ns()
-        for _ in range(helpers):
-            self._queue.append(job)
-            self._wake.release()
+        for worker in workers:
+            worker.start(job)
         try:
             job.work()
         finally:
             chunks.clear()
-            for _ in range(helpers):
-                job.finished.acquire()
+            for worker in workers:
+                worker.finish()
         pace.learn(groups, (time.perf_counter_ns() - start) * (helpers + 1))
-
-    def _start(self, helpers: int) -> None:
-        with self._lock:
-            while self._started < helpers:
-                threading.Thread(target=self._serve, name="vkjit-cpu", daemon=True).start()
-                self._started += 1
-
-    def _serve(self) -> None:
-        wake, queue = self._wake, self._queue
-        while True:
-            wake.acquire()
-            job = queue.popleft()
-            if job is None:
-                return
-            job.work()
-            job.finished.release()
 
     def close(self) -> None:
         """Ends the threads; a later launch starts new ones."""
-        with self._lock:
-            for _ in range(self._started):
-                self._queue.append(None)
-                self._wake.release()
-            self._started = 0
+        with self._busy:
+            workers, self._workers = self._workers, []
+        for worker in workers:
+            worker.start(None)

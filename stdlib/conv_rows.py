@@ -1,0 +1,167 @@
+"""Convolutions on a processor: lanes along a row of the output, blocks of filters in registers.
+
+Enters: an input that is padded already, weights in blocks of filters that lie side by side (`conv_direct.pack_weights`).
+Leaves: rows of the output. A workgroup is one vector of invocations; each keeps FILTERS x COLUMNS sums in registers,
+reads neighbouring elements of x as vectors, and multiplies them by weights that all lanes share.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import vkjit as vk
+
+from .conv_direct import multiplied, zeros
+
+__all__ = ["LEAST_WIDTH", "form_of", "pad_lines", "rows"]
+
+T = TypeVar("T", bound=vk.Element)
+A = TypeVar("A", bound=vk.Element)
+B = TypeVar("B", bound=vk.Element)
+R = TypeVar("R", bound=vk.Element)
+
+LEAST_WIDTH = 12
+"""Columns of an output that fill enough of a vector's lanes."""
+
+
+@vk.func
+def vectors(x, at, lane, step, n: vk.Const[int], SIZE: vk.Const[int]):
+    """n elements of x for each lane: neighbouring lanes' lie `step` apart, a lane's own SIZE steps."""
+    made = ()
+    for j in vk.unroll(n):
+        made = made + (x[at + (lane + j * SIZE) * step],)
+    return made
+
+
+@vk.func
+def shared(w, at, n: vk.Const[int]):
+    """The n elements of w from `at`."""
+    made = ()
+    for i in vk.unroll(n):
+        made = made + (w[at + i],)
+    return made
+
+
+@vk.kernel(
+    groups=lambda Q, lines, blocks, SIZE, COLUMNS: (vk.cdiv(Q, SIZE * COLUMNS), lines, blocks),
+    local=lambda SIZE: SIZE,
+    debug=False,
+)
+def rows(
+    x: vk.In[T],
+    w: vk.In[A],
+    bias: vk.In[B],
+    y: vk.InOut[R],
+    lines: vk.i32,
+    blocks: vk.i32,
+    groups: vk.i32,
+    filters: vk.i32,
+    channels: vk.i32,
+    first: vk.i32,
+    last: vk.i32,
+    depth: vk.i32,
+    height: vk.i32,
+    width: vk.i32,
+    O: vk.i32,  # noqa: E741  # the usual names of an output's extents
+    P: vk.i32,
+    Q: vk.i32,
+    taps_d: vk.i32,
+    taps_h: vk.i32,
+    taps_w: vk.i32,
+    stride_d: vk.i32,
+    stride_h: vk.i32,
+    dilation_d: vk.i32,
+    dilation_h: vk.i32,
+    dilation_w: vk.i32,
+    STRIDE: vk.Const[int],
+    FILTERS: vk.Const[int],
+    COLUMNS: vk.Const[int],
+    SIZE: vk.Const[int],
+    BIAS: vk.Const[bool],
+    ADD: vk.Const[bool],
+    I: vk.Const[object],  # noqa: E741  # the type of offsets
+):
+    """y (+)= the sum over the channels [first, last) of each group, all taps. `lines` rows of the output in a batch's
+    volumes; `blocks` of FILTERS filters over all groups. STRIDE: that along the width. Where COLUMNS isn't 1, rows are
+    multiples of SIZE * COLUMNS.
+    """
+    lane, e, block = vk.i32(vk.local_id(0)), vk.i32(vk.group_id(1)), vk.i32(vk.group_id(2))
+    begin = vk.i32(vk.group_id(0)) * (SIZE * COLUMNS)
+    p, e = e % P, e // P
+    o, n = e % O, e // O
+    in_group = blocks // groups
+    group, f = block // in_group, block % in_group * FILTERS
+    plane = I(height) * I(width)
+    volume = I(depth) * plane
+    source = I(n * groups + group) * I(channels) * volume
+    source += I(o * stride_d) * plane + I(p * stride_h) * I(width) + I(begin * STRIDE)
+    weight = (I(block) * I(channels) + I(first)) * I(taps_d * taps_h * taps_w * FILTERS)
+    area = I(O) * I(P) * I(Q)
+    k = group * filters + f
+    target = I(n * groups * filters + k) * area + I(o * P + p) * I(Q) + I(begin)
+    if begin + lane < Q:
+        sums = zeros(FILTERS * COLUMNS, A)
+        for c in range(first, last):
+            for t in range(taps_d):
+                for r in range(taps_h):
+                    at = source + I(c) * volume + I(t * dilation_d) * plane + I(r * dilation_h) * I(width)
+                    for s in range(taps_w):
+                        values = vectors(x, at + I(s * dilation_w), I(lane), STRIDE, COLUMNS, SIZE)
+                        factors = shared(w, weight, FILTERS)
+                        sums = multiplied(sums, factors, values, FILTERS, COLUMNS, 0, 0, 1)
+                        weight += FILTERS
+        for i in vk.unroll(FILTERS):
+            if f + i < filters:
+                extra = A(0)
+                if BIAS:
+                    extra = A(bias[k + i])
+                for j in vk.unroll(COLUMNS):
+                    spot = target + i * area + j * SIZE + I(lane)
+                    if ADD:
+                        y[spot] = R(y[spot] + sums[i * COLUMNS + j])
+                    else:
+                        y[spot] = R(sums[i * COLUMNS + j] + extra)
+
+
+@vk.kernel(groups=lambda lines: lines, local=lambda SIZE: SIZE, debug=False)
+def pad_lines(
+    x: vk.In[T, "N C D H W"],
+    y: vk.Out[A],
+    lines: vk.i32,
+    depth: vk.i32,
+    height: vk.i32,
+    width: vk.i32,
+    shift_d: vk.i32,
+    shift_h: vk.i32,
+    shift_w: vk.i32,
+    step_d: vk.i32,
+    step_h: vk.i32,
+    STEP: vk.Const[int],
+    SIZE: vk.Const[int],
+    I: vk.Const[object],  # noqa: E741  # the type of offsets
+):
+    """y (N, C, depth, height, width): x moved by `shift`, its elements `step` (STEP along the width) apart, else zeros. A
+    workgroup takes one of `lines` lines.
+    """
+    lane, e = vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
+    target = I(e) * I(width)
+    h, e = e % height - shift_h, e // height
+    d, e = e % depth - shift_d, e // depth
+    c, n = e % vk.i32(x.shape[1]), e // vk.i32(x.shape[1])
+    inside = h >= 0 and d >= 0 and h % step_h == 0 and d % step_d == 0
+    inside = inside and h // step_h < vk.i32(x.shape[3]) and d // step_d < vk.i32(x.shape[2])
+    for start in range(0, width, SIZE):
+        w = start + lane
+        if w < width:
+            value = A(0)
+            from_w = w - shift_w
+            if inside and from_w >= 0 and from_w % STEP == 0 and from_w // STEP < vk.i32(x.shape[4]):
+                value = A(x[n, c, d // step_d, h // step_h, from_w // STEP])
+            y[target + I(w)] = value
+
+
+def form_of(size: int, filters: int, columns: int) -> tuple[int, int]:
+    """Filters and vectors of columns that an invocation computes: what the registers of `size` lanes hold."""
+    if columns % (2 * size) == 0:
+        return (8 if size >= 16 else 4, 2)
+    return (16 if size >= 16 and filters > 8 else 8, 1)

@@ -1,0 +1,83 @@
+"""Host memory for buffers, used again: fresh memory from the system costs a page fault for every four kilobytes.
+
+Enters: sizes. Leaves: blocks of bytes, aligned to cache lines. Holds: a block goes back when nothing refers to it any
+more, neither a buffer nor a NumPy array that views it; what is kept is bounded, the rest goes back to the system.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Blocks"]
+
+ALIGNMENT = 64
+_SMALLEST = 64 << 10
+"""Bytes from which memory is kept: below, the system's own allocator keeps it."""
+
+
+class Blocks:
+    """Free blocks by size, up to `limit` bytes of them."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held = 0
+        self._free: dict[int, deque[npt.NDArray[np.uint8]]] = {}
+        self._lock = threading.Lock()
+
+    def take(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        """An array of `nbytes` bytes that hold anything. Raises MemoryError."""
+        if nbytes < _SMALLEST:
+            return _aligned(np.empty(nbytes + ALIGNMENT, dtype=np.uint8), nbytes)
+        size = _rounded(nbytes)
+        with self._lock:
+            free = self._free.get(size)
+            memory = free.pop() if free else None
+            if memory is not None:
+                self._held -= size
+        if memory is None:
+            memory = _aligned(np.empty(size + ALIGNMENT, dtype=np.uint8), size)
+        return np.asarray(_Block(self, memory))[:nbytes]
+
+    def give(self, memory: npt.NDArray[np.uint8]) -> None:
+        """Takes a block back."""
+        size = len(memory)
+        with self._lock:
+            if self._held + size <= self._limit:
+                self._held += size
+                self._free.setdefault(size, deque()).append(memory)
+
+    def clear(self) -> None:
+        """Gives all free blocks back to the system, and keeps none from now on."""
+        with self._lock:
+            self._free.clear()
+            self._held = self._limit = 0
+
+
+class _Block:
+    """What arrays over a block have as their base: with the last of them it goes, and the memory is free again."""
+
+    __slots__ = ("__array_interface__", "_blocks", "_memory")
+
+    def __init__(self, blocks: Blocks, memory: npt.NDArray[np.uint8]) -> None:
+        self._blocks = blocks
+        self._memory = memory
+        self.__array_interface__: dict[str, Any] = memory.__array_interface__
+
+    def __del__(self) -> None:
+        self._blocks.give(self._memory)
+
+
+def _aligned(whole: npt.NDArray[np.uint8], nbytes: int) -> npt.NDArray[np.uint8]:
+    start = -int(whole.ctypes.data) % ALIGNMENT
+    return whole[start : start + nbytes]
+
+
+def _rounded(nbytes: int) -> int:
+    """Sizes in eight steps per power of two, so that blocks serve again."""
+    step = 1 << max(0, nbytes.bit_length() - 4)
+    return -(-nbytes // step) * step
