@@ -52,7 +52,7 @@ def rows(
     w: vk.In[A],
     bias: vk.In[B],
     y: vk.InOut[R],
-    lines: vk.i32,
+    lines: vk.i32,  # noqa: ARG001  the size of the grid
     blocks: vk.i32,
     groups: vk.i32,
     filters: vk.i32,
@@ -127,7 +127,7 @@ def rows(
 def pad_lines(
     x: vk.In[T, "N C D H W"],
     y: vk.Out[A],
-    lines: vk.i32,
+    lines: vk.i32,  # noqa: ARG001  the size of the grid
     depth: vk.i32,
     height: vk.i32,
     width: vk.i32,
