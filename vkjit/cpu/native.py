@@ -119,14 +119,17 @@ def _in_eight(g: Generator, kind: str, x: str, function: Callable[[str, str], st
 
 def rsqrt(g: Generator, kind: str, x: str) -> str:
     """An estimate y of 14 bits and one step of Newton's, y + y * (0.5 - (x * y) * (0.5 * y)): within 2 ULP. Zeros,
-    infinities and NaN keep the estimate, which is right for them."""
+    infinities and NaN keep the estimate, which is right for them; all other y are halved by their exponent, on a unit of
+    the processor that is idle otherwise."""
     width = _width(kind)
     name, mask = f"llvm.x86.avx512.rsqrt14.ps.{32 * width}", f"i{width} -1"
     f = _Floats(g, kind)
     half = f.number(0.5)
     y = g.text.call(kind, name, f"{kind} {x}", f"{kind} zeroinitializer", mask)
     root = g.text.op(f"fneg {kind} {f.op('fmul', x, y)}")
-    rest = f.fma(root, f.op("fmul", y, half), half)
+    words = f"<{width} x i32>"
+    bits = g.text.op(f"sub {words} {g.text.op(f'bitcast {kind} {y} to {words}')}, splat (i32 {1 << 23})")
+    rest = f.fma(root, g.text.op(f"bitcast {words} {bits} to {kind}"), half)
     better = f.fma(y, rest, y)
     ordinary = g.text.op(f"fcmp ord {kind} {rest}, {rest}")
     return g.select(ordinary, kind, better, y)
