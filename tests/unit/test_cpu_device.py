@@ -311,3 +311,58 @@ def test_an_error_surfaces_after_work_in_place(device: CpuDevice) -> None:
         pick(np.arange(4, dtype=np.int32), np.array([0, 9, 1], np.int32), y)
     pick(np.arange(4, dtype=np.int32), np.array([0, 3, 1], np.int32), y)
     assert y.tolist() == [0, 3, 1]
+
+
+@vk.kernel(local=1024)
+def hoards(y: vk.Out[vk.f32, "N"]):
+    table = vk.local(vk.f32, 4000)
+    i = vk.global_id(0)
+    for k in range(4000):
+        table[k] = vk.f32(k)
+    vk.barrier()
+    y[i] = table[i]
+
+
+def test_a_workgroup_has_to_fit_on_a_stack(device: CpuDevice) -> None:
+    with pytest.raises(errors.FeatureError, match="use a smaller workgroup"):
+        hoards[1](np.zeros(1024, np.float32))
+
+
+@vk.kernel(over="y", fast_math=True)
+def quick(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
+    i = vk.global_id(0)
+    y[i] = vk.exp(x[i]) + vk.sin(x[i]) + vk.log(x[i] + 1) + vk.max(x[i], 0.5)
+
+
+def test_fast_math_uses_formulas_here(device: CpuDevice) -> None:
+    x = np.linspace(0, 4, 100).astype(np.float32)
+    expected = np.exp(x) + np.sin(x) + np.log(x + 1) + np.maximum(x, 0.5)
+    np.testing.assert_allclose(quick(x), expected, rtol=1e-5)
+
+
+def test_memory_statistics(device: CpuDevice) -> None:
+    before = device.memory_stats()
+    buffers = [device.allocate(1 << 20) for _ in range(4)]
+    during = device.memory_stats()
+    assert during["count"] == before["count"] + 4
+    assert during["allocated"] == before["allocated"] + (4 << 20) and during["peak"] >= during["allocated"]
+    addresses = {buffer.address for buffer in buffers}
+    buffers.clear()
+    after = device.memory_stats()
+    assert after["allocated"] == before["allocated"] and after["count"] == before["count"]
+    assert after["reserved"] >= before["reserved"] + (4 << 20)
+    assert device.allocate(1 << 20).address in addresses  # memory serves again
+    device.empty_cache()
+    assert device.memory_stats()["reserved"] < after["reserved"]
+
+
+def test_memory_stays_while_an_array_looks_at_it(device: CpuDevice) -> None:
+    buffer = device.allocate(1 << 20)
+    view = device.host_view(buffer)
+    assert view is not None
+    view[:] = 7
+    buffer.close()
+    other = device.host_view(device.allocate(1 << 20))
+    assert other is not None
+    other[:] = 1
+    assert (view == 7).all()

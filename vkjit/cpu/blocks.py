@@ -21,11 +21,11 @@ _SMALLEST = 64 << 10
 
 
 class Blocks:
-    """Free blocks by size, up to `limit` bytes of them."""
+    """Free blocks by size, up to `limit` bytes of them; `held` says how many there are."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._held = 0
+        self.held = 0
         self._free: dict[int, deque[npt.NDArray[np.uint8]]] = {}
         self._lock = threading.Lock()
 
@@ -38,7 +38,7 @@ class Blocks:
             free = self._free.get(size)
             memory = free.pop() if free else None
             if memory is not None:
-                self._held -= size
+                self.held -= size
         if memory is None:
             memory = _aligned(np.empty(size + ALIGNMENT, dtype=np.uint8), size)
         return np.asarray(_Block(self, memory))[:nbytes]
@@ -47,15 +47,20 @@ class Blocks:
         """Takes a block back."""
         size = len(memory)
         with self._lock:
-            if self._held + size <= self._limit:
-                self._held += size
+            if self.held + size <= self._limit:
+                self.held += size
                 self._free.setdefault(size, deque()).append(memory)
 
-    def clear(self) -> None:
-        """Gives all free blocks back to the system, and keeps none from now on."""
+    def trim(self) -> None:
+        """Gives all free blocks back to the system."""
         with self._lock:
             self._free.clear()
-            self._held = self._limit = 0
+            self.held = 0
+
+    def clear(self) -> None:
+        """As `trim`; none are kept from now on."""
+        self._limit = 0
+        self.trim()
 
 
 class _Block:

@@ -12,6 +12,7 @@ import functools
 import struct
 import sys
 import threading
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -66,6 +67,28 @@ def cpu_caps() -> DeviceCaps:
     )
 
 
+_NOTHING = np.zeros(0, dtype=np.uint8)
+
+
+class _Usage:
+    """How many buffers there are, of how many bytes."""
+
+    def __init__(self) -> None:
+        self.count = self.allocated = self.peak = 0
+        self._lock = threading.Lock()
+
+    def add(self, nbytes: int) -> None:
+        with self._lock:
+            self.count += 1
+            self.allocated += nbytes
+            self.peak = max(self.peak, self.allocated)
+
+    def remove(self, nbytes: int) -> None:
+        with self._lock:
+            self.count -= 1
+            self.allocated -= nbytes
+
+
 class CpuBuffer(Buffer):
     """Aligned bytes in host memory. Fresh memory holds anything."""
 
@@ -77,12 +100,19 @@ class CpuBuffer(Buffer):
         self.device = device
         self.nbytes = nbytes
         self.owner: object = None
+        self.address = 0
         self.data: npt.NDArray[np.uint8] = device.blocks.take(nbytes)
         self.address = int(self.data.__array_interface__["data"][0])
+        device.usage.add(nbytes)
+
+    def __del__(self) -> None:
+        self.close()
 
     def close(self) -> None:
-        self.data = np.zeros(0, dtype=np.uint8)
-        self.owner = None
+        if self.address:
+            if self.owner is None:
+                self.device.usage.remove(self.nbytes)
+            self.address, self.owner, self.data = 0, None, _NOTHING
 
     @staticmethod
     def around(device: CpuDevice, address: int, nbytes: int, owner: object) -> CpuBuffer:
@@ -119,10 +149,12 @@ class CpuDevice(Device):
         self.closed = False
         self.pool = Pool(threads if threads is not None else thread_count())
         self.blocks = Blocks(MOST_KEPT)
+        self.usage = _Usage()
         self._lock = threading.RLock()
         self._errors: list[KernelError] = []
         self._lines: list[str] = []
         self._local = threading.local()
+        self._begun = time.perf_counter_ns()
 
     def __repr__(self) -> str:
         return f"<CpuDevice {self.index}>"
@@ -159,6 +191,18 @@ class CpuDevice(Device):
 
     def host_view(self, buffer: Buffer) -> npt.NDArray[np.uint8] | None:
         return self._own(buffer).data
+
+    def memory_stats(self) -> dict[str, int]:
+        """Bytes `allocated` to buffers, `reserved` from the system, the `peak` of allocated; the buffers' `count`."""
+        usage = self.usage
+        return {
+            "allocated": usage.allocated, "reserved": usage.allocated + self.blocks.held, "peak": usage.peak,
+            "count": usage.count,
+        }  # fmt: skip
+
+    def empty_cache(self) -> None:
+        """Gives memory that no buffer uses back to the system."""
+        self.blocks.trim()
 
     # -- kernels
 
@@ -221,6 +265,22 @@ class CpuDevice(Device):
     def report_address(self) -> int:
         return int(self._report_words().ctypes.data)
 
+    def time_begin(self) -> None:
+        """Starts measuring time."""
+        self._begun = time.perf_counter_ns()
+
+    def time_end(self) -> int:
+        """Nanoseconds since `time_begin()`; launches made in between have run."""
+        return time.perf_counter_ns() - self._begun
+
+    def clock_ready(self) -> bool:
+        """The processor's clock is its own affair."""
+        return True
+
+    def flush(self) -> None:
+        """Nothing waits to be submitted."""
+        self._check()
+
     def synchronize(self) -> None:
         self._check()
         self._surface()
@@ -251,7 +311,7 @@ class CpuDevice(Device):
     def _own(self, buffer: Buffer) -> CpuBuffer:
         if not isinstance(buffer, CpuBuffer) or buffer.device is not self:
             raise DeviceError("the buffer belongs to another device")
-        if len(buffer.data) != buffer.nbytes:
+        if not buffer.address:
             raise DeviceError("the buffer was closed")
         return buffer
 

@@ -22,6 +22,7 @@ from ..passes.lower_access import LowerAccess
 from ..passes.lower_arithmetic import LowerArithmetic
 from ..passes.lower_exits import LowerExits
 from ..passes.lower_math import LowerMath
+from ..passes.pipeline import LLVM_FLOATS, own_functions
 from ..runtime.artifact import ArgField, KernelArtifact
 from ..runtime.interface import DeviceCaps
 from . import atomics, elementwise, ids, loops, machine, memory, printing, report, subgroups
@@ -31,7 +32,7 @@ from .phases import plan_of
 from .shapes import Shapes
 from .text import Text, memory_type
 
-__all__ = ["emit", "geometry_of", "kernel_text"]
+__all__ = ["emit", "geometry_of", "kernel_text", "text_of"]
 
 ENTRY = "kernel"
 MOST_STACK = 4 << 20
@@ -52,14 +53,9 @@ _HANDLERS: dict[str, Handler] = {
 def emit(module: Module, caps: DeviceCaps) -> KernelArtifact:
     """Object code for a module. Raises FeatureError for what the device lacks, InternalError for operations that had to
     be lowered."""
-    module = _without_functions(LowerAccess().run(LowerExits().run(module)))
+    text, module, usage, fields, size = _written(module, caps)
     kernel = module.kernel
-    usage = usage_of(module)
-    info = spirv_report.describe(usage.reports)
-    usage.reports += [op for op in kernel.body.walk() if op.name == "print"]  # they share the report buffer
-    fields, size, _ = block_layout(module, caps, usage=usage)
     geometry = geometry_of(kernel, machine.host().lanes)
-    text = kernel_text(module, geometry, fields, usage, machine.host().features)
     code = machine.compile_text(text)
     return KernelArtifact(
         name=kernel.name,
@@ -74,17 +70,34 @@ def emit(module: Module, caps: DeviceCaps) -> KernelArtifact:
         subgroup_size=geometry.width if kernel.attrs.get("subgroups") else None,
         sites=tuple(module.sites),
         digest=hashlib.sha256(code).hexdigest(),
-        info=info,
+        info=spirv_report.describe([op for op in usage.reports if op.name == "report"]),
     )
 
 
-def _without_functions(module: Module) -> Module:
+def text_of(module: Module, caps: DeviceCaps) -> str:
+    """What `emit` hands to LLVM."""
+    return _written(module, caps)[0]
+
+
+def _written(module: Module, caps: DeviceCaps) -> tuple[str, Module, Usage, tuple[ArgField, ...], int]:
+    """LLVM's text, with the module as it was lowered for it, what it uses, and its argument block."""
+    module = _without_functions(LowerAccess().run(LowerExits().run(module)), caps)
+    kernel = module.kernel
+    usage = usage_of(module)
+    usage.reports += [op for op in kernel.body.walk() if op.name == "print"]  # they share the report buffer
+    fields, size, _ = block_layout(module, caps, usage=usage)
+    host = machine.host()
+    text = kernel_text(module, geometry_of(kernel, host.lanes), fields, usage, host.features)
+    return text, module, usage, fields, size
+
+
+def _without_functions(module: Module, caps: DeviceCaps) -> Module:
     """What `fast_math` left to the device's own functions, as formulas: there are no others here."""
     kernel = module.kernel
     if not kernel.attrs.get("fast_math"):
         return module
     del kernel.attrs["fast_math"]
-    module = LowerArithmetic().run(LowerMath().run(module))
+    module = LowerArithmetic(LLVM_FLOATS).run(LowerMath(own_functions(caps)).run(module))
     module.kernel.attrs["fast_math"] = True
     return module
 
@@ -119,6 +132,7 @@ def kernel_text(
     _load_arguments(g, kernel, usage)
     plan = plan_of(kernel, shapes)
     _over_groups(g, lambda: write_body(g, plan))
+    _check_stack(g)
     return _module_text(g)
 
 
@@ -216,10 +230,11 @@ def _alias_metadata(scopes: dict[Value, int]) -> list[str]:
     return lines
 
 
-def check_stack(bytes_needed: int, name: str) -> None:
+def _check_stack(g: Generator) -> None:
     """FeatureError where a workgroup needs more memory than a thread's stack has."""
-    if bytes_needed > MOST_STACK:
+    needed = g.text.array_bytes
+    if needed > MOST_STACK:
         raise FeatureError(
-            f"kernel {name}: a workgroup needs {bytes_needed} bytes of shared, local and stored values; the CPU device "
-            f"has {MOST_STACK}: use a smaller workgroup"
+            f"kernel {g.kernel.name}: a workgroup of {g.geometry.local} needs {needed} bytes for shared arrays, local "
+            f"arrays and values that live across barriers; the CPU device has {MOST_STACK}: use a smaller workgroup"
         )

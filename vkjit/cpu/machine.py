@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import FeatureError, InternalError
 
-__all__ = ["Host", "Linked", "compile_text", "host", "link"]
+__all__ = ["Host", "Linked", "compile_text", "host", "link", "texts_of"]
 
 _LEAST_LLVM = 17
 _lock = threading.Lock()
@@ -101,6 +101,16 @@ def compile_text(text: str, level: int = 2) -> bytes:
         _dump(text, module, machine)
         code: bytes = machine.emit_object(module)
         return code
+
+
+def texts_of(text: str, level: int = 2) -> tuple[str, str]:
+    """A module's text after optimisation, and its assembler text."""
+    llvm = _llvm()
+    with _lock:
+        module = llvm.parse_assembly(text)
+        builder, passes = _passes(level)
+        passes.run(module, builder)
+        return str(module), str(_target_machine().emit_assembly(module))
 
 
 def _dump(text: str, module: Any, machine: Any) -> None:

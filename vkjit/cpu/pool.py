@@ -24,6 +24,8 @@ from ..runtime.handles import on_fork
 __all__ = ["Pace", "Pool", "function_at", "thread_count"]
 
 _FFI = cffi.FFI()
+_STACK = 16 << 20
+"""Bytes of a helper's stack: workgroups keep their arrays there."""
 _WORTH_SHARING = 120_000
 """Nanoseconds of work from which waking other threads pays."""
 _CHUNK = 4_000_000
@@ -84,7 +86,11 @@ class _Worker:
         self.wake.acquire()
         self.done.acquire()
         self.job: _Job | None = None
-        threading.Thread(target=self._serve, name="vkjit-cpu", daemon=True).start()
+        before = threading.stack_size(_STACK)
+        try:
+            threading.Thread(target=self._serve, name="vkjit-cpu", daemon=True).start()
+        finally:
+            threading.stack_size(before)
 
     def _serve(self) -> None:
         while True:

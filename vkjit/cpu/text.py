@@ -12,7 +12,7 @@ import struct
 from .. import dtypes
 from ..dtypes import DType
 
-__all__ = ["Text", "constant", "intrinsic_suffix", "memory_type", "scalar_type", "vector_type"]
+__all__ = ["Text", "bytes_of", "constant", "intrinsic_suffix", "memory_type", "scalar_type", "vector_type"]
 
 _FLOATS = {"f16": "half", "bf16": "float", "f32": "float", "f64": "double"}
 _SUFFIXES = {"half": "f16", "float": "f32", "double": "f64"}
@@ -33,6 +33,19 @@ def memory_type(dtype: DType) -> str:
     if dtype.kind == "bool":
         return "i8"
     return "i16" if dtype is dtypes.bf16 else scalar_type(dtype)
+
+
+_SIZES = {"half": 2, "float": 4, "double": 8, "ptr": 8}
+
+
+def bytes_of(kind: str) -> int:
+    """Bytes of a value of a type in memory."""
+    if kind[0] in "[<":
+        count, element = kind[1:-1].split(" x ", 1)
+        if element == "i1":
+            return max(1, int(count) // 8)
+        return int(count) * bytes_of(element)
+    return _SIZES.get(kind) or max(1, int(kind[1:]) // 8)
 
 
 def intrinsic_suffix(kind: str) -> str:
@@ -78,6 +91,7 @@ class Text:
         self.variables: list[str] = []
         self.declared: dict[str, str] = {}
         self.open = True
+        self.array_bytes = 0
         self._count = 0
 
     def _name(self) -> int:
@@ -117,6 +131,8 @@ class Text:
     def variable(self, kind: str, hint: str = "m", align: int = 0) -> str:
         """A variable of the function; gives the pointer to it."""
         name = f"%{hint}{self._name()}"
+        if kind.startswith("["):
+            self.array_bytes += bytes_of(kind)
         self.variables.append(f"  {name} = alloca {kind}" + (f", align {align}" if align else ""))
         return name
 
