@@ -14,7 +14,7 @@ import vkjit as vk
 from vkjit.runtime.interface import DeviceArray
 from vkjit.stdlib.registry import variant
 
-__all__ = ["multiply_panels"]
+__all__ = ["multiply_dots", "multiply_panels"]
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
@@ -22,6 +22,8 @@ R = TypeVar("R", bound=vk.Element)
 
 DEPTH = 256
 """Rows of a panel: 256 rows of four vectors of 64 bytes stay in the second cache."""
+FEW = 2
+"""Columns of a product that are summed along the depth."""
 BUSY = 16
 """Workgroups that keep the cores of a small machine evenly busy."""
 
@@ -83,9 +85,46 @@ def multiply_panels(
                 c.put(g, row + block * ROWS + i, first + j * SIZE + lane, R(total[block * ROWS + i, j]))
 
 
+@vk.kernel(
+    groups=lambda c, ROWS: (1, vk.cdiv(c.shape[1], ROWS), c.shape[0]), local=lambda SIZE: SIZE, debug=False
+)
+def multiply_dots(
+    a: vk.In[T, "G M K"],
+    b: vk.In[U, "G K N"],
+    c: vk.Out[R, "G M N"],
+    ACC: vk.Const[Any],
+    SIZE: vk.Const[int],
+    ROWS: vk.Const[int],
+    COLUMNS: vk.Const[int],
+):
+    """Few columns, all of them: lanes lie along the depth, where the elements of a are neighbours, and are summed in the
+    end. ROWS rows per workgroup; rows past the end repeat the last one.
+    """
+    lanes = vk.subgroup()
+    lane, g, row = vk.local_id(0), vk.group_id(2), vk.group_id(1) * ROWS
+    rows, depth = c.shape[1], a.shape[2]
+    acc = vk.local(ACC, (ROWS, COLUMNS))
+    for i in vk.unroll(ROWS):
+        for j in vk.unroll(COLUMNS):
+            acc[i, j] = ACC(0)
+    for k in range(lane, depth, SIZE):
+        for i in vk.unroll(ROWS):
+            left = ACC(a[g, vk.min(row + i, rows - 1), k])
+            for j in vk.unroll(COLUMNS):
+                acc[i, j] = acc[i, j] + left * ACC(b[g, k, j])
+    for i in vk.unroll(ROWS):
+        for j in vk.unroll(COLUMNS):
+            total = lanes.sum(acc[i, j])
+            if lane == 0 and row + i < rows:
+                c[g, row + i, j] = R(total)
+
+
 @variant("matmul", "llvm-cpu")
 def _on_processor(a: Any, b: Any, c: Any, accumulate: Any) -> None:
     size = c.device.caps.subgroup_size
+    if c.shape[2] <= FEW and a.strides[2] == 1 and a.shape[2] >= 4 * size:
+        multiply_dots(a, b, c, accumulate, size, 4 if c.shape[1] >= 4 else 1, c.shape[2])
+        return
     if c.shape[2] < min(size, c.shape[1]):  # few columns: the other way round, so that lanes lie along what is longer
         a, b, c = _transposed(b), _transposed(a), _transposed(c)
     groups, rows, columns = c.shape

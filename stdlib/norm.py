@@ -19,7 +19,7 @@ from vkjit.runtime.interface import DeviceArray
 from . import norm_kernels as kernels
 from . import norm_rows
 from .partial import accumulator, flat, scratch, sum_parts
-from .registry import CPU_LOOP, device_class
+from .registry import CPU_LOOP, device_class, rows_class
 
 __all__ = [
     "Affine",
@@ -111,7 +111,7 @@ def moments(
     """
     rows = rows.longest_inside()
     dtype, device = accumulator(x.dtype), x.device
-    kind = device_class(device)
+    kind = rows_class(device)
     cuts = _cuts(rows, kind)
     chunks = vk.cdiv(rows.outer, cuts[0]) * vk.cdiv(rows.inner, cuts[1])
     means, squares = (scratch((rows.count, chunks), dtype, device) for _ in range(2))
@@ -191,12 +191,12 @@ def lines(
     flags = (weight is not None, bias is not None, center)
     factors, offsets = scale if weight is None else weight, scale if bias is None else bias
     held = _held(affine)
-    if device_class(device) == "gpu" and held is not None:
+    if rows_class(device) == "gpu" and held is not None:
         norm_rows.norm_of_groups(
             _matrix(x, affine), factors, offsets, _matrix(y, affine), mean, scale, small, *flags, *held
         )
         return mean, scale
-    if device_class(device) == "cpu" and _at_once(affine):
+    if rows_class(device) == "cpu" and _at_once(affine):
         norm_rows.norm_of_lines(_matrix(x, affine), factors, offsets, _matrix(y, affine), mean, scale, small, *flags)
         return mean, scale
     mean, _, scale = moments(x, Rows(affine.lines, 1, affine.length, affine.length, 0, 1), epsilon, center=center)
@@ -215,7 +215,7 @@ def line_gradient(
 ) -> None:
     """y = the gradient of the input of `lines` from that of its values; without `mean`, of lines that weren't centred."""
     factors, center = scale if weight is None else weight, scale if mean is None else mean
-    flags, held, kind = (weight is not None, mean is not None), _held(affine), device_class(g.device)
+    flags, held, kind = (weight is not None, mean is not None), _held(affine), rows_class(g.device)
     arrays = (_matrix(g, affine), _matrix(x, affine), center, scale, factors, _matrix(y, affine))
     if kind == "gpu" and held is not None:
         norm_rows.gradient_of_groups(*arrays, *flags, *held)
@@ -239,7 +239,7 @@ def gradient_sums(
     arrays = (flat(g), flat(x), scale if mean is None else mean, scale, scale if weight is None else weight)
     flags = (affine.per_element, weight is not None, mean is not None)
     places = (affine.length, affine.channels, affine.stride, affine.share)
-    if device_class(device) == "gpu" and affine.length >= kernels.GROUP // 2:
+    if rows_class(device) == "gpu" and affine.length >= kernels.GROUP // 2:
         sums = scratch((1, 2, affine.lines), dtype, device)
         kernels.sums_of_groups(*arrays, sums, *_sizes(g, affine.lines, *places), *flags)
         return _pair(sums)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from vkjit.errors import InternalError
 
-__all__ = ["CPU_LOOP", "as_class", "choose", "device_class", "variant"]
+__all__ = ["CPU_LOOP", "as_class", "choose", "device_class", "rows_class", "variant"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -43,6 +43,12 @@ def device_class(device: Any) -> str:
     if forced is not None:
         return forced
     return "cpu" if device.caps.kind in ("cpu", "llvm-cpu", "interpreter") else "gpu"
+
+
+def rows_class(device: Any) -> str:
+    """The class whose kernels for rows a device takes: on processors workgroups take rows, as on a GPU."""
+    own = _forced.get() is None and device.caps.kind == "llvm-cpu"
+    return "gpu" if own else device_class(device)
 
 
 def variant(operation: str, kind: str) -> Callable[[Function], Function]:

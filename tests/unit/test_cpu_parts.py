@@ -13,7 +13,7 @@ from vkjit.cpu.generator import Geometry
 from vkjit.cpu.lower import geometry_of
 from vkjit.cpu.phases import plan_of
 from vkjit.cpu.shapes import UNIFORM, VARYING, Shape, Shapes, Step
-from vkjit.cpu.text import Text, constant, intrinsic_suffix, memory_type, scalar_type
+from vkjit.cpu.text import Text, bytes_of, constant, intrinsic_suffix, memory_type, scalar_type
 from vkjit.ir import BOOL, F32, I32, INDEX, Array, Builder, Function, Region, Value
 
 FLOATS = Array(F32, 1, "global", "inout", linear=True)
@@ -267,3 +267,11 @@ def test_control_flow_around_a_barrier_is_lifted() -> None:
     assert plan is not None
     assert [plan.is_lifted(v) for v in found] == [True, False, True, False, True]
     assert found[1] in plan.stored and found[3] in plan.stored
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [("i8", 1), ("float", 4), ("<16 x float>", 64), ("[4 x <8 x double>]", 256), ("[3 x <16 x i1>]", 6), ("i1", 1)],
+)
+def test_bytes_of_types(kind: str, size: int) -> None:
+    assert bytes_of(kind) == size

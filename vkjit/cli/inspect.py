@@ -1,4 +1,4 @@
-"""`python -m vkjit inspect FILE:KERNEL`: Python, IR after each pass, SPIR-V.
+"""`python -m vkjit inspect FILE:KERNEL`: Python, IR after each pass, SPIR-V or LLVM's text and the assembler text.
 
 The file is imported like any module and its kernel compiled for the signature given by `--types` (or guessed from the
 annotations: arrays get `f32` for free type variables).
@@ -10,6 +10,7 @@ import argparse
 import importlib.util
 import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from ..frontend import REQUIRED, ArrayArg, ConstArg, ParamSpec, ScalarArg, Signa
 from ..ir.core import Module
 from ..ir.printer import print_module
 from ..jit import Kernel
+from ..runtime.interface import DeviceCaps
 from ..spirv import tools
 from ..spirv.disassemble import disassemble
 
@@ -32,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", help="path/to/file.py:kernel")
     parser.add_argument("--types", default="", help="comma list: T=f16,K=32 (type variables, Const values)")
     parser.add_argument("--device", default=None, help="number or part of the name (default: the default device)")
-    parser.add_argument("--stage", default="all", help="all, python, ir, spirv, or the name of a pass")
+    parser.add_argument("--stage", default="all", help="all, python, ir, spirv, llvm, assembly, or the name of a pass")
     parser.add_argument("--local", default="", help="workgroup size, as in 16,16")
 
 
@@ -132,9 +134,25 @@ def run(arguments: argparse.Namespace) -> int:
         previous[0] = text
 
     lowered = compiler.lower_for(kernel.spec, signature, target.caps, after_pass=after_pass)
-    if target.caps.kind == "interpreter" or stage not in ("all", "spirv"):
+    if target.caps.kind == "llvm-cpu" and stage in ("all", "llvm", "assembly"):
+        _print_llvm(lowered, target.caps, stage, heading)
+    if target.caps.kind in ("interpreter", "llvm-cpu") or stage not in ("all", "spirv"):
         return 0
     artifact = emit.emit(lowered, target.caps)
     heading(f"SPIR-V for {target.name}: {len(artifact.code)} bytes, argument block {artifact.block_size} bytes")
     print(tools.spirv_dis(artifact.code) if tools.available() else disassemble(artifact.code))
     return 0
+
+
+def _print_llvm(lowered: Module, caps: DeviceCaps, stage: str, heading: Callable[[str], None]) -> None:
+    """LLVM's text as written and as optimised, and the processor's instructions."""
+    from ..cpu import lower, machine
+
+    text = lower.text_of(lowered, caps)
+    optimised, assembly = machine.texts_of(text)
+    for name, title, content in (
+        ("llvm", "LLVM", text), ("llvm", "LLVM, optimised", optimised), ("assembly", "assembly", assembly),
+    ):  # fmt: skip
+        if stage in ("all", name):
+            heading(title)
+            print(content)

@@ -34,15 +34,20 @@ from .narrow_index import NarrowIndex
 from .simplify_branches import SimplifyBranches
 from .uniformity import CheckUniformity
 
-__all__ = ["AfterPass", "passes_for", "run"]
+__all__ = ["LLVM_FLOATS", "AfterPass", "own_functions", "passes_for", "run"]
 
 AfterPass = Callable[[str, Module], None]
 """after_pass(name of the pass, module after it): for `inspect`; must not change the module."""
 
-_LLVM_FLOATS = frozenset({"min", "max", "copysign", "isfinite"})
+LLVM_FLOATS = frozenset({"min", "max", "copysign", "isfinite"})
 """What LLVM has for floats and SPIR-V hasn't."""
 
 _SIMPLIFY: tuple[Pass, ...] = (Fold(), SimplifyBranches(), CSE(), Fold(), DCE())
+
+
+def own_functions(caps: DeviceCaps) -> frozenset[str]:
+    """Functions of f32 that the back end of a device has itself, as accurate as the formulas."""
+    return frozenset({"exp", "exp2"} if "native_exp" in caps.features else ())
 
 
 def passes_for(caps: DeviceCaps, opt_level: int = 2) -> list[tuple[str, Sequence[Pass]]]:
@@ -54,8 +59,8 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2) -> list[tuple[str, Sequence
     high: list[Pass] = [CheckUniformity()]
     if caps.kind == "interpreter":
         return [("high", high)]
-    functions = frozenset({"exp", "exp2"} if "native_exp" in caps.features else ())
-    native, last = (_LLVM_FLOATS, "normal") if caps.kind == "llvm-cpu" else (frozenset(), "primitive")
+    functions = own_functions(caps)
+    native, last = (LLVM_FLOATS, "normal") if caps.kind == "llvm-cpu" else (frozenset(), "primitive")
     guard = LoopGuard(caps.loop_cap, caps.subgroup_size, "subgroup_arithmetic" in caps.features)
     return [
         ("high", high),
