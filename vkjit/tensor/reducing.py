@@ -264,7 +264,7 @@ def by_groups(x: DeviceArray) -> bool:
     return x.shape[2] >= 64 and (abs(x.strides[2]) <= 1 or lines < 1024)
 
 
-SIDE = 32
+SIDE = 16
 """Invocations that read a block of a line side by side."""
 
 

@@ -1,0 +1,102 @@
+"""Softmax on a processor: a vector of invocations takes a line, and holds its exponentials.
+
+Enters: (lines, length) arrays whose lines are elements side by side. Leaves: y, or with LOG its logarithm; the gradient
+of x. Four maxima side by side keep the processor's units busy. A NaN in a line makes all of it NaN: the maximum passes it
+by, the sum doesn't.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeVar
+
+import vkjit as vk
+
+__all__ = ["MOST_HELD", "gradient_of_lines", "held_for", "softmax_of_lines"]
+
+T = TypeVar("T", bound=vk.Element)
+U = TypeVar("U", bound=vk.Element)
+R = TypeVar("R", bound=vk.Element)
+
+MOST_HELD = 1024
+"""Elements of a line that an invocation holds at most: 64 KiB for a vector of 16 f32."""
+
+
+@vk.func
+def larger(x, y):
+    """The larger of two values; of NaN and y, y."""
+    return vk.where(x > y, x, y)
+
+
+@vk.kernel(groups=lambda x: x.shape[0], local=lambda SIZE: SIZE, debug=False)
+def softmax_of_lines(
+    x: vk.In[T, "lines length"],
+    y: vk.Out[R, "lines length"],
+    ACC: vk.Const[Any],
+    SIZE: vk.Const[int],
+    HELD: vk.Const[int],
+    LOG: vk.Const[bool],
+):
+    """Lines have at most SIZE * HELD elements."""
+    lanes, line = vk.subgroup(), vk.group_id(0)
+    lane, length = vk.i32(vk.local_id(0)), vk.i32(x.shape[1])
+    held = vk.local(ACC, HELD)
+    m0, m1, m2, m3 = ACC(-math.inf), ACC(-math.inf), ACC(-math.inf), ACC(-math.inf)
+    whole = length // (4 * SIZE)
+    for k in range(whole):
+        j = k * (4 * SIZE) + lane
+        m0 = larger(ACC(x[line, j]), m0)
+        m1 = larger(ACC(x[line, j + SIZE]), m1)
+        m2 = larger(ACC(x[line, j + 2 * SIZE]), m2)
+        m3 = larger(ACC(x[line, j + 3 * SIZE]), m3)
+    for j in range(whole * (4 * SIZE) + lane, length, SIZE):
+        m0 = larger(ACC(x[line, j]), m0)
+    m = lanes.max(larger(larger(m0, m1), larger(m2, m3)))
+    total = ACC(0)
+    for k in range(vk.cdiv(length, SIZE)):
+        j = k * SIZE + lane
+        value = ACC(0)
+        if j < length:
+            value = ACC(x[line, j]) - m
+            e = vk.exp(value)
+            total += e
+            if not LOG:
+                value = e
+        held[k] = value
+    total = lanes.sum(total)
+    factor = vk.log(total) if LOG else 1 / total
+    for k in range(vk.cdiv(length, SIZE)):
+        j = k * SIZE + lane
+        if j < length:
+            y[line, j] = R(held[k] - factor if LOG else held[k] * factor)
+
+
+@vk.kernel(groups=lambda g: g.shape[0], local=lambda SIZE: SIZE, debug=False)
+def gradient_of_lines(
+    g: vk.In[T, "lines length"],
+    y: vk.In[U, "lines length"],
+    z: vk.Out[R, "lines length"],
+    ACC: vk.Const[Any],
+    SIZE: vk.Const[int],
+    LOG: vk.Const[bool],
+):
+    """z from g, the gradient of y, and y: (g - sum of g y) y, and for the logarithm g - exp(y) sum of g."""
+    lanes, line = vk.subgroup(), vk.group_id(0)
+    lane, length = vk.i32(vk.local_id(0)), vk.i32(g.shape[1])
+    total = ACC(0)
+    for j in range(lane, length, SIZE):
+        if LOG:
+            total += ACC(g[line, j])
+        else:
+            total += ACC(g[line, j]) * ACC(y[line, j])
+    total = lanes.sum(total)
+    for j in range(lane, length, SIZE):
+        if LOG:
+            z[line, j] = R(ACC(g[line, j]) - vk.exp(ACC(y[line, j])) * total)
+        else:
+            z[line, j] = R((ACC(g[line, j]) - total) * ACC(y[line, j]))
+
+
+def held_for(length: int, size: int) -> int:
+    """HELD for lines of that length: a power of two, so that few kernels serve all lengths."""
+    return max(4, 1 << (vk.cdiv(length, size) - 1).bit_length())
