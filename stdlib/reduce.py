@@ -125,15 +125,15 @@ def reduce_blocks(
     n = vk.max(vk.min(x.shape[1] - begin, vk.index(size)), 0)
     rounds = vk.min(n // parts, LIMIT)
     s0, s1, s2, s3 = ACC(INIT), ACC(INIT), ACC(INIT), ACC(INIT)
-    whole = rounds // 4
-    for q in range(whole):
-        at = begin + q * 4 * parts + p
-        s0 = COMBINE(s0, ACC(LOAD(IN(x[line, at]))))
-        s1 = COMBINE(s1, ACC(LOAD(IN(x[line, at + parts]))))
-        s2 = COMBINE(s2, ACC(LOAD(IN(x[line, at + 2 * parts]))))
-        s3 = COMBINE(s3, ACC(LOAD(IN(x[line, at + 3 * parts]))))
-    for q in range(rounds - whole * 4):
-        s0 = COMBINE(s0, ACC(LOAD(IN(x[line, begin + (whole * 4 + q) * parts + p]))))
+    quarter = rounds // 4  # one after the other: reads that meet each cache line in turn are the fastest
+    for q in range(quarter):
+        s0 = COMBINE(s0, ACC(LOAD(IN(x[line, begin + q * parts + p]))))
+    for q in range(quarter, 2 * quarter):
+        s1 = COMBINE(s1, ACC(LOAD(IN(x[line, begin + q * parts + p]))))
+    for q in range(2 * quarter, 3 * quarter):
+        s2 = COMBINE(s2, ACC(LOAD(IN(x[line, begin + q * parts + p]))))
+    for q in range(3 * quarter, rounds):
+        s3 = COMBINE(s3, ACC(LOAD(IN(x[line, begin + q * parts + p]))))
     if rounds * parts + p < n:
         s1 = COMBINE(s1, ACC(LOAD(IN(x[line, begin + rounds * parts + p]))))
     y[line, s, p] = U(COMBINE(COMBINE(s0, s1), COMBINE(s2, s3)))

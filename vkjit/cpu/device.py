@@ -132,7 +132,7 @@ class CpuKernel(LoadedKernel):
     def __init__(self, artifact: KernelArtifact) -> None:
         self.artifact = artifact
         self.linked = machine.link(artifact.code, artifact.entry)
-        self.function = function_at(self.linked.address)
+        self.function = function_at(self.linked.addresses[artifact.entry])
         self.pace = Pace()
         found = [f.offset for f in artifact.fields if f.role == "report"]
         self.report_offset = found[0] if found else None

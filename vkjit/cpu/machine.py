@@ -82,6 +82,7 @@ def _passes(level: int) -> tuple[Any, Any]:
     options = llvm.create_pipeline_tuning_options(speed_level=level)
     options.loop_vectorization = False
     options.slp_vectorization = False
+    options.loop_unrolling = False  # a load that meets each cache line in turn trains the prefetcher best
     builder = llvm.create_pass_builder(_target_machine(), options)
     return builder, builder.getModulePassManager()
 
@@ -125,9 +126,9 @@ def _dump(text: str, module: Any, machine: Any) -> None:
 
 @dataclass(slots=True)
 class Linked:
-    """Object code made ready: `address` of its entry; the code lives as long as this object."""
+    """Object code made ready: the `addresses` of its entries; the code lives as long as this object."""
 
-    address: int
+    addresses: dict[str, int]
     library: Any
 
 
@@ -136,14 +137,16 @@ def _linker() -> Any:
     return _llvm().create_lljit_compiler(_target_machine())
 
 
-def link(code: bytes, entry: str) -> Linked:
+def link(code: bytes, *entries: str) -> Linked:
     """Loads object code into the process. Raises InternalError for what LLVM can't link."""
     llvm = _llvm()
     with _lock:
         name = f"kernel{next(_numbers)}"
-        library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process().export_symbol(entry)
+        library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+        for entry in entries:
+            library = library.export_symbol(entry)
         try:
             tracker = library.link(_linker(), name)
         except RuntimeError as error:
             raise InternalError(f"LLVM can't link the kernel: {error}") from error
-        return Linked(int(tracker[entry]), tracker)
+        return Linked({entry: int(tracker[entry]) for entry in entries}, tracker)

@@ -1,10 +1,10 @@
 """Runs the workgroups of a launch on a few threads.
 
 Enters: the address of a kernel's function, its argument block, the grid. Leaves: all workgroups run, once each, when `run`
-returns. Holds: threads take chunks of workgroups from one counter, without the interpreter's lock while they compute;
+returns. Holds: the threads are those of a `crew` where the system has POSIX threads, else Python's. Threads take chunks of workgroups from one counter, without the interpreter's lock while they compute;
 what a launch computes doesn't depend on who runs which chunk. The calling thread takes part, and comes back to Python
-between chunks, so that Ctrl-C works; what it raises there stops the others after their chunk. Launches that take less
-than about a tenth of a millisecond run on the calling thread alone.
+between chunks, so that Ctrl-C works; what it raises there stops the others after their chunk. Short launches run on the calling thread
+alone.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import cffi
 
 from ..errors import ArgumentError
 from ..runtime.handles import on_fork
+from . import crew
+from .crew import Crew
 
 __all__ = ["Pace", "Pool", "function_at", "thread_count"]
 
@@ -27,7 +29,10 @@ _FFI = cffi.FFI()
 _STACK = 16 << 20
 """Bytes of a helper's stack: workgroups keep their arrays there."""
 _WORTH_SHARING = 120_000
-"""Nanoseconds of work from which waking other threads pays."""
+_WORTH_A_CREW = 25_000
+"""Nanoseconds of work from which waking other threads pays: threads of Python's, or those that are awake already."""
+_SECTION = 50_000_000
+"""Nanoseconds after which the calling thread comes back to Python, so that Ctrl-C is prompt."""
 _CHUNK = 4_000_000
 """Nanoseconds that a chunk should take at most, so that Ctrl-C is prompt and threads end together."""
 
@@ -123,12 +128,14 @@ class Pool:
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self._workers: list[_Worker] = []
+        self._crew: Crew | None = None
         self._busy = threading.Lock()
         on_fork(self._forget)
 
     def _forget(self) -> None:
         """In a child of a fork the threads are gone."""
         self._workers = []
+        self._crew = None
         self._busy = threading.Lock()
 
     def run(self, function: Any, block: bytes | bytearray, grid: tuple[int, int, int], pace: Pace) -> None:
@@ -139,11 +146,16 @@ class Pool:
         if not pace.per_group:
             begin = self._first(function, data, grid, total, pace)
         left = (total - begin) * pace.per_group
-        if left <= _WORTH_SHARING or self.threads == 1 or total - begin < 2 or not self._busy.acquire(blocking=False):
+        native = crew.available() and isinstance(function, _FFI.CData)
+        least = _WORTH_A_CREW if native else _WORTH_SHARING
+        if left <= least or self.threads == 1 or total - begin < 2 or not self._busy.acquire(blocking=False):
             self._alone(function, data, grid, begin, total, pace)
             return
         try:
-            self._shared(function, data, grid, begin, total, pace)
+            if native:
+                self._by_crew(function, data, grid, begin, total, pace)
+            else:
+                self._shared(function, data, grid, begin, total, pace)
         finally:
             self._busy.release()
 
@@ -171,6 +183,22 @@ class Pool:
             pace.learn(end - begin, time.perf_counter_ns() - start)
             begin = end
 
+    def _by_crew(
+        self, function: Any, data: Any, grid: tuple[int, int, int], begin: int, total: int, pace: Pace
+    ) -> None:
+        if self._crew is None:
+            self._crew = Crew()
+        self._crew.grow(self.threads - 1)
+        pointer = _FFI.cast("void *", function)
+        pause = max(pace.per_group, 1e-3)
+        section = max(1, int(_SECTION * self.threads / pause))
+        start = time.perf_counter_ns()
+        for first in range(begin, total, section):
+            last = min(first + section, total)
+            step = max(-(-(last - first) // (self.threads * 8)), int(4_000 / pause), 1)
+            self._crew.run(pointer, data, first, last, min(step, max(1, int(_CHUNK / pause))), grid)
+        pace.learn(total - begin, (time.perf_counter_ns() - start) * self.threads)
+
     def _shared(self, function: Any, data: Any, grid: tuple[int, int, int], begin: int, total: int, pace: Pace) -> None:
         groups = total - begin
         step = min(-(-groups // (self.threads * 4)), int(_CHUNK / max(pace.per_group, 1e-3)))
@@ -196,5 +224,8 @@ class Pool:
         """Ends the threads; a later launch starts new ones."""
         with self._busy:
             workers, self._workers = self._workers, []
+            found, self._crew = self._crew, None
+        if found is not None:
+            found.close()
         for worker in workers:
             worker.start(None)
