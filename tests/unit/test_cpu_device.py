@@ -366,3 +366,47 @@ def test_memory_stays_while_an_array_looks_at_it(device: CpuDevice) -> None:
     assert other is not None
     other[:] = 1
     assert (view == 7).all()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the crew needs POSIX threads")
+@pytest.mark.parametrize("threads", [2, 4])
+def test_a_crew_runs_each_workgroup_once(threads: int) -> None:
+    """Many launches in a row, long and short, on helpers that are awake or asleep."""
+    opened = CpuDevice(0, threads=threads)
+    with vk.use_device(opened):
+        for size in (1, 700, 5_000, 300_000, 2_000_000):
+            y = vk.from_numpy(np.zeros(size, np.float32))
+            x = vk.from_numpy(np.zeros(size, np.float32))
+            for _ in range(20):
+                shift(y, y)
+            np.testing.assert_array_equal(y.numpy(), np.full(size, 20, np.float32))
+            double(x, x)
+    opened.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_of_a_fork_shares_its_own_launches(tmp_path: Path) -> None:
+    script = tmp_path / "forked.py"
+    script.write_text(
+        "import os, numpy as np, vkjit as vk\n"
+        "@vk.kernel(over='y')\n"
+        "def triple(x: vk.In[vk.f32, 'N'], y: vk.Out[vk.f32, 'N']):\n"
+        "    i = vk.global_id(0)\n"
+        "    y[i] = x[i] * 3\n"
+        "vk.set_default_device('cpu')\n"
+        "x = np.ones(3_000_000, np.float32)\n"
+        "def check():\n"
+        "    for _ in range(3):\n"
+        "        assert (triple(x) == 3).all()\n"
+        "check()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    check()\n"
+        "    os._exit(7)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "check()\n"
+    )
+    environment = {**os.environ, "VKJIT_NUM_THREADS": "2"}
+    command = [sys.executable, "-W", "ignore", str(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout.strip() == "7", done.stderr

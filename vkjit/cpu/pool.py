@@ -1,10 +1,10 @@
 """Runs the workgroups of a launch on a few threads.
 
 Enters: the address of a kernel's function, its argument block, the grid. Leaves: all workgroups run, once each, when `run`
-returns. Holds: the threads are those of a `crew` where the system has POSIX threads, else Python's. Threads take chunks of workgroups from one counter, without the interpreter's lock while they compute;
-what a launch computes doesn't depend on who runs which chunk. The calling thread takes part, and comes back to Python
-between chunks, so that Ctrl-C works; what it raises there stops the others after their chunk. Short launches run on the calling thread
-alone.
+returns. Holds: the threads are those of a `crew` where the system has POSIX threads, else Python's. They take chunks of
+workgroups from one counter, without the interpreter's lock while they compute; what a launch computes doesn't depend on who
+runs which chunk. The calling thread takes part, and comes back to Python now and then, so that Ctrl-C works; what it raises
+there stops the others after their chunk. Short launches run on the calling thread alone.
 """
 
 from __future__ import annotations
