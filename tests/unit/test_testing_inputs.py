@@ -45,6 +45,7 @@ def test_layouts_hold_every_element_once(shape: tuple[int, ...], data: Any) -> N
     if values.size:
         assert np.array_equal(view_of(memory, layout.place(shape), shape, values.dtype), values)
     assert strays(memory, memory, layout, shape, values.dtype) == []
+    assert 0 <= layout.place(shape).first < layout.place(shape).count
 
 
 @FAST

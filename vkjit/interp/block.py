@@ -62,14 +62,18 @@ class Arguments:
     def _array(self, block: bytes, number: int, type: Array, name: str, find: _Find) -> GlobalArray:
         codec = Codec.of(type.element)
         place = self._fields.get(("address", number, 0))
-        data, byte = (_NO_BYTES, 0) if place is None else find(int(_read(block, place)))
+        extents = () if type.linear else self._extents(block, number, type.rank)
+        # A view of no elements may begin anywhere, past its buffer's end too.
+        data, byte = (_NO_BYTES, 0) if place is None or 0 in extents else find(int(_read(block, place)))
         cells, first = codec.cells(data, byte)
         if type.linear:
             return GlobalArray(cells, first, codec, (len(cells) - first,), (1,), name, is_linear=True)
-        extents = tuple(self._count(block, "extent", number, axis, 0) for axis in range(type.rank))
         packed = contiguous_strides(extents)
         strides = tuple(self._count(block, "stride", number, axis, packed[axis]) for axis in range(type.rank))
         return GlobalArray(cells, first, codec, extents, strides, name)
+
+    def _extents(self, block: bytes, number: int, rank: int) -> tuple[int, ...]:
+        return tuple(self._count(block, "extent", number, axis, 0) for axis in range(rank))
 
 
 def _read(block: bytes, field: ArgField) -> Any:

@@ -71,7 +71,7 @@ class Layout:
             strides[axis] = reach
             reach *= max(shape[axis], 1)
         first = MARGIN + self.offset
-        for axis in self.backwards:
+        for axis in () if 0 in shape else self.backwards:  # an array of no elements has no last one to begin at
             if axis < len(shape) and strides[axis]:
                 first += strides[axis] * max(shape[axis] - 1, 0)
                 strides[axis] = -strides[axis]
