@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DeviceError, DeviceLostError, FeatureError
+from ..errors import DeviceError, DeviceLostError, FeatureError, OutOfMemoryError
 from .artifact import KernelArtifact
 from .buffer import HostView, Storage, VulkanBuffer
 from .cuda_clock import CudaClock
@@ -56,11 +56,15 @@ class VulkanDevice(Device):
         device = self._handle.value
         self._functions = self._vulkan.device_functions(physical.instance.functions, device)
         spin = 0 if caps.kind == "cpu" else _SPIN_NS
-        self._queue = Queue(self._vulkan, self._functions, device, family, spin)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._handle.close)
+            self._queue = Queue(self._vulkan, self._functions, device, family, spin)
+            undo.callback(self._queue.close)
+            self._pipelines = Pipelines(self._vulkan, self._functions, device, caps)
+            undo.pop_all()
         self._storage = Storage(Memory(physical, self._functions, device), self._queue)
         self._transfer = Transfer(self._queue, self._storage, caps.unified_memory)
         self._reports = Reports(self._queue, self._storage)
-        self._pipelines = Pipelines(self._vulkan, self._functions, device, caps)
         self._timer: Timer | None = None
         self._arguments: VulkanBuffer | None = None
         self._arguments_used = 0
@@ -170,7 +174,7 @@ class VulkanDevice(Device):
     @property
     def closed(self) -> bool:
         """True when the device can't be used any more because it was closed or lost."""
-        return self._handle.closed or isinstance(self._queue.failure, DeviceLostError)
+        return self._handle.closed or isinstance(self._queue.failure, (DeviceLostError, OutOfMemoryError))
 
     @property
     def report_address(self) -> int:

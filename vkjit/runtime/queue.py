@@ -12,13 +12,14 @@ written: a conflict exists when that interval is the current one.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import DeviceError, DeviceLostError
+from ..errors import DeviceError, DeviceLostError, OutOfMemoryError
 from ._vk import Functions, Vulkan
 from .handles import Handle
 
@@ -202,10 +203,11 @@ class Queue:
         self.poll()
         if not self._free and len(self._in_flight) >= MOST_IN_FLIGHT:
             self.wait(self._in_flight[0].serial)
-        submission = self._free.pop() if self._free else self._create()
-        submission.serial = self.serial
+        submission = self._free[-1] if self._free else self._create()
         result = self.functions.vkBeginCommandBuffer(submission.command, self._begin_info)
         self._check(result, "vkBeginCommandBuffer")
+        self._free.pop()
+        submission.serial = self.serial
         self._open = submission
         self._bound = None
         self._recorded = 0
@@ -228,11 +230,26 @@ class Queue:
             self.epoch += 1
             self._transferred = False
             self._open = None
-            self._check(self.functions.vkEndCommandBuffer(command), "vkEndCommandBuffer")
-            result = self.functions.vkQueueSubmit(self.handle, 1, submission.info, submission.fence.value)
-            self._check(result, "vkQueueSubmit")
+            try:
+                self._check(self.functions.vkEndCommandBuffer(command), "vkEndCommandBuffer")
+                self._send(submission)
+            except OutOfMemoryError as error:
+                # Going on without them would leave results silently wrong.
+                self.failure = OutOfMemoryError(f"launches that were recorded are lost, and so is this device: {error}")
+                raise self.failed() from None
             self._in_flight.append(submission)
             self.serial += 1
+
+    def _send(self, submission: Submission) -> None:
+        """Submits; where the driver has no memory for it, once more with nothing else in flight."""
+        call, info, fence = self.functions.vkQueueSubmit, submission.info, submission.fence.value
+        try:
+            self._check(call(self.handle, 1, info, fence), "vkQueueSubmit")
+        except OutOfMemoryError:
+            for earlier in list(self._in_flight):
+                self._wait_for(earlier)
+            self._retire_through(self.serial - 1)
+            self._check(call(self.handle, 1, info, fence), "vkQueueSubmit")
 
     def poll(self) -> None:
         """Notes what has completed since, without waiting."""
@@ -308,8 +325,9 @@ class Queue:
 
     def _recycle(self, submission: Submission) -> None:
         submission.done = False
-        self._check(self.functions.vkResetFences(self.device, 1, submission.fences), "vkResetFences")
-        self._free.append(submission)
+        with contextlib.suppress(OutOfMemoryError):  # then it isn't used again, that is all
+            self._check(self.functions.vkResetFences(self.device, 1, submission.fences), "vkResetFences")
+            self._free.append(submission)
 
     # Deferred release.
 
@@ -382,6 +400,7 @@ class Queue:
         return Handle("command pool", out[0], lambda handle: destroy(device, handle, vulkan.null))
 
     def _create(self) -> Submission:
+        """A new submission, which is among the free ones until it is begun."""
         vulkan, functions, device = self.vulkan, self.functions, self.device
         info = vulkan.struct("VkCommandBufferAllocateInfo", commandPool=self._pool.value, commandBufferCount=1)
         commands = vulkan.ffi.new("VkCommandBuffer[1]")
@@ -392,6 +411,7 @@ class Queue:
         owner = Handle("fence", fence[0], lambda handle: destroy(device, handle, vulkan.null))
         submission = Submission(vulkan, commands[0], owner)
         self._all.append(submission)
+        self._free.append(submission)
         return submission
 
 

@@ -1,0 +1,136 @@
+"""Each Vulkan call of a mixed run fails in turn: out of memory, then a lost device."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.faults import workload
+from tests.faults.driver import DEVICE_LOST, OUT_OF_DEVICE_MEMORY, OUT_OF_HOST_MEMORY, Injection, failing
+from vkjit import errors
+from vkjit.runtime import handles, select
+from vkjit.runtime.device import VulkanDevice
+from vkjit.runtime.instance import get_instance
+from vkjit.runtime.physical import physical_devices
+
+RETRIED = {"vkAllocateMemory", "vkBindBufferMemory", "vkCreateBuffer", "vkMapMemory", "vkQueueSubmit", "vkResetFences"}
+"""Calls whose lack of memory the runtime gets over by itself."""
+
+FATAL = {"vkEndCommandBuffer"}
+"""Calls whose lack of memory loses recorded work, so that the device must not go on."""
+
+
+@pytest.fixture(scope="module")
+def physical() -> Any:
+    error = select.driver_error()
+    if error is not None:
+        pytest.skip(f"no Vulkan driver: {error}")
+    usable = [info for info in select.devices() if info.uuid and not info.missing]
+    if not usable:
+        pytest.skip("no Vulkan device has what kernels need")
+    return physical_devices(get_instance())[usable[0].index]
+
+
+@contextlib.contextmanager
+def no_leak() -> Iterator[None]:
+    gc.collect()
+    before = handles.live_counts()
+    yield
+    gc.collect()
+    assert handles.live_counts() == before
+
+
+def run_under(physical: Any, injection: Injection) -> tuple[str | None, str | None]:
+    """What the first run under the injection raised, and what a second one on the same device did without it (None: nothing)."""
+    with failing(injection):
+        try:
+            device = VulkanDevice(physical)
+        except errors.DeviceError as error:
+            return f"not opened: {type(error).__name__}", None
+        try:
+            first = outcome(device)
+            injection.armed = injection.lasting
+            second = outcome(device)
+            if first is None and second is None:
+                stats = device.memory_stats()
+                assert 0 <= stats["allocated"] <= stats["reserved"] and stats["count"] <= 4
+        finally:
+            injection.armed = injection.lasting
+            device.close()
+    return first, second
+
+
+def outcome(device: Any) -> str | None:
+    try:
+        workload.run(device)
+    except errors.DeviceError as error:
+        error.__traceback__ = None
+        return type(error).__name__
+    finally:
+        gc.collect()
+    return None
+
+
+def calls_of_a_run(physical: Any) -> int:
+    injection = Injection(0, 0)
+    assert run_under(physical, injection) == (None, None)
+    return len(injection.names) // 2
+
+
+@pytest.mark.parametrize("result", [OUT_OF_DEVICE_MEMORY, OUT_OF_HOST_MEMORY])
+def test_no_memory_is_an_error_of_that_call_alone(physical: Any, result: int) -> None:
+    hit = set()
+    for nth in range(1, calls_of_a_run(physical) + 1):
+        injection = Injection(nth, result)
+        with no_leak():
+            first, second = run_under(physical, injection)
+        if injection.hit is None:
+            continue  # how often fences are asked for depends on time
+        hit.add(injection.hit)
+        if injection.hit in FATAL:
+            expected: tuple[str | None, str | None] = ("OutOfMemoryError", "OutOfMemoryError")
+        else:
+            expected = (None if injection.hit in RETRIED else "OutOfMemoryError", None)
+        if first is not None and first.startswith("not opened"):
+            expected = ("not opened: OutOfMemoryError", None)
+        assert (first, second) == expected, (nth, injection.hit)
+    assert len(hit) >= 15
+
+
+def test_a_lost_device_is_lost_for_good_and_leaves_nothing(physical: Any) -> None:
+    hit = set()
+    for nth in range(1, calls_of_a_run(physical) + 1):
+        injection = Injection(nth, DEVICE_LOST, lasting=True)
+        with no_leak():
+            first, second = run_under(physical, injection)
+        if injection.hit in (None, "vkDeviceWaitIdle"):
+            continue  # what is waited for while closing has nobody to tell
+        hit.add(injection.hit)
+        if first == "not opened: DeviceLostError":
+            continue
+        assert (first, second) == ("DeviceLostError", "DeviceLostError"), (nth, injection.hit)
+    assert len(hit) >= 15
+
+
+def test_after_a_lost_device_another_can_be_opened(physical: Any) -> None:
+    with no_leak():
+        run_under(physical, Injection(20, DEVICE_LOST, lasting=True))
+        device = VulkanDevice(physical)
+        workload.run(device)
+        device.close()
+
+
+def test_submissions_that_keep_failing_end_the_device(physical: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded launches that can't be sent must not be forgotten silently."""
+    with no_leak(), failing(Injection(0, 0)):
+        device = VulkanDevice(physical)
+        monkeypatch.setattr(device._functions, "vkQueueSubmit", lambda *_: OUT_OF_HOST_MEMORY, raising=False)
+        assert outcome(device) == "OutOfMemoryError"
+        with pytest.raises(errors.OutOfMemoryError, match="launches that were recorded are lost"):
+            device.allocate(4)
+        assert device.closed
+        device.close()
