@@ -14,9 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from . import cache, emit, frontend
-from .dtypes import DType
 from .errors import InternalError
-from .frontend import ConstArg, DeviceFunction, KernelSpec, Signature
+from .frontend import ConstArg, KernelSpec, Signature
 from .ir.core import Module
 from .ir.rewrite import clone_module
 from .passes import pipeline
@@ -139,8 +138,6 @@ def _cache_key(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guar
     if not cache.enabled():
         return ""
     source = frontend.fingerprint(spec.fn)
-    functions = [a.value.fn for a in signature.args if isinstance(a, ConstArg) and isinstance(a.value, DeviceFunction)]
-    source += "".join(frontend.fingerprint(fn) for fn in functions)
     code = spec.fn.__code__
     place = f"{os.path.realpath(code.co_filename)}:{code.co_firstlineno}"  # reports name lines of this file
     parts = (source, place, repr(spec.over), _signature_text(signature), _caps_text(caps), f"{optimisation_level()} {guarded}",
@@ -149,19 +146,9 @@ def _cache_key(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guar
 
 
 def _signature_text(signature: Signature) -> str:
-    """The signature in words that hold in every process; a function among the constants stands as its digest."""
-    arguments = [_const_text(a.value) if isinstance(a, ConstArg) else repr(a) for a in signature.args]
+    """The signature in words that hold in every process; constants stand as their digests."""
+    arguments = [frontend.value_digest(a.value) if isinstance(a, ConstArg) else repr(a) for a in signature.args]
     return f"{arguments} {dataclasses.replace(signature, args=())!r}"
-
-
-def _const_text(value: object) -> str:
-    if isinstance(value, DeviceFunction):
-        return frontend.fingerprint(value.fn)
-    if isinstance(value, tuple):
-        return f"({', '.join(map(_const_text, value))})"
-    if isinstance(value, DType) or not callable(value):
-        return repr(value)
-    return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__name__)}"
 
 
 def _caps_text(caps: DeviceCaps) -> str:

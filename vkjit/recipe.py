@@ -17,7 +17,7 @@ import numpy as np
 
 from . import arguments, staging
 from .dtypes import DType
-from .frontend import Captures, DeviceFunction, KernelSpec
+from .frontend import Captures, DeviceFunction, KernelSpec, exact
 from .plan import Grid, LaunchPlan
 from .runtime.interface import Device, DeviceArray
 
@@ -175,7 +175,7 @@ class Keys:
                 continue
             if kind is np.ndarray:
                 kind = value.dtype  # a typed number
-            key += (kind, value) if by_value else (kind,)
+            key += (kind, exact(value)) if by_value else (kind,)
             values.append((position, value))
         if not arrays:
             return None

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .dims import Dims, parse_dims
-from .fingerprint import Captures, fingerprint
+from .fingerprint import Captures, fingerprint, value_digest
 from .function import DeviceFunction
-from .signature import ArrayArg, ConstArg, ScalarArg, Signature
+from .signature import ArrayArg, ConstArg, ScalarArg, Signature, exact
 from .spec import REQUIRED, KernelSpec, ParamSpec, describe, tune_choice
 
 __all__ = [
@@ -25,10 +25,12 @@ __all__ = [
     "ScalarArg",
     "Signature",
     "describe",
+    "exact",
     "fingerprint",
     "lower_kernel",
     "parse_dims",
     "tune_choice",
+    "value_digest",
 ]
 
 if TYPE_CHECKING:

@@ -9,23 +9,30 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import enum
 import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from ..dtypes import DType
+from ..errors import CompileError
+from ..lang.control import Tune
+from ..lang.structs import StructType
+from ..lang.types import ArrayAnnotation, ConstAnnotation
+from ..lang.vectors import VectorType
 from .function import DeviceFunction
 from .names import MISSING, find_global
 from .scope import analyse
+from .signature import exact
 from .source import source_of
 
-__all__ = ["Captures", "fingerprint"]
+__all__ = ["Captures", "fingerprint", "value_digest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,7 @@ class Check:
         now = self.read()
         if now is self.value:
             return True
-        return type(now) is type(self.value) and isinstance(now, int | float | str | tuple) and bool(now == self.value)
+        return isinstance(now, int | float | str | tuple) and bool(exact(now) == exact(self.value))
 
 
 class Captures:
@@ -76,6 +83,13 @@ def fingerprint(fn: Callable[..., Any]) -> str:
     return Captures(fn).digest
 
 
+def value_digest(value: object) -> str:
+    """The digest of a constant: equal digests mean the same to a kernel, in every process."""
+    walk = _Walk()
+    walk.value(value)
+    return walk.hash.hexdigest()
+
+
 class _Walk:
     """Collects the digest and the checks of a function and those that it refers to."""
 
@@ -85,7 +99,7 @@ class _Walk:
         # The same checks in a form that is quick where nothing has changed: look-ups in globals, and the others.
         self.places: list[tuple[dict[str, Any], str, Any]] = []
         self.others: list[Check] = []
-        self.seen: set[FunctionType] = set()
+        self.seen: set[FunctionType | StructType] = set()
 
     def add(self, *words: object) -> None:
         self.hash.update("\0".join(map(str, words)).encode() + b"\1")
@@ -101,9 +115,17 @@ class _Walk:
             self.value(default)
         for annotation in fn.__annotations__.values():
             self.add(repr(annotation))
-        local = analyse(source.node).local_names
-        for node in sorted(_outer_chains(source.node, local), key=lambda chain: chain):
-            self.chain(fn, node)
+        for chain in sorted(_outer_chains(source.node.body, analyse(source.node).local_names)):
+            self.chain(fn, chain)
+
+    def device_function(self, function: DeviceFunction) -> None:
+        """A device function, with its annotations as they were read: text in them stands for what it means there."""
+        if function.fn not in self.seen:
+            with contextlib.suppress(CompileError):  # the compiler reports it, with the place of the call
+                for name, annotation in function.annotations.items():
+                    self.add("parameter", name)
+                    self.value(annotation)
+        self.function(function.fn)
 
     def check(self, read: Callable[[], Any], value: Any, places: tuple[tuple[dict[str, Any], str, Any], ...]) -> None:
         """A name to look at again before each launch."""
@@ -131,22 +153,56 @@ class _Walk:
         self.value(value)
 
     def value(self, value: object) -> None:
+        """What a captured object means: functions, structs and tuples by their parts, the rest by its text."""
         if isinstance(value, DeviceFunction):
-            self.function(value.fn)
-        elif isinstance(value, tuple):
-            self.add("tuple", len(value))
-            for item in value:
+            self.device_function(value)
+        elif isinstance(value, StructType):
+            self.struct(value)
+        elif isinstance(value, tuple | Tune):
+            items = value if isinstance(value, tuple) else value.choices
+            self.add(type(value).__name__, len(items))
+            for item in items:
                 self.value(item)
         elif isinstance(value, float):
-            self.add("float", value.hex())
-        elif isinstance(value, bool | int | str | np.generic | enum.Enum | type(None)):
+            self.add(type(value).__name__, value.hex())
+        elif isinstance(value, np.ufunc):
+            self.add("ufunc", value.__name__)
+        elif isinstance(value, np.dtype):
+            self.add("numpy dtype", value.descr)
+        elif isinstance(value, TypeVar):
+            self.add("type variable", value.__name__)
+        elif isinstance(value, _BY_TEXT):
             self.add(type(value).__name__, repr(value))
         else:
-            self.add(
-                type(value).__name__,
-                getattr(value, "__module__", ""),
-                getattr(value, "__qualname__", repr(type(value))),
-            )
+            self.other(value)
+
+    def other(self, value: object) -> None:
+        """Objects that go by their names: modules, classes, functions. Others mean nothing to a kernel but their type."""
+        name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None) or repr(type(value))
+        self.add(type(value).__name__, getattr(value, "__module__", ""), name)
+
+    def struct(self, kind: StructType) -> None:
+        """A struct: its fields with their types and defaults, and its methods."""
+        if kind in self.seen:
+            self.add("again", kind.cls.__qualname__)
+            return
+        self.seen.add(kind)
+        self.add("struct", kind.cls.__module__, kind.cls.__qualname__)
+        from .annotations import read_field  # it brings the parser of dimensions along
+
+        for name in kind.fields:
+            self.add("field", name)
+            self.value(read_field(kind.cls, name, kind.scope))
+            self.value(kind.defaults.get(name, MISSING))
+        for name, member in vars(kind.cls).items():
+            if isinstance(member, FunctionType | DeviceFunction):
+                self.add("method", name)
+                method = member if isinstance(member, DeviceFunction) else DeviceFunction(member, kind.scope)
+                with contextlib.suppress(CompileError):  # one without source can't be called, and needn't be
+                    self.device_function(method)
+
+
+_BY_TEXT = (bool, int, str, np.generic, enum.Enum, type(None), DType, VectorType, ArrayAnnotation, ConstAnnotation)
 
 
 def _is_ours(owner: object) -> bool:
@@ -171,12 +227,12 @@ def _attribute_reader(owner: object, name: str) -> Callable[[], Any]:
     return lambda: getattr(owner, name, MISSING)
 
 
-def _outer_chains(function: ast.FunctionDef, local: frozenset[str]) -> set[tuple[str, ...]]:
+def _outer_chains(trees: Sequence[ast.AST], local: frozenset[str]) -> set[tuple[str, ...]]:
     """Names that aren't local, with the attributes read from them: ("vk", "exp")."""
     found: set[tuple[str, ...]] = set()
     inner: set[ast.AST] = set()
-    for statement in function.body:
-        for node in ast.walk(statement):
+    for tree in trees:
+        for node in ast.walk(tree):
             if node in inner:
                 continue
             chain = _chain(node, inner)

@@ -7,10 +7,23 @@ kernel.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ..dtypes import DType
 
-__all__ = ["Argument", "ArrayArg", "ConstArg", "ScalarArg", "Signature"]
+__all__ = ["Argument", "ArrayArg", "ConstArg", "ScalarArg", "Signature", "exact"]
+
+
+def exact(value: Any) -> Any:
+    """What is equal only for constants that mean the same to a kernel: 1, 1.0 and True differ, as do 0.0 and -0.0."""
+    kind = type(value)
+    if kind is int or kind is str:
+        return value
+    if isinstance(value, tuple):
+        return (kind, *map(exact, value))
+    if isinstance(value, float):
+        return (kind, value.hex())
+    return (kind, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +45,17 @@ class ScalarArg:
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ConstArg:
-    """A compile-time value: hashable."""
+    """A compile-time value: hashable. Equal are those that mean the same, see `exact`."""
 
     value: object
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConstArg) and bool(exact(self.value) == exact(other.value))
+
+    def __hash__(self) -> int:
+        return hash(exact(self.value))
 
 
 Argument = ArrayArg | ScalarArg | ConstArg

@@ -89,6 +89,7 @@ def _find(function: FunctionType, code: CodeType) -> FunctionSource:
     place = Loc(code.co_filename, code.co_firstlineno)
     if code.co_name == "<lambda>":
         raise CompileError("a lambda can't be a kernel or device function", place, hint="write a function with `def`")
+    linecache.checkcache(code.co_filename)  # the module may have been edited and imported anew
     lines = linecache.getlines(code.co_filename, function.__globals__)
     if not lines:
         raise _no_source(code, place)
