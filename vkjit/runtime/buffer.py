@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ..errors import OutOfMemoryError
 from .interface import Buffer
 from .memory import Chunk, Memory, Pool
-from .queue import Queue
+from .queue import Awaited, Queue
 
 if TYPE_CHECKING:
     from .device import VulkanDevice
@@ -28,8 +28,9 @@ _WAIT_BEFORE_GROWTH = 64 << 20
 class VulkanBuffer(Buffer):
     """Memory of a Vulkan device. The fields past `address` belong to the runtime.
 
-    `handle` and `offset` locate it for copies; `last_use` and `last_write` are serials of submissions, `read_epoch` and
-    `write_epoch` barrier intervals (see `queue`). `queue` is None once the buffer is closed.
+    `handle` and `offset` locate it for copies. `queue` is the queue where it is at home, None once the buffer is closed;
+    `last_use` and `last_write` are serials of that queue's submissions, `read_epoch` and `write_epoch` barrier intervals;
+    `readers` are the other queues that read it since, with the serials of their last such submissions (see `queue`).
     """
 
     __slots__ = (
@@ -43,6 +44,7 @@ class VulkanBuffer(Buffer):
         "offset",
         "queue",
         "read_epoch",
+        "readers",
         "write_epoch",
     )
 
@@ -56,6 +58,7 @@ class VulkanBuffer(Buffer):
         self.offset = chunk.offset
         self.last_use = self.last_write = 0
         self.read_epoch = self.write_epoch = 0
+        self.readers: dict[Queue, int] | None = None
 
     @property
     def bytes(self) -> npt.NDArray[np.uint8] | None:
@@ -66,7 +69,26 @@ class VulkanBuffer(Buffer):
         """Gives the memory back; any number of times, on any thread."""
         queue, self.queue = self.queue, None
         if queue is not None:
-            queue.dropped.append((self.last_use, self.chunk))
+            item = self.chunk if self.readers is None else Awaited(self.chunk, list(self.readers.items()))
+            queue.dropped.append((self.last_use, item))
+
+    def is_idle(self) -> bool:
+        """True when nothing on the device uses the buffer; never waits."""
+        return all(queue.is_complete(serial) for queue, serial in self._uses(self.last_use))
+
+    def wait_idle(self) -> None:
+        """Waits until nothing on the device uses the buffer."""
+        for queue, serial in self._uses(self.last_use):
+            queue.wait(serial)
+
+    def wait_written(self) -> None:
+        """Waits until everything that writes the buffer is complete."""
+        if self.queue is not None:
+            self.queue.wait(self.last_write)
+
+    def _uses(self, last: int) -> list[tuple[Queue, int]]:
+        home = [] if self.queue is None else [(self.queue, last)]
+        return home if self.readers is None else [*home, *self.readers.items()]
 
     def __del__(self) -> None:
         if getattr(self, "queue", None) is not None:
@@ -88,49 +110,51 @@ class Storage:
     def __init__(self, memory: Memory, queue: Queue) -> None:
         self.memory = memory
         self._queue = queue
+        self._group = queue.group
 
-    def buffer(self, device: VulkanDevice | None, pool: Pool, nbytes: int) -> VulkanBuffer:
-        """A buffer of at least `nbytes` bytes in the pool. Raises OutOfMemoryError."""
+    def buffer(
+        self, device: VulkanDevice | None, pool: Pool, nbytes: int, home: Queue | None = None
+    ) -> VulkanBuffer:
+        """A buffer of at least `nbytes` bytes in the pool, at home in a queue. Raises OutOfMemoryError."""
         with self._queue.lock:
             self._queue.check()
             chunk = self._chunk(pool, max(nbytes, 1))
-        return VulkanBuffer(device, self._queue, chunk, nbytes)
+        return VulkanBuffer(device, home or self._queue, chunk, nbytes)
 
     def stats(self) -> dict[str, int]:
         """See `Memory.stats`; what was dropped and is done with doesn't count."""
         with self._queue.lock:
-            self._queue.poll()
-            self._queue.reclaim()
+            self._group.poll()
             return self.memory.stats()
 
     def trim(self) -> None:
         """Gives every block that holds nothing back to the driver."""
         with self._queue.lock:
-            self._queue.poll()
-            self._queue.reclaim()
+            self._group.poll()
             self.memory.trim()
 
     def _chunk(self, pool: Pool, nbytes: int) -> Chunk:
-        queue = self._queue
-        queue.reclaim()
+        for queue in self._group.queues:
+            queue.reclaim()
         chunk = pool.find(nbytes)
         if chunk is None:
-            queue.poll()
+            self._group.poll()
             chunk = pool.find(nbytes)
-        while chunk is None and pool.reserved >= _WAIT_BEFORE_GROWTH and queue.deferred_bytes >= nbytes:
-            oldest = queue.oldest_deferred()
-            if oldest is None:
-                break
-            queue.wait(oldest)
-            chunk = pool.find(nbytes)
+        for queue in self._group.queues:
+            while chunk is None and pool.reserved >= _WAIT_BEFORE_GROWTH and queue.deferred_bytes >= nbytes:
+                oldest = queue.oldest_deferred()
+                if oldest is None:
+                    break
+                queue.wait(oldest)
+                chunk = pool.find(nbytes)
         return self._grown(pool, nbytes) if chunk is None else chunk
 
     def _grown(self, pool: Pool, nbytes: int) -> Chunk:
         try:
             pool.grow(nbytes)
         except OutOfMemoryError:
-            self._queue.wait_all()
-            self._queue.reclaim()
+            self._group.wait_all()
+            self._group.poll()
             chunk = pool.find(nbytes)
             if chunk is not None:
                 return chunk

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,7 @@ from .interface import Buffer, Device, LoadedKernel
 from .memory import Memory
 from .physical import DeviceInfo, Physical
 from .pipeline import Pipelines, VulkanKernel
-from .queue import Queue
+from .queue import Queue, QueueGroup
 from .reports import Reports
 from .timer import Timer
 from .transfer import Transfer
@@ -56,14 +57,16 @@ class VulkanDevice(Device):
         device = self._handle.value
         self._functions = self._vulkan.device_functions(physical.instance.functions, device)
         spin = 0 if caps.kind == "cpu" else _SPIN_NS
+        self._group = QueueGroup()
         with contextlib.ExitStack() as undo:
             undo.callback(self._handle.close)
-            self._queue = Queue(self._vulkan, self._functions, device, family, spin)
+            handle = self._queue_handle(family)
+            self._queue = Queue(self._group, self._vulkan, self._functions, device, family, handle, spin)
             undo.callback(self._queue.close)
             self._pipelines = Pipelines(self._vulkan, self._functions, device, caps)
             undo.pop_all()
         self._storage = Storage(Memory(physical, self._functions, device), self._queue)
-        self._transfer = Transfer(self._queue, self._storage, caps.unified_memory)
+        self._transfer = Transfer(lambda: self._queue, self._storage, caps.unified_memory)
         self._reports = Reports(self._queue, self._storage)
         self._timer: Timer | None = None
         self._arguments: VulkanBuffer | None = None
@@ -143,29 +146,31 @@ class VulkanDevice(Device):
         if self._reports.outstanding:
             self._reports.check()
         else:
-            self._queue.wait_all()
+            self._group.wait_all()
 
     def flush(self) -> None:
         """Sends what is recorded to the device without waiting."""
         self._queue.check()
-        self._queue.submit()
+        for queue in list(self._group.queues):
+            queue.submit()
 
     def close(self) -> None:
-        if self._handle.closed or self._queue.abandoned:
+        if self._handle.closed or self._group.abandoned:
             return
-        lost = self._queue.failure
+        lost = self._group.failure
         if lost is None:
             with contextlib.suppress(DeviceError):
-                self._queue.wait_all()
+                self._group.wait_all()
         with self._queue.lock:
-            self._queue.failure = lost or DeviceError(f"{self.name} was closed: open it again to use it")
+            self._group.failure = lost or DeviceError(f"{self.name} was closed: open it again to use it")
             if self._handle.closed:
                 return
             self._functions.vkDeviceWaitIdle(self._handle.value)
             if self._timer is not None:
                 self._timer.close()
             self._pipelines.close()
-            self._queue.close()
+            for queue in self._group.queues:
+                queue.close()
             self._storage.memory.close()
             self._handle.close()
         if self._clock is not None:
@@ -174,7 +179,7 @@ class VulkanDevice(Device):
     @property
     def closed(self) -> bool:
         """True when the device can't be used any more because it was closed or lost."""
-        return self._handle.closed or isinstance(self._queue.failure, (DeviceLostError, OutOfMemoryError))
+        return self._handle.closed or isinstance(self._group.failure, (DeviceLostError, OutOfMemoryError))
 
     @property
     def report_address(self) -> int:
@@ -278,6 +283,11 @@ class VulkanDevice(Device):
         chunk.chunk.bytes[start : start + len(block)] = np.frombuffer(block, dtype=np.uint8)
         return (chunk.address + start).to_bytes(8, "little")
 
+    def _queue_handle(self, family: int) -> Any:
+        out = self._vulkan.ffi.new("VkQueue *")
+        self._functions.vkGetDeviceQueue(self._handle.value, family, 0, out)
+        return out[0]
+
     def _create(self, family: int) -> Handle:
         physical, vulkan, functions = self._physical, self._vulkan, self._physical.instance.functions
         version = physical.info.api_version[:2]
@@ -317,7 +327,7 @@ def _compute_family(physical: Physical) -> tuple[int, int]:
 
 def _forget() -> None:
     for device in list(_open_devices):
-        device._queue.abandon(
+        device._group.abandon(
             f"{device.name} was opened before this process was forked, and drivers don't survive a fork: "
             "start processes with multiprocessing's 'spawn' method, or open devices only after the fork"
         )

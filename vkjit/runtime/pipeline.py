@@ -16,7 +16,7 @@ from ._vk import Functions, Vulkan
 from .artifact import KernelArtifact
 from .handles import Handle
 from .interface import DeviceCaps, LoadedKernel
-from .queue import Queue
+from .queue import Awaited, Queue, Releasable
 from .statistics import CAPTURE_STATISTICS, read_statistics
 
 __all__ = ["Pipelines", "VulkanKernel", "check_artifact"]
@@ -46,8 +46,12 @@ class VulkanKernel(LoadedKernel):
     def close(self) -> None:
         """Has the pipeline destroyed when the device is done with it; any number of times."""
         queue, self.queue = self.queue, None
-        if queue is not None:
-            queue.dropped.append((self.last_use, _Dropped(self._owner)))
+        if queue is None:
+            return
+        dropped: Releasable = _Dropped(self._owner)
+        if len(queue.group.queues) > 1:  # which of them used it isn't noted
+            dropped = Awaited(dropped, queue.group.last())
+        queue.dropped.append((self.last_use, dropped))
 
     def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # late in the interpreter's exit this module is empty already, and the device has been closed

@@ -1,25 +1,30 @@
-"""The compute queue: one open command buffer, hazards, submissions in order, completion.
+"""A queue of commands: one open command buffer, hazards, submissions in order, completion.
 
 Enters: dispatches, copies and fills with the buffers that they read and write. Leaves: work on the device, and the
 serial number of the last submission that is complete. Holds: submissions complete in the order of their serials; a
 barrier is recorded only between commands that conflict; at the end of each submission all writes are visible to the
 host and to later submissions; memory dropped while the device may use it is released only after that submission is
-complete; all state changes happen under the one lock, which nobody holds while waiting, save when the queue is full.
+complete; all state changes happen under the one lock of the device, which nobody holds while waiting, save when the
+queue is full.
 
 Each barrier covers all memory, so a buffer only remembers the barrier interval ("epoch") in which it was last read and
-written: a conflict exists when that interval is the current one.
+written: a conflict exists when that interval is the current one. Epochs are numbered over all queues of a device.
+
+A buffer is at home in the queue that wrote it last (or made it). Another queue that uses it waits, on the device, for
+what it depends on: to read, for the last write; to write, for every use so far, and then the buffer moves there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import DeviceError, DeviceLostError, OutOfMemoryError
+from ..errors import DeviceError, DeviceLostError, InternalError, OutOfMemoryError
 from ._vk import Functions, Vulkan
 from .handles import Handle
 
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
     from .buffer import VulkanBuffer
     from .pipeline import VulkanKernel
 
-__all__ = ["Queue", "Releasable", "Submission"]
+__all__ = ["Queue", "QueueGroup", "Releasable", "Submission"]
 
 FIRST_BUDGET, BUDGET = 8, 64
 """Commands after which a submission goes out: few while the device is idle, so that it starts early; then more."""
@@ -48,6 +53,75 @@ class Releasable(Protocol):
     def nbytes(self) -> int: ...
 
     def release(self) -> None: ...
+
+
+class QueueGroup:
+    """What the queues of a device have in common: the lock, the numbering of epochs, the end of the device."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.failure: DeviceError | None = None
+        self.abandoned = False
+        self.queues: list[Queue] = []
+        self.epochs = itertools.count(1)
+
+    def check(self) -> None:
+        """Raises when the device can't be used any more."""
+        if self.failure is not None:
+            raise self.failed()
+
+    def failed(self) -> DeviceError:
+        """A fresh copy of the reason why the device can't be used."""
+        failure = self.failure or DeviceError("the device is in order")
+        return type(failure)(*failure.args)
+
+    def abandon(self, reason: str) -> None:
+        """In a child of fork: nothing of the parent's driver may be touched, not even to destroy it.
+
+        Some drivers crash in exit handlers of their own when such a child exits by `sys.exit`; children of
+        multiprocessing end by `os._exit` and don't run them.
+        """
+        self.failure = DeviceError(reason)
+        self.abandoned = True
+        self.lock = threading.RLock()  # another thread of the parent may have held the old one
+        for queue in self.queues:
+            queue.lock = self.lock
+
+    def wait_all(self) -> None:
+        """Submits and waits for everything recorded so far in any queue."""
+        for queue in list(self.queues):
+            queue.wait_all()
+
+    def poll(self) -> None:
+        """Notes what has completed, and releases what nobody uses any more."""
+        with self.lock:
+            for queue in self.queues:
+                queue.poll()
+                queue.reclaim()
+
+    def last(self) -> list[tuple[Queue, int]]:
+        """What has to be complete before everything recorded so far is."""
+        return [(queue, queue.newest) for queue in self.queues]
+
+
+class Awaited:
+    """Something dropped that several queues may use; it is released when all of them are done with it."""
+
+    __slots__ = ("_item", "_uses", "nbytes")
+
+    def __init__(self, item: Releasable, uses: list[tuple[Queue, int]]) -> None:
+        self._item = item
+        self._uses = uses
+        self.nbytes = item.nbytes
+
+    def release(self) -> None:
+        """Passes itself on to the next queue that isn't done; releases at the end. Called under the lock."""
+        while self._uses:
+            queue, serial = self._uses.pop()
+            if serial > queue.completed:
+                queue.dropped.append((serial, self))
+                return
+        self._item.release()
 
 
 class Submission:
@@ -73,13 +147,14 @@ class Queue:
     `serial` numbers the open submission, `completed` the last one known to be complete, `epoch` the barrier interval.
     """
 
-    def __init__(self, vulkan: Vulkan, functions: Functions, device: Any, family: int, spin_ns: int) -> None:
+    def __init__(
+        self, group: QueueGroup, vulkan: Vulkan, functions: Functions, device: Any, family: int, handle: Any, spin_ns: int
+    ) -> None:
+        self.group = group
         self.vulkan = vulkan
         self.functions = functions
         self.device = device
-        self.lock = threading.RLock()
-        self.failure: DeviceError | None = None
-        self.abandoned = False
+        self.lock = group.lock
         self.serial, self.completed = 1, 0
         self.dropped: deque[tuple[int, Releasable]] = deque()  # appended to from finalizers, so never under the lock
         self.deferred_bytes = 0
@@ -91,15 +166,18 @@ class Queue:
         self._all: list[Submission] = []
         self._recorded, self._budget = 0, FIRST_BUDGET
         self._bound: VulkanKernel | None = None
-        self.epoch = 1
+        self.epoch = next(group.epochs)
         self._transferred = False
-        out = vulkan.ffi.new("VkQueue *")
-        functions.vkGetDeviceQueue(device, family, 0, out)
-        self.handle = out[0]
+        self._timeline: Handle | None = None
+        self._timeline_start = 0
+        self._waits: dict[Queue, int] = {}
+        self._waited: dict[Queue, int] = {}
+        self.handle = handle
         self._pool = self._create_pool(family)
         self._begin_info = vulkan.struct("VkCommandBufferBeginInfo", flags=_ONE_TIME)
         self._barriers = _barriers(vulkan)
         self._copy_region = vulkan.ffi.new("VkBufferCopy *")
+        group.queues.append(self)
         f = functions
         self._bind, self._push, self._dispatch = f.vkCmdBindPipeline, f.vkCmdPushConstants, f.vkCmdDispatch
         self._pipeline_barrier = f.vkCmdPipelineBarrier
@@ -115,12 +193,10 @@ class Queue:
         writes: Sequence[VulkanBuffer],
     ) -> None:
         """Records one dispatch; `block` is what is pushed."""
-        if self.failure is not None:
-            raise self.failed()
+        if self.group.failure is not None:
+            raise self.group.failed()
         with self.lock:
-            submission = self._open or self._begin()
-            self._order(submission, reads, writes)
-            command = submission.command
+            command = self._order(reads, writes).command
             if kernel is not self._bound:
                 self._bind(command, 1, kernel.pipeline)
                 self._bound = kernel
@@ -134,8 +210,7 @@ class Queue:
         """Records a copy of `n` bytes (at least one); the ranges must not overlap."""
         with self.lock:
             self.check()
-            submission = self._open or self._begin()
-            self._order(submission, (source,), (target,))
+            submission = self._order((source,), (target,))
             region = self._copy_region
             region.srcOffset, region.dstOffset = source.offset + source_offset, target.offset + target_offset
             region.size = n
@@ -147,9 +222,7 @@ class Queue:
         """Records a fill of `nbytes` bytes with a u32; both multiples of four."""
         with self.lock:
             self.check()
-            submission = self._open or self._begin()
-            self._order(submission, (), (target,))
-            command = submission.command
+            command = self._order((), (target,)).command
             self.functions.vkCmdFillBuffer(command, target.handle, target.offset + offset, nbytes, pattern)
             self._transferred = True
             self._count()
@@ -163,17 +236,21 @@ class Queue:
             function(submission.command, *arguments)
             self._recorded += 1
 
-    def _order(self, submission: Submission, reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer]) -> None:
-        """Records a barrier when the buffers conflict with commands since the last one, and notes their use."""
+    def _order(self, reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer]) -> Submission:
+        """Records a barrier when the buffers conflict with commands since the last one, and notes their use.
+
+        Returns the open submission.
+        """
+        submission = self._open or self._begin()
         epoch, hazard = self.epoch, False
         for buffer in reads:
             if buffer.queue is not self:
-                raise _foreign(buffer)
+                return self._order_across(reads, writes)
             if buffer.write_epoch == epoch:
                 hazard = True
         for buffer in writes:
-            if buffer.queue is not self:
-                raise _foreign(buffer)
+            if buffer.queue is not self or buffer.readers is not None:
+                return self._order_across(reads, writes)
             if epoch in (buffer.write_epoch, buffer.read_epoch):
                 hazard = True
         if hazard:
@@ -186,12 +263,76 @@ class Queue:
         for buffer in writes:
             buffer.write_epoch = epoch
             buffer.last_use = buffer.last_write = serial
+        return submission
+
+    def _order_across(self, reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer]) -> Submission:
+        """As `_order`, for buffers that other queues have used."""
+        for buffer in (*reads, *writes):
+            home = buffer.queue
+            if home is None or home.group is not self.group:
+                raise _foreign(buffer)
+        own: list[VulkanBuffer] = []
+        guests: list[VulkanBuffer] = []
+        barrier = False
+        for buffer in writes:
+            barrier |= self._move_here(buffer)
+        for buffer in reads:
+            home = buffer.queue
+            if home is self or home is None:
+                own.append(buffer)
+                continue
+            self.wait_for(home, buffer.last_write)
+            guests.append(buffer)
+        if barrier:
+            self._barrier(self._open or self._begin())
+        submission = self._order(own, writes)
+        for buffer in guests:
+            buffer.readers = {**(buffer.readers or {}), self: self.serial}
+        return submission
+
+    def _move_here(self, buffer: VulkanBuffer) -> bool:
+        """Makes this queue the buffer's home, after all uses elsewhere; whether a barrier has to come first."""
+        home, readers = buffer.queue, buffer.readers or {}
+        if home is self and not readers:
+            return False
+        if home is not None and home is not self:
+            self.wait_for(home, buffer.last_use)
+            buffer.read_epoch = buffer.write_epoch = 0
+            buffer.last_use = buffer.last_write = 0
+        for queue, serial in readers.items():
+            if queue is not self:
+                self.wait_for(queue, serial)
+        buffer.queue, buffer.readers = self, None
+        return self in readers
+
+    def wait_for(self, other: Queue, serial: int) -> None:
+        """Has what is recorded here from now on wait, on the device, for submission `serial` of another queue."""
+        with self.lock:
+            if other is self or other.is_complete(serial) or self._waited.get(other, 0) >= serial:
+                return
+            value = other.signalled(serial)
+            if self._recorded and self._open is not None:
+                self.submit()
+            self._waits[other] = max(value, self._waits.get(other, 0))
+            self._waited[other] = value
+
+    def signalled(self, serial: int) -> int:
+        """Submits submission `serial` if it is open; the value of this queue's timeline that tells of its completion."""
+        if self._timeline is None:
+            self.submit()
+            self._timeline = self._create_timeline()
+            self._timeline_start = self.serial
+            self._begin()  # an empty submission: the first that signals, after all before it
+            self.submit()
+        elif serial >= self.serial:
+            self.submit()
+        return max(serial, self._timeline_start)
 
     def _barrier(self, submission: Submission) -> None:
         null = self.vulkan.null
         stages, barrier = self._barriers[self._transferred]
         self._pipeline_barrier(submission.command, stages, stages, 0, 1, barrier, 0, null, 0, null)
-        self.epoch += 1
+        self.epoch = next(self.group.epochs)
         self._transferred = False
 
     def _count(self) -> None:
@@ -227,7 +368,7 @@ class Queue:
             command = submission.command
             source = _COMPUTE | _TRANSFER
             self._pipeline_barrier(command, source, stages, 0, 1, barrier, 0, null, 0, null)
-            self.epoch += 1
+            self.epoch = next(self.group.epochs)
             self._transferred = False
             self._open = None
             try:
@@ -235,21 +376,60 @@ class Queue:
                 self._send(submission)
             except OutOfMemoryError as error:
                 # Going on without them would leave results silently wrong.
-                self.failure = OutOfMemoryError(f"launches that were recorded are lost, and so is this device: {error}")
-                raise self.failed() from None
+                why = f"launches that were recorded are lost, and so is this device: {error}"
+                self.group.failure = OutOfMemoryError(why)
+                raise self.group.failed() from None
             self._in_flight.append(submission)
             self.serial += 1
 
     def _send(self, submission: Submission) -> None:
         """Submits; where the driver has no memory for it, once more with nothing else in flight."""
-        call, info, fence = self.functions.vkQueueSubmit, submission.info, submission.fence.value
+        call, fence = self.functions.vkQueueSubmit, submission.fence.value
+        info = self._with_semaphores(submission) if self._waits or self._timeline else submission.info
         try:
             self._check(call(self.handle, 1, info, fence), "vkQueueSubmit")
         except OutOfMemoryError:
             for earlier in list(self._in_flight):
-                self._wait_for(earlier)
+                self._await(earlier)
             self._retire_through(self.serial - 1)
             self._check(call(self.handle, 1, info, fence), "vkQueueSubmit")
+        self._waits.clear()
+
+    def _with_semaphores(self, submission: Submission) -> Any:
+        """The submission's VkSubmitInfo with what it waits for and what it signals."""
+        vulkan, waits = self.vulkan, list(self._waits.items())
+        waited = [queue.timeline for queue, _ in waits]
+        signals = [] if self._timeline is None else [self._timeline.value]
+        values = vulkan.struct(
+            "VkTimelineSemaphoreSubmitInfo",
+            waitSemaphoreValueCount=len(waits),
+            pWaitSemaphoreValues=vulkan.array("uint64_t", [value for _, value in waits]),
+            signalSemaphoreValueCount=len(signals),
+            pSignalSemaphoreValues=vulkan.array("uint64_t", [self.serial] * len(signals)),
+        )
+        return vulkan.struct(
+            "VkSubmitInfo",
+            pNext=values,
+            waitSemaphoreCount=len(waits),
+            pWaitSemaphores=vulkan.array("VkSemaphore", waited),
+            pWaitDstStageMask=vulkan.array("VkPipelineStageFlags", [_COMPUTE | _TRANSFER] * len(waits)),
+            commandBufferCount=1,
+            pCommandBuffers=submission.info.pCommandBuffers,
+            signalSemaphoreCount=len(signals),
+            pSignalSemaphores=vulkan.array("VkSemaphore", signals),
+        )
+
+    @property
+    def timeline(self) -> Any:
+        """The semaphore whose value is the serial of the last complete submission; see `signalled`."""
+        if self._timeline is None:
+            raise InternalError("a queue's timeline was asked for before it signalled")
+        return self._timeline.value
+
+    @property
+    def newest(self) -> int:
+        """The serial of the newest submission: the open one, or the last that was sent."""
+        return self.serial if self._open is not None else self.serial - 1
 
     def poll(self) -> None:
         """Notes what has completed since, without waiting."""
@@ -281,7 +461,7 @@ class Queue:
                 return
             submission.waiters += 1
         try:
-            self._wait_for(submission)
+            self._await(submission)
         finally:
             with self.lock:
                 submission.waiters -= 1
@@ -291,9 +471,9 @@ class Queue:
 
     def wait_all(self) -> None:
         """Submits and waits for everything recorded so far."""
-        self.wait(self.serial if self._open is not None else self.serial - 1)
+        self.wait(self.newest)
 
-    def _wait_for(self, submission: Submission) -> None:
+    def _await(self, submission: Submission) -> None:
         status, fence = self.functions.vkGetFenceStatus, submission.fence.value
         deadline = time.perf_counter_ns() + self._spin_ns
         while time.perf_counter_ns() < deadline:
@@ -301,8 +481,8 @@ class Queue:
                 return
         wait, timeout = self.functions.vkWaitForFences, 2  # VK_TIMEOUT
         while not submission.done:
-            if self.failure is not None:
-                raise self.failed()
+            if self.group.failure is not None:
+                raise self.group.failed()
             result = wait(self.device, 1, submission.fences, 1, WAIT_SLICE_NS)
             if result != timeout:
                 self._check(result, "vkWaitForFences")
@@ -352,29 +532,16 @@ class Queue:
 
     def check(self) -> None:
         """Raises when the device can't be used any more."""
-        if self.failure is not None:
-            raise self.failed()
-
-    def failed(self) -> DeviceError:
-        """A fresh copy of the reason why the device can't be used."""
-        failure = self.failure or DeviceError("the device is in order")
-        return type(failure)(*failure.args)
-
-    def abandon(self, reason: str) -> None:
-        """In a child of fork: nothing of the parent's driver may be touched, not even to destroy it.
-
-        Some drivers crash in exit handlers of their own when such a child exits by `sys.exit`; children of
-        multiprocessing end by `os._exit` and don't run them.
-        """
-        self.failure = DeviceError(reason)
-        self.abandoned = True
-        self.lock = threading.RLock()  # another thread of the parent may have held the old one
+        if self.group.failure is not None:
+            raise self.group.failed()
 
     def close(self) -> None:
         """Destroys fences and command buffers; the device must be idle or lost."""
         for submission in self._all:
             submission.fence.close()
         self._pool.close()
+        if self._timeline is not None:
+            self._timeline.close()
         self._in_flight.clear()
         self._free.clear()
         self._open = None
@@ -385,10 +552,10 @@ class Queue:
         try:
             self.vulkan.check(result, call)
         except DeviceLostError as error:
-            self.failure = DeviceLostError(
+            self.group.failure = DeviceLostError(
                 f"{error}: the driver gave the device up (a fault in a kernel or a time limit); its contents are gone"
             )
-            raise self.failed() from None
+            raise self.group.failed() from None
 
     def _create_pool(self, family: int) -> Handle:
         vulkan, functions, device = self.vulkan, self.functions, self.device
@@ -398,6 +565,16 @@ class Queue:
         vulkan.check(functions.vkCreateCommandPool(device, info, vulkan.null, out), "vkCreateCommandPool")
         destroy = functions.vkDestroyCommandPool
         return Handle("command pool", out[0], lambda handle: destroy(device, handle, vulkan.null))
+
+    def _create_timeline(self) -> Handle:
+        vulkan, functions, device = self.vulkan, self.functions, self.device
+        timeline = 1
+        kind = vulkan.struct("VkSemaphoreTypeCreateInfo", semaphoreType=timeline, initialValue=0)
+        out = vulkan.ffi.new("VkSemaphore *")
+        info = vulkan.struct("VkSemaphoreCreateInfo", pNext=kind)
+        self._check(functions.vkCreateSemaphore(device, info, vulkan.null, out), "vkCreateSemaphore")
+        destroy = functions.vkDestroySemaphore
+        return Handle("semaphore", out[0], lambda handle: destroy(device, handle, vulkan.null))
 
     def _create(self) -> Submission:
         """A new submission, which is among the free ones until it is begun."""

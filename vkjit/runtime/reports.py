@@ -75,6 +75,7 @@ class Reports:
 
     def check(self) -> None:
         """Waits for the device and raises the first error reported since the last check; the others are dropped."""
+        self._queue.group.wait_all()  # what other queues launched; the ring is copied in this one
         with self._queue.lock:
             target = self._prepare()
         self._queue.wait_all()
@@ -86,6 +87,7 @@ class Reports:
                 raise first
 
     def _drain(self) -> None:
+        self._queue.group.wait_all()
         target = self._prepare()
         self._queue.wait_all()
         self._collect(target)

@@ -8,6 +8,7 @@ where the memory is unified and the array large, after a wait; reading waits for
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -32,10 +33,10 @@ STAGE_RATHER_THAN_WAIT = 64 << 10
 
 
 class Transfer:
-    """Writes, reads, copies and fills on one queue."""
+    """Writes, reads, copies and fills on the queue that `current` tells."""
 
-    def __init__(self, queue: Queue, storage: Storage, unified: bool) -> None:
-        self._queue = queue
+    def __init__(self, current: Callable[[], Queue], storage: Storage, unified: bool) -> None:
+        self._current = current
         self._storage = storage
         self._unified = unified
 
@@ -47,11 +48,11 @@ class Transfer:
             return
         mapped = buffer.bytes
         if mapped is not None:
-            if self._queue.is_complete(buffer.last_use):
+            if buffer.is_idle():
                 mapped[offset : offset + nbytes] = data
                 return
             if self._unified and nbytes > STAGE_RATHER_THAN_WAIT:
-                self._queue.wait(buffer.last_use)
+                buffer.wait_idle()
                 mapped[offset : offset + nbytes] = data
                 return
         self._staged_write(buffer, offset, data)
@@ -64,7 +65,7 @@ class Transfer:
             return
         mapped = buffer.bytes
         if mapped is not None and (buffer.chunk.pool.kind.cached or nbytes <= DIRECT_READ):
-            self._queue.wait(buffer.last_write)
+            buffer.wait_written()
             out[:] = mapped[offset : offset + nbytes]
             return
         self._staged_read(buffer, offset, out)
@@ -78,12 +79,13 @@ class Transfer:
         if source is target and abs(source_offset - target_offset) < n:
             if source_offset == target_offset:
                 return
-            between = self._storage.buffer(None, source.chunk.pool, n)
-            self._queue.copy(source, source_offset, between, 0, n)
-            self._queue.copy(between, 0, target, target_offset, n)
+            queue = self._current()
+            between = self._storage.buffer(None, source.chunk.pool, n, queue)
+            queue.copy(source, source_offset, between, 0, n)
+            queue.copy(between, 0, target, target_offset, n)
             between.close()
             return
-        self._queue.copy(source, source_offset, target, target_offset, n)
+        self._current().copy(source, source_offset, target, target_offset, n)
 
     def fill(self, buffer: VulkanBuffer, offset: int, nbytes: int, pattern: int) -> None:
         """Fills with a repeated u32, in order with launches."""
@@ -93,35 +95,35 @@ class Transfer:
         if not 0 <= pattern < 1 << 32:
             raise ArgumentError(f"fill with {pattern}: expected a number of 32 bits without sign")
         if nbytes:
-            self._queue.fill(buffer, offset, nbytes, pattern)
+            self._current().fill(buffer, offset, nbytes, pattern)
 
     def _staged_write(self, buffer: VulkanBuffer, offset: int, data: Bytes) -> None:
-        pool = self._storage.memory.upload
+        pool, queue = self._storage.memory.upload, self._current()
         for start in range(0, int(data.nbytes), STAGED_PIECE):
             piece = data[start : start + STAGED_PIECE]
-            staging = self._storage.buffer(None, pool, piece.nbytes)
+            staging = self._storage.buffer(None, pool, piece.nbytes, queue)
             staging.chunk.bytes[: piece.nbytes] = piece
-            self._queue.copy(staging, 0, buffer, offset + start, piece.nbytes)
+            queue.copy(staging, 0, buffer, offset + start, piece.nbytes)
             staging.close()
             if piece.nbytes == STAGED_PIECE:
-                self._queue.submit()
+                queue.submit()
 
     def _staged_read(self, buffer: VulkanBuffer, offset: int, out: Bytes) -> None:
-        pool = self._storage.memory.download
-        waiting: deque[tuple[int, VulkanBuffer, Bytes]] = deque()
+        pool, queue = self._storage.memory.download, self._current()
+        waiting: deque[tuple[VulkanBuffer, Bytes]] = deque()
         for start in range(0, int(out.nbytes), STAGED_PIECE):
             piece = out[start : start + STAGED_PIECE]
-            staging = self._storage.buffer(None, pool, piece.nbytes)
-            self._queue.copy(buffer, offset + start, staging, 0, piece.nbytes)
-            self._queue.submit()
-            waiting.append((staging.last_write, staging, piece))
+            staging = self._storage.buffer(None, pool, piece.nbytes, queue)
+            queue.copy(buffer, offset + start, staging, 0, piece.nbytes)
+            queue.submit()
+            waiting.append((staging, piece))
             if len(waiting) == PIECES_IN_FLIGHT:
                 self._finish_read(*waiting.popleft())
         while waiting:
             self._finish_read(*waiting.popleft())
 
-    def _finish_read(self, serial: int, staging: VulkanBuffer, piece: Bytes) -> None:
-        self._queue.wait(serial)
+    def _finish_read(self, staging: VulkanBuffer, piece: Bytes) -> None:
+        staging.wait_written()
         piece[:] = staging.chunk.bytes[: piece.nbytes]
         staging.close()
 
