@@ -14,7 +14,8 @@ import numpy.typing as npt
 from ..errors import OutOfMemoryError
 from .interface import Buffer
 from .memory import Chunk, Memory, Pool
-from .queue import Awaited, Queue
+from .queue import Queue
+from .queue_group import Awaited
 
 if TYPE_CHECKING:
     from .device import VulkanDevice
@@ -112,9 +113,7 @@ class Storage:
         self._queue = queue
         self._group = queue.group
 
-    def buffer(
-        self, device: VulkanDevice | None, pool: Pool, nbytes: int, home: Queue | None = None
-    ) -> VulkanBuffer:
+    def buffer(self, device: VulkanDevice | None, pool: Pool, nbytes: int, home: Queue | None = None) -> VulkanBuffer:
         """A buffer of at least `nbytes` bytes in the pool, at home in a queue. Raises OutOfMemoryError."""
         with self._queue.lock:
             self._queue.check()

@@ -25,7 +25,8 @@ from .interface import Buffer, Device, LoadedKernel
 from .memory import Memory
 from .physical import DeviceInfo, Physical
 from .pipeline import Pipelines, VulkanKernel
-from .queue import Queue, QueueGroup
+from .queue import Queue
+from .queue_group import QueueGroup
 from .reports import Reports
 from .timer import Timer
 from .transfer import Transfer

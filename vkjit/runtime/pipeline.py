@@ -16,7 +16,8 @@ from ._vk import Functions, Vulkan
 from .artifact import KernelArtifact
 from .handles import Handle
 from .interface import DeviceCaps, LoadedKernel
-from .queue import Awaited, Queue, Releasable
+from .queue import Queue
+from .queue_group import Awaited, Releasable
 from .statistics import CAPTURE_STATISTICS, read_statistics
 
 __all__ = ["Pipelines", "VulkanKernel", "check_artifact"]

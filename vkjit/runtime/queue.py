@@ -17,22 +17,22 @@ what it depends on: to read, for the last write; to write, for every use so far,
 from __future__ import annotations
 
 import contextlib
-import itertools
-import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DeviceError, DeviceLostError, InternalError, OutOfMemoryError
 from ._vk import Functions, Vulkan
 from .handles import Handle
+from .queue_group import QueueGroup, Releasable
+from .semaphores import create_timeline, with_semaphores
 
 if TYPE_CHECKING:
     from .buffer import VulkanBuffer
     from .pipeline import VulkanKernel
 
-__all__ = ["Queue", "QueueGroup", "Releasable", "Submission"]
+__all__ = ["Queue", "Submission"]
 
 FIRST_BUDGET, BUDGET = 8, 64
 """Commands after which a submission goes out: few while the device is idle, so that it starts early; then more."""
@@ -44,84 +44,6 @@ WAIT_SLICE_NS = 100_000_000
 _COMPUTE, _TRANSFER, _HOST = 0x800, 0x1000, 0x4000
 _SHADER_READ, _SHADER_WRITE, _TRANSFER_READ, _TRANSFER_WRITE, _HOST_READ = 0x20, 0x40, 0x800, 0x1000, 0x2000
 _ONE_TIME = 0x1
-
-
-class Releasable(Protocol):
-    """What may be dropped while the device still uses it."""
-
-    @property
-    def nbytes(self) -> int: ...
-
-    def release(self) -> None: ...
-
-
-class QueueGroup:
-    """What the queues of a device have in common: the lock, the numbering of epochs, the end of the device."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.failure: DeviceError | None = None
-        self.abandoned = False
-        self.queues: list[Queue] = []
-        self.epochs = itertools.count(1)
-
-    def check(self) -> None:
-        """Raises when the device can't be used any more."""
-        if self.failure is not None:
-            raise self.failed()
-
-    def failed(self) -> DeviceError:
-        """A fresh copy of the reason why the device can't be used."""
-        failure = self.failure or DeviceError("the device is in order")
-        return type(failure)(*failure.args)
-
-    def abandon(self, reason: str) -> None:
-        """In a child of fork: nothing of the parent's driver may be touched, not even to destroy it.
-
-        Some drivers crash in exit handlers of their own when such a child exits by `sys.exit`; children of
-        multiprocessing end by `os._exit` and don't run them.
-        """
-        self.failure = DeviceError(reason)
-        self.abandoned = True
-        self.lock = threading.RLock()  # another thread of the parent may have held the old one
-        for queue in self.queues:
-            queue.lock = self.lock
-
-    def wait_all(self) -> None:
-        """Submits and waits for everything recorded so far in any queue."""
-        for queue in list(self.queues):
-            queue.wait_all()
-
-    def poll(self) -> None:
-        """Notes what has completed, and releases what nobody uses any more."""
-        with self.lock:
-            for queue in self.queues:
-                queue.poll()
-                queue.reclaim()
-
-    def last(self) -> list[tuple[Queue, int]]:
-        """What has to be complete before everything recorded so far is."""
-        return [(queue, queue.newest) for queue in self.queues]
-
-
-class Awaited:
-    """Something dropped that several queues may use; it is released when all of them are done with it."""
-
-    __slots__ = ("_item", "_uses", "nbytes")
-
-    def __init__(self, item: Releasable, uses: list[tuple[Queue, int]]) -> None:
-        self._item = item
-        self._uses = uses
-        self.nbytes = item.nbytes
-
-    def release(self) -> None:
-        """Passes itself on to the next queue that isn't done; releases at the end. Called under the lock."""
-        while self._uses:
-            queue, serial = self._uses.pop()
-            if serial > queue.completed:
-                queue.dropped.append((serial, self))
-                return
-        self._item.release()
 
 
 class Submission:
@@ -148,7 +70,14 @@ class Queue:
     """
 
     def __init__(
-        self, group: QueueGroup, vulkan: Vulkan, functions: Functions, device: Any, family: int, handle: Any, spin_ns: int
+        self,
+        group: QueueGroup,
+        vulkan: Vulkan,
+        functions: Functions,
+        device: Any,
+        family: int,
+        handle: Any,
+        spin_ns: int,
     ) -> None:
         self.group = group
         self.vulkan = vulkan
@@ -320,7 +249,7 @@ class Queue:
         """Submits submission `serial` if it is open; the value of this queue's timeline that tells of its completion."""
         if self._timeline is None:
             self.submit()
-            self._timeline = self._create_timeline()
+            self._timeline = create_timeline(self.vulkan, self.functions, self.device)
             self._timeline_start = self.serial
             self._begin()  # an empty submission: the first that signals, after all before it
             self.submit()
@@ -385,7 +314,11 @@ class Queue:
     def _send(self, submission: Submission) -> None:
         """Submits; where the driver has no memory for it, once more with nothing else in flight."""
         call, fence = self.functions.vkQueueSubmit, submission.fence.value
-        info = self._with_semaphores(submission) if self._waits or self._timeline else submission.info
+        info = submission.info
+        if self._waits or self._timeline:
+            waits = [(queue.timeline, value) for queue, value in self._waits.items()]
+            signals = [] if self._timeline is None else [(self._timeline.value, self.serial)]
+            info = with_semaphores(self.vulkan, info, waits, signals)
         try:
             self._check(call(self.handle, 1, info, fence), "vkQueueSubmit")
         except OutOfMemoryError:
@@ -394,30 +327,6 @@ class Queue:
             self._retire_through(self.serial - 1)
             self._check(call(self.handle, 1, info, fence), "vkQueueSubmit")
         self._waits.clear()
-
-    def _with_semaphores(self, submission: Submission) -> Any:
-        """The submission's VkSubmitInfo with what it waits for and what it signals."""
-        vulkan, waits = self.vulkan, list(self._waits.items())
-        waited = [queue.timeline for queue, _ in waits]
-        signals = [] if self._timeline is None else [self._timeline.value]
-        values = vulkan.struct(
-            "VkTimelineSemaphoreSubmitInfo",
-            waitSemaphoreValueCount=len(waits),
-            pWaitSemaphoreValues=vulkan.array("uint64_t", [value for _, value in waits]),
-            signalSemaphoreValueCount=len(signals),
-            pSignalSemaphoreValues=vulkan.array("uint64_t", [self.serial] * len(signals)),
-        )
-        return vulkan.struct(
-            "VkSubmitInfo",
-            pNext=values,
-            waitSemaphoreCount=len(waits),
-            pWaitSemaphores=vulkan.array("VkSemaphore", waited),
-            pWaitDstStageMask=vulkan.array("VkPipelineStageFlags", [_COMPUTE | _TRANSFER] * len(waits)),
-            commandBufferCount=1,
-            pCommandBuffers=submission.info.pCommandBuffers,
-            signalSemaphoreCount=len(signals),
-            pSignalSemaphores=vulkan.array("VkSemaphore", signals),
-        )
 
     @property
     def timeline(self) -> Any:
@@ -565,16 +474,6 @@ class Queue:
         vulkan.check(functions.vkCreateCommandPool(device, info, vulkan.null, out), "vkCreateCommandPool")
         destroy = functions.vkDestroyCommandPool
         return Handle("command pool", out[0], lambda handle: destroy(device, handle, vulkan.null))
-
-    def _create_timeline(self) -> Handle:
-        vulkan, functions, device = self.vulkan, self.functions, self.device
-        timeline = 1
-        kind = vulkan.struct("VkSemaphoreTypeCreateInfo", semaphoreType=timeline, initialValue=0)
-        out = vulkan.ffi.new("VkSemaphore *")
-        info = vulkan.struct("VkSemaphoreCreateInfo", pNext=kind)
-        self._check(functions.vkCreateSemaphore(device, info, vulkan.null, out), "vkCreateSemaphore")
-        destroy = functions.vkDestroySemaphore
-        return Handle("semaphore", out[0], lambda handle: destroy(device, handle, vulkan.null))
 
     def _create(self) -> Submission:
         """A new submission, which is among the free ones until it is begun."""

@@ -1,0 +1,96 @@
+"""What the queues of one device share, and what is dropped while several of them may use it.
+
+Enters: queues. Leaves: one lock, one numbering of epochs, one state of the device for all of them. Holds: a device that
+failed stays failed; something awaited is released once, when every queue that may use it is done with it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import TYPE_CHECKING, Protocol
+
+from ..errors import DeviceError
+
+if TYPE_CHECKING:
+    from .queue import Queue
+
+__all__ = ["Awaited", "QueueGroup", "Releasable"]
+
+
+class Releasable(Protocol):
+    """What may be dropped while the device still uses it."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def release(self) -> None: ...
+
+
+class QueueGroup:
+    """What the queues of a device have in common: the lock, the numbering of epochs, the end of the device."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.failure: DeviceError | None = None
+        self.abandoned = False
+        self.queues: list[Queue] = []
+        self.epochs = itertools.count(1)
+
+    def check(self) -> None:
+        """Raises when the device can't be used any more."""
+        if self.failure is not None:
+            raise self.failed()
+
+    def failed(self) -> DeviceError:
+        """A fresh copy of the reason why the device can't be used."""
+        failure = self.failure or DeviceError("the device is in order")
+        return type(failure)(*failure.args)
+
+    def abandon(self, reason: str) -> None:
+        """In a child of fork: nothing of the parent's driver may be touched, not even to destroy it.
+
+        Some drivers crash in exit handlers of their own when such a child exits by `sys.exit`; children of
+        multiprocessing end by `os._exit` and don't run them.
+        """
+        self.failure = DeviceError(reason)
+        self.abandoned = True
+        self.lock = threading.RLock()  # another thread of the parent may have held the old one
+        for queue in self.queues:
+            queue.lock = self.lock
+
+    def wait_all(self) -> None:
+        """Submits and waits for everything recorded so far in any queue."""
+        for queue in list(self.queues):
+            queue.wait_all()
+
+    def poll(self) -> None:
+        """Notes what has completed, and releases what nobody uses any more."""
+        with self.lock:
+            for queue in self.queues:
+                queue.poll()
+                queue.reclaim()
+
+    def last(self) -> list[tuple[Queue, int]]:
+        """What has to be complete before everything recorded so far is."""
+        return [(queue, queue.newest) for queue in self.queues]
+
+
+class Awaited:
+    """Something dropped that several queues may use; it is released when all of them are done with it."""
+
+    __slots__ = ("_item", "_uses", "nbytes")
+
+    def __init__(self, item: Releasable, uses: list[tuple[Queue, int]]) -> None:
+        self._item = item
+        self._uses = uses
+        self.nbytes = item.nbytes
+
+    def release(self) -> None:
+        """Passes itself on to the next queue that isn't done; releases at the end. Called under the lock."""
+        while self._uses:
+            queue, serial = self._uses.pop()
+            if serial > queue.completed:
+                queue.dropped.append((serial, self))
+                return
+        self._item.release()

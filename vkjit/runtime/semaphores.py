@@ -1,0 +1,52 @@
+"""Timeline semaphores: how queues of one device wait for each other without the host.
+
+Enters: semaphores with values. Leaves: submissions that wait and signal. Holds: a signal covers everything that its queue
+was given before; a wait covers the whole submission that has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ._vk import Functions, Vulkan
+from .handles import Handle
+
+__all__ = ["create_timeline", "with_semaphores"]
+
+_TIMELINE = 1  # VK_SEMAPHORE_TYPE_TIMELINE
+_COMPUTE, _TRANSFER = 0x800, 0x1000
+
+
+def create_timeline(vulkan: Vulkan, functions: Functions, device: Any) -> Handle:
+    """A semaphore whose value starts at 0."""
+    kind = vulkan.struct("VkSemaphoreTypeCreateInfo", semaphoreType=_TIMELINE, initialValue=0)
+    info = vulkan.struct("VkSemaphoreCreateInfo", pNext=kind)
+    out = vulkan.ffi.new("VkSemaphore *")
+    vulkan.check(functions.vkCreateSemaphore(device, info, vulkan.null, out), "vkCreateSemaphore")
+    destroy = functions.vkDestroySemaphore
+    return Handle("semaphore", out[0], lambda handle: destroy(device, handle, vulkan.null))
+
+
+def with_semaphores(
+    vulkan: Vulkan, submit: Any, waits: Sequence[tuple[Any, int]], signals: Sequence[tuple[Any, int]]
+) -> Any:
+    """A VkSubmitInfo with the command buffer of `submit`, and what it waits for and signals: (semaphore, value)."""
+    values = vulkan.struct(
+        "VkTimelineSemaphoreSubmitInfo",
+        waitSemaphoreValueCount=len(waits),
+        pWaitSemaphoreValues=vulkan.array("uint64_t", [value for _, value in waits]),
+        signalSemaphoreValueCount=len(signals),
+        pSignalSemaphoreValues=vulkan.array("uint64_t", [value for _, value in signals]),
+    )
+    return vulkan.struct(
+        "VkSubmitInfo",
+        pNext=values,
+        waitSemaphoreCount=len(waits),
+        pWaitSemaphores=vulkan.array("VkSemaphore", [semaphore for semaphore, _ in waits]),
+        pWaitDstStageMask=vulkan.array("VkPipelineStageFlags", [_COMPUTE | _TRANSFER] * len(waits)),
+        commandBufferCount=1,
+        pCommandBuffers=submit.pCommandBuffers,
+        signalSemaphoreCount=len(signals),
+        pSignalSemaphores=vulkan.array("VkSemaphore", [semaphore for semaphore, _ in signals]),
+    )
