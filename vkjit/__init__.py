@@ -127,6 +127,12 @@ from .errors import (
 from .errors import (
     VkjitError as VkjitError,
 )
+from .findings import (
+    SanitizerError as SanitizerError,
+)
+from .findings import (
+    SanitizerReport as SanitizerReport,
+)
 from .jit import (
     Kernel as Kernel,
 )
@@ -141,6 +147,7 @@ from .lang import *  # noqa: F403  # the language's names are listed in one plac
 __version__ = "0.1.0"
 
 _MODULES = ("autograd", "io", "nn", "optim", "stdlib", "tensor", "testing")
+_FROM_STREAMS = frozenset({"Event", "Stream", "current_stream"})
 _FROM_AUTOGRAD = ("enable_grad", "grad", "is_grad_enabled", "no_grad", "set_grad_enabled")
 
 if TYPE_CHECKING:
@@ -165,6 +172,15 @@ if TYPE_CHECKING:
     from .autograd import (
         set_grad_enabled as set_grad_enabled,
     )
+    from .streams import (
+        Event as Event,
+    )
+    from .streams import (
+        Stream as Stream,
+    )
+    from .streams import (
+        current_stream as current_stream,
+    )
     from .tensor.api import *  # noqa: F403  # as above
     from .tensor.creation import tensor as tensor  # the package of that name can be called, and is this function then
 
@@ -175,6 +191,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f".{name}", __name__)
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _FROM_STREAMS:
+        return getattr(importlib.import_module(".streams", __name__), name)
     if name in _FROM_AUTOGRAD:
         return getattr(importlib.import_module(".autograd", __name__), name)
     api = importlib.import_module(".tensor.api", __name__)

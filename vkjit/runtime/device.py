@@ -8,32 +8,33 @@ any thread may call anything.
 from __future__ import annotations
 
 import contextlib
+import threading
 import weakref
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DeviceError, DeviceLostError, FeatureError, OutOfMemoryError
+from ..errors import ArgumentError, DeviceError, DeviceLostError, FeatureError, OutOfMemoryError
 from .artifact import KernelArtifact
 from .buffer import HostView, Storage, VulkanBuffer
 from .cuda_clock import CudaClock
 from .features import enabling_chain, extensions_for
 from .handles import Handle, close_at_exit, on_fork
+from .hardware_queues import HardwareQueues
 from .interface import Buffer, Device, LoadedKernel
 from .memory import Memory
 from .physical import DeviceInfo, Physical
 from .pipeline import Pipelines, VulkanKernel
 from .queue import Queue
 from .queue_group import QueueGroup
+from .queue_streams import QueueEvent, QueueStream, Timestamps
 from .reports import Reports
-from .timer import Timer
+from .streams import DeviceStream
 from .transfer import Transfer
 
 __all__ = ["VulkanDevice"]
 
-_COMPUTE_QUEUE = 0x2
 _ARGUMENT_CHUNK = 64 << 10
 _ARGUMENT_ALIGNMENT = 64
 _SPIN_NS = 100_000
@@ -53,25 +54,24 @@ class VulkanDevice(Device):
         self.name, self.caps, self.index = info.name, caps, info.index
         self._physical = physical
         self._vulkan = physical.instance.vulkan
-        family, self._timestamp_bits = _compute_family(physical)
-        self._handle = self._create(family)
+        self._queues = HardwareQueues(physical)
+        self._handle = self._create()
         device = self._handle.value
         self._functions = self._vulkan.device_functions(physical.instance.functions, device)
-        spin = 0 if caps.kind == "cpu" else _SPIN_NS
         self._group = QueueGroup()
         with contextlib.ExitStack() as undo:
             undo.callback(self._handle.close)
-            handle = self._queue_handle(family)
-            self._queue = Queue(self._group, self._vulkan, self._functions, device, family, handle, spin)
+            self._queue = self._open_queue(0)
             undo.callback(self._queue.close)
             self._pipelines = Pipelines(self._vulkan, self._functions, device, caps)
             undo.pop_all()
         self._storage = Storage(Memory(physical, self._functions, device), self._queue)
-        self._transfer = Transfer(lambda: self._queue, self._storage, caps.unified_memory)
+        self._current = _Current(QueueStream(self, self._queue, 0))
+        self._timestamps: Timestamps | None = None
+        self._transfer = Transfer(lambda: self._current.queue, self._storage, caps.unified_memory)
         self._reports = Reports(self._queue, self._storage)
-        self._timer: Timer | None = None
-        self._arguments: VulkanBuffer | None = None
-        self._arguments_used = 0
+        self._arguments: dict[Queue, tuple[VulkanBuffer, int]] = {}
+        self._measured: QueueEvent | None = None
         self._clock = CudaClock(bytes.fromhex(info.uuid)) if CudaClock.wanted(info.vendor) else None
         _open_devices.add(self)
         close_at_exit(self)
@@ -83,7 +83,7 @@ class VulkanDevice(Device):
         if nbytes < 0:
             raise DeviceError(f"a buffer of {nbytes} bytes: expected zero or more")
         self._queue.check()
-        return self._storage.buffer(self, self._storage.memory.main, nbytes)
+        return self._storage.buffer(self, self._storage.memory.main, nbytes, self._current.queue)
 
     def write(self, buffer: Buffer, offset: int, data: npt.NDArray[np.uint8]) -> None:
         self._queue.check()
@@ -117,9 +117,9 @@ class VulkanDevice(Device):
         writes: Sequence[Buffer],
     ) -> None:
         """As in `Device`. A report field in the block is overwritten with the address of the launch's own slot."""
-        queue = self._queue
-        if kernel.__class__ is not VulkanKernel or kernel.queue is not queue:
+        if kernel.__class__ is not VulkanKernel or kernel.queue is not self._queue:
             raise self._not_ours(kernel)
+        queue = self._current.queue
         x, y, z = groups
         limit = self.caps.max_groups
         if x > limit[0] or y > limit[1] or z > limit[2] or x <= 0 or y <= 0 or z <= 0:
@@ -139,7 +139,7 @@ class VulkanDevice(Device):
             if kernel.report_offset >= 0:
                 block = self._reports.patch(kernel, block)
             if artifact.indirect:
-                block = self._placed(block)
+                block = self._placed(queue, block)
             queue.dispatch(kernel, groups, block, reads, writes)  # type: ignore[arg-type]
 
     def synchronize(self) -> None:
@@ -167,8 +167,8 @@ class VulkanDevice(Device):
             if self._handle.closed:
                 return
             self._functions.vkDeviceWaitIdle(self._handle.value)
-            if self._timer is not None:
-                self._timer.close()
+            if self._timestamps is not None:
+                self._timestamps.close()
             self._pipelines.close()
             for queue in self._group.queues:
                 queue.close()
@@ -223,31 +223,66 @@ class VulkanDevice(Device):
         self._queue.check()
         return self._pipelines.statistics(artifact)
 
+    def open_stream(self, priority: int = 0) -> QueueStream:
+        """As in `Device`."""
+        self._group.check()
+        return QueueStream(self, self._open_queue(priority), priority)
+
+    def open_event(self, timing: bool = False) -> QueueEvent:
+        """As in `Device`."""
+        return QueueEvent(self, timing)
+
+    @property
+    def stream(self) -> QueueStream:
+        """As in `Device`."""
+        return self._current.stream
+
+    @stream.setter
+    def stream(self, stream: DeviceStream) -> None:
+        if not isinstance(stream, QueueStream) or stream.device is not self:
+            raise ArgumentError(f"a stream of another device was given to {self.name}")
+        self._current.stream, self._current.queue = stream, stream.queue
+
+    def check_reports_of(self, queue: Queue) -> None:
+        """Waits for one queue; raises what kernels reported, which takes waiting for all of them."""
+        queue.check()
+        if self._reports.outstanding:
+            self._reports.check()
+        else:
+            queue.wait_all()
+
+    @property
+    def timestamps(self) -> Timestamps:
+        """The device's timestamps. Raises FeatureError where it has none."""
+        with self._group.lock:
+            if self._timestamps is None:
+                period = float(self._physical.properties.base.limits.timestampPeriod)
+                self._timestamps = Timestamps(
+                    self._vulkan, self._functions, self._handle.value, period, self._queues.timestamp_bits
+                )
+            return self._timestamps
+
     def time_begin(self) -> None:
         """Starts measuring device time, in order with the launches made so far."""
-        if self._timer is None:
-            self._timer = Timer(
-                self._vulkan,
-                self._functions,
-                self._handle.value,
-                self._queue,
-                float(self._physical.properties.base.limits.timestampPeriod),
-                self._timestamp_bits,
-            )
-        self._timer.begin()
+        self._measured = self.open_event(timing=True)
+        self._measured.record(self.stream)
 
     def time_end(self) -> int:
         """Nanoseconds that the device spent since `time_begin()`, up to the launches made so far. Waits for them."""
-        if self._timer is None:
+        start, self._measured = self._measured, None
+        if start is None:
             raise DeviceError("time_end() without time_begin()")
-        return self._timer.end()
+        end = self.open_event(timing=True)
+        end.record(self.stream)
+        return end.nanoseconds_since(start)
 
     def clock_ready(self) -> bool:
         """Waits until the GPU's working clock is held, where that is needed; False when it can't be."""
         return self._clock is None or self._clock.wait()
 
     def _own(self, buffer: Buffer) -> VulkanBuffer:
-        if not isinstance(buffer, VulkanBuffer) or buffer.queue is not self._queue:
+        home = buffer.queue if isinstance(buffer, VulkanBuffer) else None
+        if not isinstance(buffer, VulkanBuffer) or home is None or home.group is not self._group:
             self._queue.check()
             closed = isinstance(buffer, VulkanBuffer) and buffer.queue is None
             what = "was used after it was closed" if closed else "belongs to another device: copy it over first"
@@ -268,43 +303,37 @@ class VulkanDevice(Device):
             )
         return min(groups) == 0
 
-    def _placed(self, block: bytes) -> bytes:
+    def _placed(self, queue: Queue, block: bytes) -> bytes:
         """Puts an argument block into device-readable memory; the bytes of its address."""
         size = (len(block) + _ARGUMENT_ALIGNMENT - 1) & -_ARGUMENT_ALIGNMENT
-        chunk = self._arguments
-        if chunk is None or self._arguments_used + size > chunk.nbytes:
+        chunk, used = self._arguments.get(queue, (None, 0))
+        if chunk is None or used + size > chunk.nbytes:
             if chunk is not None:
                 chunk.close()
             pool = self._storage.memory.arguments
-            chunk = self._arguments = self._storage.buffer(None, pool, max(_ARGUMENT_CHUNK, size))
-            self._arguments_used = 0
-        start = self._arguments_used
-        self._arguments_used += size
-        chunk.last_use = self._queue.serial
-        chunk.chunk.bytes[start : start + len(block)] = np.frombuffer(block, dtype=np.uint8)
-        return (chunk.address + start).to_bytes(8, "little")
+            chunk, used = self._storage.buffer(None, pool, max(_ARGUMENT_CHUNK, size), queue), 0
+        self._arguments[queue] = chunk, used + size
+        chunk.last_use = queue.serial
+        chunk.chunk.bytes[used : used + len(block)] = np.frombuffer(block, dtype=np.uint8)
+        return (chunk.address + used).to_bytes(8, "little")
 
-    def _queue_handle(self, family: int) -> Any:
-        out = self._vulkan.ffi.new("VkQueue *")
-        self._functions.vkGetDeviceQueue(self._handle.value, family, 0, out)
-        return out[0]
+    def _open_queue(self, priority: int) -> Queue:
+        device, spin = self._handle.value, 0 if self.caps.kind == "cpu" else _SPIN_NS
+        with self._group.lock:
+            handle = self._queues.next(self._functions, device, priority)
+            family = self._queues.family
+            return Queue(self._group, self._vulkan, self._functions, device, family, handle, spin)
 
-    def _create(self, family: int) -> Handle:
+    def _create(self) -> Handle:
         physical, vulkan, functions = self._physical, self._vulkan, self._physical.instance.functions
         version = physical.info.api_version[:2]
         chain = enabling_chain(vulkan, physical.features, physical.extensions, version)
         names = [vulkan.text(name) for name in extensions_for(physical.features, physical.extensions, version)]
-        queues = vulkan.struct(
-            "VkDeviceQueueCreateInfo",
-            queueFamilyIndex=family,
-            queueCount=1,
-            pQueuePriorities=vulkan.array("float", [1.0]),
-        )
         info = vulkan.struct(
             "VkDeviceCreateInfo",
             pNext=chain[0],
             queueCreateInfoCount=1,
-            pQueueCreateInfos=queues,
+            pQueueCreateInfos=self._queues.create_info(),
             enabledExtensionCount=len(names),
             ppEnabledExtensionNames=vulkan.array("char *", names),
         )
@@ -316,14 +345,12 @@ class VulkanDevice(Device):
         return Handle("device", device, lambda handle: destroy(handle, vulkan.null))
 
 
-def _compute_family(physical: Physical) -> tuple[int, int]:
-    """The first queue family that computes, and its valid timestamp bits."""
-    vulkan, functions = physical.instance.vulkan, physical.instance.functions
-    call = functions.vkGetPhysicalDeviceQueueFamilyProperties
-    for index, family in enumerate(vulkan.enumerate("VkQueueFamilyProperties", call, physical.handle)):
-        if family.queueFlags & _COMPUTE_QUEUE:
-            return index, int(family.timestampValidBits)
-    raise FeatureError(f"{physical.info.name} has no compute queue")
+class _Current(threading.local):
+    """The stream that launches of this thread go to; each thread starts with the device's first."""
+
+    def __init__(self, stream: QueueStream) -> None:
+        self.stream = stream
+        self.queue = stream.queue
 
 
 def _forget() -> None:

@@ -5,6 +5,7 @@ Implemented by the Vulkan device here, by the interpreter's device in `interp`, 
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..dtypes import DType
+from ..errors import ArgumentError
 from .artifact import KernelArtifact
+from .streams import DeviceEvent, DeviceStream, ImmediateEvent, ImmediateStream
 
 __all__ = ["Buffer", "Device", "DeviceArray", "DeviceCaps", "LoadedKernel", "MatrixShape"]
 
@@ -148,6 +151,32 @@ class Device(ABC):
     @abstractmethod
     def report_address(self) -> int:
         """Address of the report buffer, for the argument field of role "report"."""
+
+    def open_stream(self, priority: int = 0) -> DeviceStream:
+        """Another stream of the device. `priority`: above 0 before the others, below 0 after them, where it can tell."""
+        return ImmediateStream(self, priority)
+
+    def open_event(self, timing: bool = False) -> DeviceEvent:
+        """An event, not recorded yet; with `timing` it notes the time at which the device reaches it."""
+        return ImmediateEvent(self, timing)
+
+    @property
+    def stream(self) -> DeviceStream:
+        """The stream that this thread's launches and copies go to; can be set."""
+        here = self._this_thread()
+        if not hasattr(here, "stream"):
+            here.stream = self.open_stream()
+        stream: DeviceStream = here.stream
+        return stream
+
+    @stream.setter
+    def stream(self, stream: DeviceStream) -> None:
+        if stream.device is not self:
+            raise ArgumentError(f"a stream of another device was given to {self.name}")
+        self._this_thread().stream = stream
+
+    def _this_thread(self) -> threading.local:
+        return self.__dict__.setdefault("_threads", threading.local())
 
     def adopt(self, address: int, nbytes: int, owner: object) -> Buffer | None:
         """Host memory as a buffer of the device, without a copy, where kernels can work on it; None elsewhere.

@@ -1,0 +1,181 @@
+"""Streams and events: never a different result, and what they promise about order and time."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkjit as vk
+
+
+@vk.kernel(over="y")
+def mix(x: vk.In[vk.i64, "N"], y: vk.InOut[vk.i64, "N"], a: vk.i64):
+    i = vk.global_id(0)
+    y[i] = (x[i] * 31 + y[i] * 17 + a) % 1000003
+
+
+@vk.kernel(over="y")
+def spin(y: vk.InOut[vk.i64, "N"], rounds: vk.i32):
+    i = vk.global_id(0)
+    value = y[i]
+    for _ in range(rounds):
+        value = (value * 1103515245 + 12345) % 2147483648
+    y[i] = value
+
+
+def test_launches_in_streams_give_what_launches_in_order_give(device: Any) -> None:
+    """Random launches, copies and temporary tensors over random streams."""
+    random = Random(3)
+    streams = [vk.Stream(device, priority=p) for p in (0, 1, -1, 0)]
+    for _ in range(4):
+        size = random.choice([1, 100, 5000])
+        ours = [vk.tensor(np.arange(size) + n, dtype=vk.i64) for n in range(5)]
+        theirs = [np.arange(size) + n for n in range(5)]
+        for step in range(60):
+            x, y = random.randrange(5), random.randrange(5)
+            with random.choice(streams):
+                if random.random() < 0.2:
+                    copy = ours[x].clone()  # dropped at the end of the step, while it may be in use
+                    mix(copy, ours[y], step)
+                elif x == y:
+                    continue
+                else:
+                    mix(ours[x], ours[y], step)
+                theirs[y] = (theirs[x] * 31 + theirs[y] * 17 + step) % 1000003
+            if random.random() < 0.05:
+                read = random.randrange(5)
+                assert np.array_equal(ours[read].numpy(), theirs[read])
+            if random.random() < 0.05:
+                written = random.randrange(5)
+                theirs[written] = np.arange(size) * step
+                ours[written].copy_(vk.tensor(theirs[written]))
+        for mine, expected in zip(ours, theirs, strict=True):
+            assert np.array_equal(mine.numpy(), expected)
+
+
+def test_many_readers_and_one_writer(device: Any) -> None:
+    streams = [vk.Stream(device) for _ in range(3)]
+    source = vk.tensor(np.arange(4000), dtype=vk.i64)
+    targets = [vk.tensor(np.zeros(4000, np.int64)) for _ in streams]
+    expected, sums = np.arange(4000), np.zeros(4000, np.int64)
+    for step in range(12):
+        for stream, target in zip(streams, targets, strict=True):
+            with stream:
+                mix(source, target, step)
+        sums = (expected * 31 + sums * 17 + step) % 1000003
+        with streams[step % 3]:
+            spin(source, 1)  # must wait for all readers
+        expected = (expected * 1103515245 + 12345) % 2147483648
+    assert all(np.array_equal(target.numpy(), sums) for target in targets)
+    assert np.array_equal(source.numpy(), expected)
+
+
+def test_events_mark_what_was_launched_before_them(device: Any) -> None:
+    stream, other = vk.Stream(device), vk.Stream(device)
+    y = vk.tensor(np.ones(2000, np.int64))
+    start, end = vk.Event(timing=True), vk.Event(timing=True)
+    assert start.query()
+    start.synchronize()
+    with stream:
+        start.record(stream)
+        spin(y, 200)
+        stream.record_event(end)
+    other.wait_event(end)
+    end.synchronize()
+    assert end.query()
+    stream.synchronize()
+    assert stream.query()
+    assert 0 < start.elapsed_time(end) < 60_000
+    assert end.elapsed_time(start) < 0
+    other.wait_stream(stream)
+    other.synchronize()
+    vk.synchronize()
+    assert other.query()
+
+
+def test_events_can_be_recorded_many_times(device: Any) -> None:
+    stream, event, first = vk.Stream(device), vk.Event(timing=True), vk.Event(timing=True)
+    first.record(stream)
+    for _ in range(2100):  # more than there are places for timestamps
+        event.record(stream)
+    assert first.elapsed_time(event) >= 0
+    gc.collect()
+
+
+def test_streams_belong_to_threads(device: Any) -> None:
+    stream = vk.Stream(device)
+    first = vk.current_stream(device)
+    assert first != stream and hash(first) == hash(vk.current_stream(device))
+    seen: list[bool] = []
+    with stream:
+        assert vk.current_stream(device) == stream
+        thread = threading.Thread(target=lambda: seen.append(vk.current_stream(device) == stream))
+        thread.start()
+        thread.join()
+        with vk.Stream(device) as inner:
+            assert vk.current_stream(device) == inner
+        assert vk.current_stream(device) == stream
+    assert seen == [False] and vk.current_stream(device) == first
+
+
+def test_threads_with_streams_of_their_own(device: Any) -> None:
+    failures: list[str] = []
+
+    def work(number: int) -> None:
+        with vk.use_device(device), vk.Stream(device):
+            y = vk.tensor(np.full(300, number, np.int64))
+            expected = np.full(300, number)
+            for step in range(40):
+                mix(y.clone(), y, step)
+                expected = (expected * 48 + step) % 1000003
+            if not np.array_equal(y.numpy(), expected):
+                failures.append(f"thread {number}")
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_reports_of_a_stream_surface_when_it_is_waited_for(device: Any) -> None:
+    @vk.kernel(groups=1, local=1, debug=True)
+    def fails(y: vk.InOut[vk.i64, "N"]):
+        assert y[0] > 5, "too small"
+
+    stream = vk.Stream(device)
+    with stream:
+        fails(vk.tensor(np.zeros(1, np.int64)))
+    with pytest.raises(vk.KernelAssertionError, match="too small"):
+        stream.synchronize()
+
+
+def test_misuse_is_told(device: Any) -> None:
+    with pytest.raises(vk.ArgumentError, match="priority is an integer, found 'high'"):
+        vk.Stream(device, priority="high")  # type: ignore[arg-type]
+    recorded = vk.Event()
+    recorded.record()
+    with pytest.raises(vk.ArgumentError, match="needs two recorded events"):
+        recorded.elapsed_time(vk.Event(timing=True))
+    other = vk.Event(timing=True)
+    other.record()
+    with pytest.raises(vk.ArgumentError, match="an event without timing has no time"):
+        recorded.elapsed_time(other)
+
+
+def test_streams_of_two_devices() -> None:
+    names = [info.index for info in vk.devices() if not info.missing]
+    if len(names) < 2:
+        pytest.skip("one device only")
+    first, second = vk.device(names[0]), vk.device(names[1])
+    event = vk.Stream(first).record_event()
+    with pytest.raises(vk.ArgumentError, match="an event of another device"):
+        vk.Stream(second).wait_event(event)
+    with pytest.raises(vk.ArgumentError, match="a stream of another device"):
+        second.stream = first.stream

@@ -1,0 +1,108 @@
+"""Streams and events as every device has them, and those of devices that run everything at once.
+
+Enters: nothing. Leaves: the two interfaces, and `ImmediateStream` and `ImmediateEvent` for devices where a launch has run
+when it returns. Holds: work in one stream runs in the order of the calls; work in different streams may overlap, except
+where it uses the same memory: then it runs in the order of the calls as well, so that streams never change results.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from ..errors import ArgumentError, DeviceError
+
+if TYPE_CHECKING:
+    from .interface import Device
+
+__all__ = ["DeviceEvent", "DeviceStream", "ImmediateEvent", "ImmediateStream"]
+
+
+class DeviceStream(ABC):
+    """An order of work on a device. `priority`: higher numbers go first where the device can tell."""
+
+    device: Device
+    priority: int
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Waits for everything launched in this stream so far."""
+
+    @abstractmethod
+    def query(self) -> bool:
+        """Whether everything launched in this stream so far is complete; never waits."""
+
+    @abstractmethod
+    def wait_event(self, event: DeviceEvent) -> None:
+        """Has what is launched here from now on run after the event. The host doesn't wait."""
+
+
+class DeviceEvent(ABC):
+    """A point in a stream."""
+
+    device: Device
+
+    @abstractmethod
+    def record(self, stream: DeviceStream) -> None:
+        """Marks what has been launched in the stream so far; an event can be recorded again."""
+
+    @abstractmethod
+    def query(self) -> bool:
+        """Whether what the event marks is complete (also when it was never recorded); never waits."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Waits for what the event marks."""
+
+    @abstractmethod
+    def nanoseconds_since(self, start: DeviceEvent) -> int:
+        """Device time between two events that were recorded with timing. Waits for both."""
+
+
+class ImmediateStream(DeviceStream):
+    """A stream of a device on which nothing is ever outstanding."""
+
+    def __init__(self, device: Device, priority: int) -> None:
+        self.device = device
+        self.priority = priority
+
+    def synchronize(self) -> None:
+        """As in `DeviceStream`; raises what kernels reported."""
+        self.device.synchronize()
+
+    def query(self) -> bool:
+        return True
+
+    def wait_event(self, event: DeviceEvent) -> None:
+        if event.device is not self.device:
+            raise ArgumentError("an event of another device: wait for it with event.synchronize()")
+
+
+class ImmediateEvent(DeviceEvent):
+    """The host's time at which it was recorded."""
+
+    def __init__(self, device: Device, timing: bool) -> None:
+        self.device = device
+        self._timing = timing
+        self._recorded: int | None = None
+
+    def record(self, stream: DeviceStream) -> None:
+        if stream.device is not self.device:
+            raise ArgumentError("an event is recorded in streams of its own device")
+        self._recorded = time.perf_counter_ns()
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        self.device.synchronize()
+
+    def nanoseconds_since(self, start: DeviceEvent) -> int:
+        if not isinstance(start, ImmediateEvent) or start.device is not self.device:
+            raise ArgumentError("time passes between two events of one device")
+        if not (self._timing and start._timing):
+            raise ArgumentError("an event without timing has no time: make both with timing=True")
+        if self._recorded is None or start._recorded is None:
+            raise DeviceError("an event that was never recorded has no time")
+        return self._recorded - start._recorded
