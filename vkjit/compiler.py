@@ -7,8 +7,10 @@ artifact goes through `compile_kernel`; the disk cache is asked first.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import hashlib
 import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,16 +19,48 @@ from . import cache, emit, frontend
 from .errors import InternalError
 from .frontend import ConstArg, KernelSpec, Signature
 from .ir.core import Module
-from .ir.rewrite import clone_module
 from .passes import pipeline
 from .passes.loop_guard import LoopGuard, bounded_trip_product
 from .passes.trip_bound import TripBound
 from .runtime.artifact import KernelArtifact
+from .runtime.handles import on_fork
 from .runtime.interface import DeviceCaps
 
 __all__ = ["CompileTimes", "compile_kernel", "emit_module", "lower_for", "optimisation_level"]
 
 AfterPass = Callable[[str, Module], None]
+
+
+class _Uncollected:
+    """While any thread is inside, Python doesn't look for cycles: a compiler makes many objects and keeps most of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._was_on = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._was_on = gc.isenabled()
+                gc.disable()
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0 and self._was_on:
+                gc.enable()
+
+    def forget(self) -> None:
+        """In a child of fork the threads that were inside don't exist."""
+        if self._inside and self._was_on:
+            gc.enable()
+        self.__init__()  # type: ignore[misc]  # a lock that such a thread held is never released
+
+
+_uncollected = _Uncollected()
+on_fork(_uncollected.forget)
 
 
 @dataclass(slots=True)
@@ -76,6 +110,17 @@ def compile_kernel(
         if found is not None:
             TIMES.cached += 1
             return found
+    with _uncollected:
+        artifact = _compile(spec, signature, caps, guarded=guarded)
+    if not interpreted:
+        if caps.kind != "llvm-cpu":
+            _validate(artifact)
+        cache.store(key, artifact)
+    return artifact
+
+
+def _compile(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarded: bool) -> KernelArtifact:
+    """From source to code, timed."""
     start = time.perf_counter()
     module = frontend.lower_kernel(spec, signature)
     lowered = time.perf_counter()
@@ -89,10 +134,6 @@ def compile_kernel(
     TIMES.passes += (optimised - lowered) * 1e3
     TIMES.emit += (emitted - optimised) * 1e3
     TIMES.count += 1
-    if not interpreted:
-        if caps.kind != "llvm-cpu":
-            _validate(artifact)
-        cache.store(key, artifact)
     return artifact
 
 
@@ -117,11 +158,9 @@ def _optimise(module: Module, caps: DeviceCaps, *, guarded: bool) -> tuple[Modul
         if name == LoopGuard.name and not bounds:
             bounds.append(bounded_trip_product(current))
 
-    pristine = clone_module(module)
-    unguarded = pipeline.run(module, replace(caps, loop_cap=None), optimisation_level(), after_pass=after_pass)
-    if bounds and bounds[0] is not None:
-        return unguarded, bounds[0]
-    return pipeline.run(pristine, caps, optimisation_level()), None
+    module.kernel.attrs["bound_checked"] = True
+    module = pipeline.run(module, caps, optimisation_level(), after_pass=after_pass)
+    return module, bounds[0] if bounds else None
 
 
 def _validate(artifact: KernelArtifact) -> None:

@@ -48,7 +48,8 @@ MESSAGE = (
 
 @dataclass(frozen=True, slots=True)
 class LoopGuard:
-    """Takes normal form, after inlining and all passes that make loops. Does nothing where `cap` is None.
+    """Takes normal form, after inlining and all passes that make loops. Does nothing where `cap` is None, nor in a
+    kernel with the attribute `bound_checked` whose rounds are bounded by what its launcher knows.
 
     `subgroup_arithmetic`: the device has `sg_reduce`; `width`: the size of its vectors; `margin`: how far below the
     cap the guard reports.
@@ -62,7 +63,7 @@ class LoopGuard:
 
     def run(self, module: Module) -> Module:
         function = module.kernel
-        if self.cap is None:
+        if self.cap is None or (function.attrs.get("bound_checked") and bounded_trip_product(module) is not None):
             return module
         budget = self.cap - self.margin
         costs = LoopCosts.of(function, budget)
