@@ -104,7 +104,8 @@ def compile_kernel(
     iterations is known: `info["trip_bound"]`, to be held against the cap before each launch. `guarded` asks for the guard.
     """
     interpreted = caps.kind == "interpreter"
-    key = "" if interpreted else _cache_key(spec, signature, caps, guarded=guarded)
+    uncached = interpreted or bool(signature.sanitize)
+    key = "" if uncached else _cache_key(spec, signature, caps, guarded=guarded)
     if key:
         found = cache.load(key)
         if found is not None:
@@ -115,7 +116,8 @@ def compile_kernel(
     if not interpreted:
         if caps.kind != "llvm-cpu":
             _validate(artifact)
-        cache.store(key, artifact)
+        if key:
+            cache.store(key, artifact)
     return artifact
 
 
@@ -129,6 +131,8 @@ def _compile(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarde
     artifact = emit_module(module, caps)
     if bound is not None:
         artifact = replace(artifact, info={**artifact.info, "trip_bound": bound})
+    if signature.sanitize:
+        artifact = replace(artifact, info={**artifact.info, "sanitizer": module.kernel.attrs["sanitizer_plan"]})
     emitted = time.perf_counter()
     TIMES.frontend += (lowered - start) * 1e3
     TIMES.passes += (optimised - lowered) * 1e3

@@ -18,6 +18,7 @@ The tree::
     |   +-- BoundsError         an index out of bounds (also an IndexError)
     |   +-- KernelAssertionError a failing assert (also an AssertionError)
     |   +-- KernelZeroDivisionError (also a ZeroDivisionError)
+    |   +-- SanitizerError      what the sanitizer found in one launch (in `findings`)
     +-- InternalError           a defect of vkjit itself
 """
 

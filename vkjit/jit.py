@@ -10,12 +10,12 @@ import functools
 import inspect
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import numpy as np
 
-from . import arguments, dtypes, frontend, plan, staging
+from . import arguments, dtypes, findings, frontend, plan, records, staging
 from .arguments import MISSING
 from .devices import default_device
 from .dtypes import DType
@@ -40,6 +40,7 @@ def kernel(
     strict: bool = False,
     fast_math: bool = False,
     debug: bool | None = None,
+    sanitize: bool | str | Iterable[str] | None = None,
 ) -> Any:
     """Makes a GPU kernel of a Python function.
 
@@ -49,11 +50,14 @@ def kernel(
     strict: no fused or reordered floating point: + - * / sqrt bit-equal on every device.
     fast_math: the device's own math functions.
     debug: bounds checks, division by zero and asserts are reported (None: VKJIT_DEBUG, and bounds checks on CPU devices).
+    sanitize: each launch is searched for races, uninitialised reads and more, waits, and raises SanitizerError; True, or
+    names of `findings.CHECKS` (None: VKJIT_SANITIZE). For tests: a launch takes several times as long.
 
     Raises CompileError at the decoration for what can be seen in the signature, else at the first launch of a signature.
     """
     options: dict[str, Any] = {
         "over": over, "groups": groups, "local": local, "strict": strict, "fast_math": fast_math, "debug": debug,
+        "sanitize": sanitize,
     }  # fmt: skip
     if fn is None:
         return functools.partial(_make_kernel, **options)
@@ -93,7 +97,10 @@ class Kernel:
         strict: bool,
         fast_math: bool,
         debug: bool | None,
+        sanitize: bool | str | Iterable[str] | None = None,
+        found: list[findings.SanitizerReport] | None = None,
     ) -> None:
+        """`found`: where the sanitizer's reports go instead of being raised."""
         if over is not None and groups is not None:
             raise CompileError(f"kernel {fn.__name__} has over= and groups=", hint="use one of them")
         if strict and fast_math:
@@ -104,6 +111,8 @@ class Kernel:
         self._strict = strict
         self._fast_math = fast_math
         self._debug = debug
+        self._sanitize = None if sanitize is None else findings.checks_of(sanitize)
+        self._found = found
         self._plans: dict[Any, tuple[LaunchPlan, tuple[frontend.Captures, ...]]] = {}
         self._captures = frontend.Captures(fn)
         self._recipes: dict[Any, Recipe] = {}
@@ -183,10 +192,16 @@ class Kernel:
         grid = self._grid_size(groups, device, values, local)
         signature = self._signature(spec, device, values, bound, local, grid)
         chosen = self._plan(device, signature, values)
-        chosen.variant(grid, values, lambda: self._guarded(chosen, device, signature)).launch(grid, values)
+        ready = chosen.variant(grid, values, lambda: self._guarded(chosen, device, signature))
+        if signature.sanitize:
+            from . import sanitizing  # only where it is asked for
+
+            sanitizing.launch(ready, grid, values, self._found)
+        else:
+            ready.launch(grid, values)
         if staged:
             staging.copy_back(device, staged, written)
-        elif call is not None:
+        elif call is not None and not signature.sanitize:
             self._remember(call, chosen, signature, grid, values, made, bound, wrap)
         for tensor in changed:
             tensor.__vkjit_written__()
@@ -376,12 +391,13 @@ class Kernel:
             strict=self._strict,
             fast_math=self._fast_math,
             debug=debug,
-            bounds=checked,
+            bounds=checked or bool(sanitize),
             typevars=tuple(sorted(bound.items())),
         )
 
     def _guarded(self, plain: LaunchPlan, device: Device, signature: Signature) -> LaunchPlan:
         """The variant that counts iterations and reports before the driver stops the loops."""
+        sanitize = findings.checks_from_environment() if self._sanitize is None else self._sanitize
         from . import compiler  # the compiler is loaded when there is something to compile
 
         with self._lock:
@@ -394,6 +410,7 @@ class Kernel:
         """The plan for a signature, compiled where it is new or a constant function captures something else now."""
         key = (device, signature)
         found = self._plans.get(key)
+            sanitize=sanitize,
         if found is not None and not any(c.changed() for c in found[1]):
             return found[0]
         from . import compiler  # see above

@@ -95,6 +95,9 @@ def _typevars(spec: KernelSpec, signature: Signature) -> dict[str, DType]:
     for parameter, argument in sorted(pairs, key=lambda pair: not isinstance(pair[1], ArrayArg)):
         if not isinstance(parameter.dtype, TypeVar) or isinstance(argument, ConstArg):
             continue
+    if signature.sanitize:
+        found["sanitize"] = signature.sanitize
+        found["arg_count"] = len(signature.args)
         name = parameter.dtype.__name__
         known = bound.setdefault(name, argument.dtype)
         if known is not argument.dtype:

@@ -67,7 +67,7 @@ class Signature:
 
     `narrow`: every array spans fewer than 2**31 elements. `backward`: an array has a negative stride. `cut`: the grid
     may be cut over several dispatches. `typevars` binds the names of the kernel's type variables; those that array
-    and scalar arguments bind may be left out.
+    and scalar arguments bind may be left out. `sanitize` names the checks that the sanitizer builds in.
     """
 
     args: tuple[Argument, ...]
@@ -80,3 +80,4 @@ class Signature:
     debug: bool = False
     bounds: bool = False
     typevars: tuple[tuple[str, DType], ...] = ()
+    sanitize: tuple[str, ...] = ()

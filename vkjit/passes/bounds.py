@@ -6,8 +6,9 @@ range becomes ::
     %v = load %x, %i, %j      ->      %v = if all of %i, %j in range { yield load %x, %i, %j }
                                            else { report true, %i, %j, extents {site}; yield 0 }
 
-and with `debug`, an integer division is preceded by a report where its divisor is 0. Known to be in range are indices
-that constants bound inside a static shape, counters of loops up to the array's own extent, and indices inside an `if`
+and with `debug`, or the sanitizer's check `division`, an integer division is preceded by a report where its divisor is 0.
+Known to be in range are indices that constants bound inside a static shape, counters of loops up to the array's own
+extent, and indices inside an `if`
 that compared them with it. Axes of one name (attribute `dims`) have one extent: launches check that.
 """
 
@@ -43,6 +44,7 @@ class Bounds:
 
     def run(self, module: Module) -> Module:
         checks, debug = (bool(module.kernel.attrs.get(flag)) for flag in ("bounds", "debug"))
+        debug = debug or "division" in module.kernel.attrs.get("sanitize", ())
         if checks or debug:
             for function in module.all_functions():
                 _Checker(module, function, checks, debug).region(function.body, frozenset())

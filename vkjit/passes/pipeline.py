@@ -4,7 +4,8 @@ Enters: a module in high form (see `ir.verify` for the forms) and the capabiliti
 primitive form: one kernel, everything inlined, one `return`, linear arrays, only operations that have an instruction.
 
 Levels: 0 lowers only, 1 also simplifies once, 2 simplifies on both sides of the lowering. The interpreter takes the
-high form, checked. VKJIT_VERIFY=1 verifies the module before the first and after each group of passes.
+high form, checked; what the sanitizer adds comes after inlining, there too. VKJIT_VERIFY=1 verifies the module before
+the first and after each group of passes.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from .lower_bf16 import LowerBf16
 from .lower_exits import LowerExits
 from .lower_math import LowerMath
 from .narrow_index import NarrowIndex
+from .sanitize import Sanitize
 from .simplify_branches import SimplifyBranches
 from .uniformity import CheckUniformity
 
@@ -42,6 +44,7 @@ AfterPass = Callable[[str, Module], None]
 LLVM_FLOATS = frozenset({"min", "max", "copysign", "isfinite"})
 """What LLVM has for floats and SPIR-V hasn't."""
 
+_LEVEL: tuple[Pass, ...] = (Bounds(), LowerExits(), Inline(), Sanitize())
 _SIMPLIFY: tuple[Pass, ...] = (Fold(), SimplifyBranches(), CSE(), Fold(), DCE())
 
 
@@ -50,7 +53,7 @@ def own_functions(caps: DeviceCaps) -> frozenset[str]:
     return frozenset({"exp", "exp2"} if "native_exp" in caps.features else ())
 
 
-def passes_for(caps: DeviceCaps, opt_level: int = 2) -> list[tuple[str, Sequence[Pass]]]:
+def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False) -> list[tuple[str, Sequence[Pass]]]:
     """The passes in order, in groups that lead to one form of the IR each."""
     if "unfolded_constants" in caps.quirks:
         opt_level = max(opt_level, 1)
@@ -58,13 +61,13 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2) -> list[tuple[str, Sequence
     twice = (*_SIMPLIFY, LICM(), CSE()) if opt_level >= 2 else ()
     high: list[Pass] = [CheckUniformity()]
     if caps.kind == "interpreter":
-        return [("high", high)]
+        return [("high", high), *([("normal", _LEVEL)] if sanitized else [])]
     functions = own_functions(caps)
     native, last = (LLVM_FLOATS, "normal") if caps.kind == "llvm-cpu" else (frozenset(), "primitive")
     guard = LoopGuard(caps.loop_cap, caps.subgroup_size, "subgroup_arithmetic" in caps.features)
     return [
         ("high", high),
-        ("normal", [Bounds(), LowerExits(), Inline()]),
+        ("normal", _LEVEL),
         ("normal", simplify),
         ("normal", [LowerAccess()]),
         ("normal", [NarrowIndex(), *twice] if opt_level >= 2 else []),
@@ -79,7 +82,7 @@ def run(module: Module, caps: DeviceCaps, opt_level: int = 2, *, after_pass: Aft
     checked = os.environ.get("VKJIT_VERIFY", "0") not in ("", "0")
     if checked:
         verify(module)
-    for form, group in passes_for(caps, opt_level):
+    for form, group in passes_for(caps, opt_level, sanitized=bool(module.kernel.attrs.get("sanitize"))):
         for step in group:
             module = step.run(module)
             if after_pass is not None:

@@ -2,7 +2,8 @@
 
 `strategies` draws arguments from a kernel's signature, `check_kernel` and `@check` look for inputs and schedules for
 which a kernel is wrong, shrink them and show the line, `check_grads` compares gradients with differences,
-`tolerance` derives bounds, `run` launches a kernel once with guarded memory. Drawing needs hypothesis: pip install
+`tolerance` derives bounds, `run` launches a kernel once with guarded memory, `sanitize` searches one launch for races
+and other faults. Drawing needs hypothesis: pip install
 'vkjit[test]'.
 """
 
@@ -14,7 +15,8 @@ from .case import array, out
 from .checks import CheckResult, check, check_kernel
 from .drawing import strategies
 from .failures import CheckFailure
-from .run import run
+from .run import run, run_sanitized
+from .sanitizer import sanitize
 from .schedules import Schedule
 from .tolerances import Tolerance, tolerance
 
@@ -33,6 +35,8 @@ __all__ = [
     "check_kernel",
     "out",
     "run",
+    "run_sanitized",
+    "sanitize",
     "strategies",
     "tolerance",
 ]

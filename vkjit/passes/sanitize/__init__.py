@@ -1,0 +1,8 @@
+"""Builds the sanitizer's checks into a kernel: see `instrument`."""
+
+from __future__ import annotations
+
+from .instrument import Sanitize
+from .plan import AccessSite, SanitizerPlan
+
+__all__ = ["AccessSite", "Sanitize", "SanitizerPlan"]

@@ -1,0 +1,114 @@
+"""What the parts of the sanitizer share while they change one kernel: hidden parameters, ids, the plan."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from ... import dtypes
+from ...dtypes import DType
+from ...ir.builder import Builder
+from ...ir.core import Function, Module, Region, Value
+from ...ir.types import Array, Scalar, Type
+from ..formula import Formula, Term
+from .plan import Hidden, SanitizerPlan
+
+__all__ = ["State", "hidden_array"]
+
+
+def hidden_array(dtype: DType) -> Array:
+    """The type of a hidden parameter that holds memory."""
+    return Array(Scalar(dtype), 1, access="inout", restrict=True, linear=True)
+
+
+@dataclass(slots=True)
+class State:
+    """One kernel. `prologue` collects what is computed once, at the kernel's start; `finish` puts it there."""
+
+    module: Module
+    plan: SanitizerPlan
+    prologue: Builder
+    params: dict[Hidden, Value] = field(default_factory=dict)
+    known: dict[str, Term] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, module: Module, checks: tuple[str, ...]) -> State:
+        """The state at the start."""
+        kernel = module.kernel
+        numbers = tuple(kernel.attrs.get("arg_index", range(len(kernel.params))))
+        first = int(kernel.attrs.get("arg_count", max(numbers, default=-1) + 1))
+        plan = SanitizerPlan(checks, first, [], [], {}, [])
+        return cls(module, plan, Builder(Region(), kernel.loc))
+
+    @property
+    def kernel(self) -> Function:
+        return self.module.kernel
+
+    def has(self, check: str) -> bool:
+        """Whether a check was asked for."""
+        return check in self.plan.checks
+
+    def param(self, role: str, type: Type, arg: int = -1) -> Value:
+        """The hidden parameter of a role, made when it is first asked for."""
+        hidden = Hidden(role, arg)
+        if hidden not in self.params:
+            body = self.kernel.body
+            numbers = tuple(self.kernel.attrs.get("arg_index", range(len(body.args))))
+            self.kernel.attrs["arg_index"] = (*numbers, self.plan.first + len(self.plan.hidden))
+            value = Value(type, body, len(body.args), f"sanitizer_{role}" + (f"_{arg}" if arg >= 0 else ""))
+            body.args.append(value)
+            self.plan.hidden.append(hidden)
+            self.params[hidden] = value
+        return self.params[hidden]
+
+    def scalar(self, role: str, arg: int = -1) -> Term:
+        """A hidden scalar as an index, read at the kernel's start."""
+        key = f"{role} {arg}"
+        if key not in self.known:
+            f = Formula(self.prologue)
+            self.known[key] = f.term(self.param(role, Scalar(dtypes.i64), arg)).cast(dtypes.index)
+        return self.known[key]
+
+    def id(self, name: str, dim: int = 0) -> Term:
+        """An id, as an index."""
+        key = f"{name} {dim}"
+        if key not in self.known:
+            self.known[key] = Formula(self.prologue).term(self.prologue.emit(name, dim=dim))
+        return self.known[key]
+
+    @property
+    def group(self) -> Term:
+        """The workgroup's number in the grid, x first."""
+        if "group" not in self.known:
+            rows = self.id("group_id", 2) * self.id("num_groups", 1) + self.id("group_id", 1)
+            self.known["group"] = rows * self.id("num_groups", 0) + self.id("group_id", 0)
+        return self.known["group"]
+
+    @property
+    def local_size(self) -> tuple[int, int, int]:
+        x, y, z = self.kernel.attrs["local_size"]
+        return x, y, z
+
+    @property
+    def invocations(self) -> int:
+        """Invocations of a workgroup."""
+        return math.prod(self.local_size)
+
+    @property
+    def local(self) -> Term:
+        """The invocation's number in its workgroup, x first."""
+        if "local" not in self.known:
+            x, y, z = self.local_size
+            total = self.id("local_id", 0)
+            if y > 1:
+                total = total + self.id("local_id", 1) * x
+            if z > 1:
+                total = total + self.id("local_id", 2) * (x * y)
+            self.known["local"] = total
+        return self.known["local"]
+
+    def finish(self) -> None:
+        """Puts the prologue at the kernel's start, and the plan among its attributes."""
+        self.kernel.body.ops[:0] = self.prologue.region.ops
+        self.plan.local_size = self.local_size
+        self.kernel.attrs["sanitizer_plan"] = self.plan

@@ -1,0 +1,266 @@
+"""Launches of sanitized kernels: shadow memory before, findings after.
+
+Enters: a plan whose artifact has a `SanitizerPlan` in its `info`, and the arguments of a launch. Leaves: the launch done
+and waited for; reports in a list, or raised as `SanitizerError`. Holds: the user's arrays are what a launch without the
+sanitizer would have left, but for accesses out of bounds, which don't happen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import UNKNOWN, ArgumentError, LoopLimitError, ReportSite
+from .findings import Access, Invocation, SanitizerError, SanitizerReport, report_of
+from .passes.sanitize.plan import (
+    EPOCH_BITS,
+    FIRST_VALUE,
+    GROUP_BITS,
+    HASH_BITS,
+    LOCAL_BITS,
+    RECORD_WORDS,
+    SITE_BITS,
+    Hidden,
+    SanitizerPlan,
+)
+from .plan import Grid, LaunchPlan
+from .runtime.artifact import KernelArtifact
+from .runtime.interface import Buffer, Device, DeviceArray
+from .staging import byte_range
+
+__all__ = ["launch"]
+
+Triple = tuple[int, int, int]
+
+MOST_SHADOW = 2 << 30
+"""Bytes of shadow memory that one launch may take."""
+
+_KINDS = {
+    "bounds": "out_of_bounds",
+    "zero_division": "division_by_zero",
+    "uninitialised": "uninitialised_read",
+    "overflow": "integer_overflow",
+    "nan": "nan_birth",
+    "uniform": "divergent_barrier",
+    "loops": "loop_limit",
+    "race": "race_global",
+}
+
+
+def launch(plan: LaunchPlan, groups: Grid, values: Sequence[Any], found: list[SanitizerReport] | None) -> None:
+    """Launches, waits, reads what was found. With `found` the reports go there, else they are raised."""
+    artifact, device = plan.artifact, plan.device
+    expected: SanitizerPlan = artifact.info["sanitizer"]
+    if 0 in groups:
+        return
+    shadows = _Shadows.of(expected, artifact, device, groups, values)
+    reports: list[SanitizerReport] = []
+    try:
+        plan.launch(groups, [*values, *shadows.arguments])
+        try:
+            device.synchronize()
+        except LoopLimitError as error:
+            reports.append(report_of("loop_limit", error.loc, error.message, artifact.name))
+        records = shadows.records()
+    finally:
+        shadows.close()
+    reports += _reports(expected, artifact, groups, records)
+    if found is not None:
+        found += reports
+    elif reports:
+        raise SanitizerError(reports, artifact.name)
+
+
+@dataclass(slots=True)
+class _Shadows:
+    """The hidden arguments of one launch, and the buffers behind them."""
+
+    device: Device
+    arguments: list[Any]
+    buffers: dict[str, Buffer]
+    record_count: int
+
+    @classmethod
+    def of(
+        cls, expected: SanitizerPlan, artifact: KernelArtifact, device: Device, groups: Grid, values: Sequence[Any]
+    ) -> _Shadows:
+        """Fresh shadows, all zero."""
+        cells = _Cells.of(expected, groups, values)
+        count = max(len(artifact.sites), 1)
+        workgroups = math.prod(groups)
+        sizes = {
+            "records": 4 * RECORD_WORDS * count,
+            "written": 4 * cells.total,
+            "shadow": 8 * expected.planes * cells.total,
+            "votes": 8 * expected.votes * workgroups,
+        }
+        wanted = {hidden.role for hidden in expected.hidden} & set(sizes)
+        _check_sizes(artifact, expected, workgroups, sum(sizes[role] for role in wanted))
+        made = cls(device, [], {}, count)
+        try:
+            for role in sorted(wanted):
+                nbytes = max(sizes[role], 8)
+                made.buffers[role] = device.allocate(nbytes)
+                device.fill(made.buffers[role], 0, nbytes, 0)
+            made.arguments = [made._argument(hidden, cells) for hidden in expected.hidden]
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    def _argument(self, hidden: Hidden, cells: _Cells) -> Any:
+        if hidden.role == "cells":
+            return np.int64(cells.total)
+        if hidden.role == "shared":
+            return np.int64(cells.shared)
+        if hidden.role == "base":
+            return np.int64(cells.bases[hidden.arg])
+        if hidden.role == "scale":
+            return np.int64(cells.scales[hidden.arg])
+        from . import dtypes
+
+        buffer = self.buffers[hidden.role]
+        dtype = dtypes.u32 if hidden.role in ("records", "written") else dtypes.u64
+        return DeviceArray(buffer, 0, dtype, (buffer.nbytes // dtype.itemsize,), (1,))
+
+    def records(self) -> npt.NDArray[np.uint32]:
+        """One row per report site."""
+        raw = np.empty(4 * RECORD_WORDS * self.record_count, dtype=np.uint8)
+        self.device.read(self.buffers["records"], 0, raw)
+        return raw.view(np.uint32).reshape(self.record_count, RECORD_WORDS)
+
+    def close(self) -> None:
+        for buffer in self.buffers.values():
+            buffer.close()
+
+
+def _check_sizes(artifact: KernelArtifact, expected: SanitizerPlan, workgroups: int, nbytes: int) -> None:
+    if nbytes > MOST_SHADOW:
+        raise ArgumentError(
+            f"{artifact.name}: the sanitizer needs {nbytes >> 20} MiB of shadow memory for this launch, more than "
+            f"{MOST_SHADOW >> 20}: launch it with smaller arrays or fewer workgroups, or leave out the check 'races'"
+        )
+    if expected.planes and workgroups >= 1 << GROUP_BITS:
+        raise ArgumentError(
+            f"{artifact.name}: the sanitizer tells {1 << GROUP_BITS} workgroups apart, found {workgroups}: launch fewer, "
+            "or leave out the check 'races'"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """How cells are numbered: those of global arrays by stretch of memory, then those of shared arrays by workgroup."""
+
+    bases: dict[int, int]
+    scales: dict[int, int]
+    shared: int
+    total: int
+
+    @classmethod
+    def of(cls, expected: SanitizerPlan, groups: Grid, values: Sequence[Any]) -> _Cells:
+        """Arrays that overlap share cells, of the size of their smallest element."""
+        arrays = {arg: values[arg] for arg in expected.tracked}
+        ranges = {arg: byte_range(array) for arg, array in arrays.items() if 0 not in array.shape}
+        bases, scales, total = dict.fromkeys(arrays, 0), dict.fromkeys(arrays, 1), 0
+        for low, high, members in _stretches(ranges):
+            item = min(arrays[arg].dtype.storage.itemsize for arg in members)
+            for arg in members:
+                bases[arg] = total + (arrays[arg].address - low) // item
+                scales[arg] = arrays[arg].dtype.storage.itemsize // item
+            total += -(-(high - low) // item)
+        return cls(bases, scales, total, total + expected.shared_cells * math.prod(groups))
+
+
+def _stretches(ranges: dict[int, tuple[int, int]]) -> list[tuple[int, int, list[int]]]:
+    """(low, high, arrays) of memory that overlapping arrays span."""
+    found: list[tuple[int, int, list[int]]] = []
+    for arg, (low, high) in sorted(ranges.items(), key=lambda item: item[1]):
+        if found and low < found[-1][1]:
+            start, end, members = found[-1]
+            found[-1] = (start, max(end, high), [*members, arg])
+        else:
+            found.append((low, high, [arg]))
+    return found
+
+
+# -- after the launch
+
+
+def _reports(
+    expected: SanitizerPlan, artifact: KernelArtifact, groups: Grid, records: npt.NDArray[np.uint32]
+) -> list[SanitizerReport]:
+    """The findings in the order of the source, one per place and other side."""
+    made: dict[tuple[Any, ...], SanitizerReport] = {}
+    for number in np.flatnonzero(records[:, 0]).tolist():
+        report = _report(expected, artifact, groups, artifact.sites[number], number, records[number])
+        ends = {report.loc} if report.other is None else {report.loc, report.other.loc}
+        made.setdefault((report.kind, frozenset(ends)), report)
+    return sorted(made.values(), key=lambda report: (report.file, report.line, report.col))
+
+
+def _report(
+    expected: SanitizerPlan,
+    artifact: KernelArtifact,
+    groups: Grid,
+    site: ReportSite,
+    number: int,
+    words: npt.NDArray[np.uint32],
+) -> SanitizerReport:
+    values = _values(expected.value_kinds.get(number, ()), words)
+    local = _local_size(artifact)
+    where = _invocation((int(words[1]), int(words[2]), int(words[3])), local)
+    kind, other = _KINDS[site.kind], None
+    if site.kind == "race":
+        other = _other_side(expected, int(values[-1]), groups, local)
+        values = values[:-1]
+        kind = "race_shared" if site.message.startswith("shared") else "race_global"
+    text = site.message.format(*values).removeprefix("shared ").removeprefix("global ")
+    return report_of(kind, site.loc, text, artifact.name, where, values, other)
+
+
+def _local_size(artifact: KernelArtifact) -> Triple:
+    """The workgroup as the kernel sees it; code may be emitted for a one-dimensional one."""
+    size: Triple = artifact.info["sanitizer"].local_size
+    return size
+
+
+def _values(kinds: tuple[str, ...], words: npt.NDArray[np.uint32]) -> tuple[Any, ...]:
+    raw = np.ascontiguousarray(words[FIRST_VALUE:])
+    found: list[Any] = []
+    for position, kind in enumerate(kinds):
+        pair = raw[2 * position : 2 * position + 2]
+        if kind == "f32":
+            found.append(float(pair[:1].view(np.float32)[0]))
+        else:
+            as_type = {"f64": np.float64, "int": np.int64, "uint": np.uint64}[kind]
+            found.append(pair.view(as_type)[0].item())
+    return tuple(found)
+
+
+def _invocation(global_id: Triple, local: Triple) -> Invocation:
+    groups = [g // s for g, s in zip(global_id, local, strict=True)]
+    locals_ = [g % s for g, s in zip(global_id, local, strict=True)]
+    return Invocation(global_id, (groups[0], groups[1], groups[2]), (locals_[0], locals_[1], locals_[2]))
+
+
+def _other_side(expected: SanitizerPlan, word: int, groups: Grid, local: Triple) -> Access:
+    """The access that a shadow word names."""
+    site = (word >> HASH_BITS) & ((1 << SITE_BITS) - 1)
+    invocation = (word >> (HASH_BITS + SITE_BITS + EPOCH_BITS)) & ((1 << LOCAL_BITS) - 1)
+    group = word >> (HASH_BITS + SITE_BITS + EPOCH_BITS + LOCAL_BITS)
+    group_id = _unravel(group, groups)
+    local_id = _unravel(invocation, local)
+    ids = [g * s + i for g, s, i in zip(group_id, local, local_id, strict=True)]
+    who = Invocation((ids[0], ids[1], ids[2]), group_id, local_id)
+    entry = expected.sites[site] if site < len(expected.sites) else None
+    return Access(UNKNOWN if entry is None else entry.loc, "access" if entry is None else entry.how, who)
+
+
+def _unravel(number: int, extents: Triple) -> Triple:
+    x, y, _ = extents
+    return number % x, number // x % y, number // (x * y)
