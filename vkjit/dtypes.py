@@ -68,7 +68,7 @@ class DType(type):
         return cls.kind in ("int", "index", "float")
 
     def __repr__(cls) -> str:
-        return f"vk.{cls.name}" if "name" in cls.__dict__ else f"vk.{cls.__name__}"
+        return f"vk.{cls.__name__}"
 
     def __call__(cls, value: Any = 0) -> Any:
         """A NumPy scalar of this type; inside a kernel, a conversion."""

@@ -115,6 +115,7 @@ class Kernel:
         self._found = found
         self._plans: dict[Any, tuple[LaunchPlan, tuple[frontend.Captures, ...]]] = {}
         self._captures = frontend.Captures(fn)
+        self._expanded = frontend.expanded(self.spec)
         self._recipes: dict[Any, Recipe] = {}
         self._keys = Keys(self.spec, groups, local)
         self._lock = threading.Lock()
@@ -170,8 +171,11 @@ class Kernel:
     def _launch_fully(
         self, groups: Grid | None, call: Call | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        values = arguments.bind(self.spec, args, kwargs)
-        spec = arguments.resolve(self.spec, values)
+        given = values = arguments.bind(self.spec, args, kwargs)
+        structs: dict[int, Any] = {}
+        if self._expanded is not self.spec:
+            values, structs = records.expand_values(self._expanded, self.spec, given)
+        spec = arguments.resolve(self._expanded, values)
         changed = [
             v for v, p in zip(values, spec.params, strict=True) if p.mode != "in" and hasattr(v, "__vkjit_written__")
         ]
@@ -188,8 +192,10 @@ class Kernel:
         for i, item in zip(hosts, staged, strict=True):
             values[i] = item.array
         made = arguments.allocate_outs(spec, values, known, bound, device)
-        local = self._local_size(device, values)
-        grid = self._grid_size(groups, device, values, local)
+        named = values if given is values else records.user_values(spec, self.spec, values, given, structs)
+        shape = None if self.spec.over is None else self._over_shape(values)
+        local = self._local_size(device, named, shape)
+        grid = self._grid_size(groups, device, named, local, shape)
         signature = self._signature(spec, device, values, bound, local, grid)
         chosen = self._plan(device, signature, values)
         ready = chosen.variant(grid, values, lambda: self._guarded(chosen, device, signature))
@@ -205,11 +211,11 @@ class Kernel:
             self._remember(call, chosen, signature, grid, values, made, bound, wrap)
         for tensor in changed:
             tensor.__vkjit_written__()
-        results = [wrap(values[i]) for i in made]
+        results = structs | {i: wrap(values[i]) for i in made}
         if staged and not any(written) and not results:
             device.synchronize()
         staging.release(staged)
-        return None if not results else results[0] if len(results) == 1 else tuple(results)
+        return records.hand_back(results)
 
     def _stage(
         self, spec: KernelSpec, device: Device, hosts: dict[int, Any]
@@ -218,7 +224,10 @@ class Kernel:
         written = [spec.params[i].mode != "in" for i in hosts]
         for i, value in hosts.items():
             if spec.params[i].mode != "in" and not value.flags.writeable:
-                raise ArgumentError(f"{self.name}(): argument {spec.params[i].name} is written but read-only")
+                raise ArgumentError(
+                    f"{self.name}(): argument {spec.params[i].name} is written but read-only: pass a copy, or "
+                    f"annotate the parameter as vk.In where the kernel doesn't write it"
+                )
             if spec.params[i].mode != "in" and any(
                 stride == 0 and extent > 1 for stride, extent in zip(value.strides, value.shape, strict=True)
             ):
@@ -265,7 +274,7 @@ class Kernel:
                 continue
             array = value if isinstance(value, DeviceArray) else getattr(value, "__vkjit_array__", None)
             if array is None:
-                values[i] = self._as_array(value, i)
+                values[i] = self._as_array(value, spec.params[i])
                 continue
             if array is not value:
                 wrap = type(value).__vkjit_wrap__
@@ -274,22 +283,25 @@ class Kernel:
                 wrap = _as_it_is
             if device is not None and array.device is not device:
                 raise ArgumentError(
-                    f"{self.name}(): argument {self.spec.params[i].name} lies on {array.device.name}, another argument on "
+                    f"{self.name}(): argument {spec.params[i].name} lies on {array.device.name}, another argument on "
                     f"{device.name}: move one of them"
                 )
             device = array.device
         return device or default_device(), wrap
 
-    def _as_array(self, value: Any, position: int) -> Any:
-        param = self.spec.params[position]
+    def _as_array(self, value: Any, param: frontend.ParamSpec) -> Any:
         if param.mode == "in" and isinstance(value, (list, tuple, bool, int, float, np.generic)):
             raise ArgumentError(
                 f"{self.name}(): argument {param.name} is a {type(value).__name__}, expected an array: "
                 f"pass np.asarray(...) with the element type that you mean"
             )
-        raise ArgumentError(
-            f"{self.name}(): argument {param.name} is a {type(value).__name__}, expected a NumPy array or a vk tensor"
-        )
+        found = f"{self.name}(): argument {param.name} is {value if value is None else f'a {type(value).__name__}'}"
+        advice = ""
+        if type(value).__module__.split(".")[0] in ("torch", "tensorflow", "jax", "jaxlib"):
+            advice = ": pass its NumPy array, such as x.numpy(), or make a tensor of it with vk.tensor(...)"
+        elif param.mode == "in":
+            advice = ": where it is a number, annotate the parameter with its type instead, such as vk.f32"
+        raise ArgumentError(f"{found}, expected a NumPy array or a vk tensor{advice}")
 
     def _fit_scalars(self, spec: KernelSpec, values: list[Any], bound: dict[str, DType]) -> None:
         for i, param in enumerate(spec.params):
@@ -313,18 +325,15 @@ class Kernel:
             )
         return function(**{name: available[name] for name in wanted})
 
-    def _local_size(self, device: Device, values: list[Any]) -> Grid:
+    def _local_size(self, device: Device, values: list[Any], shape: tuple[int, ...] | None) -> Grid:
         chosen = tune_choice(self._local)
         if callable(chosen):
             chosen = self._named(chosen, device, values)
         if chosen is None:
-            rank = 1
-            if self.spec.over is not None:
-                rank = len(values[self._over_position()].shape)
-            return plan.default_local_size(rank, device.caps)
+            return plan.default_local_size(1 if shape is None else len(shape), device.caps)
         local = _grid(chosen, "local=", self.name)
-        if self.spec.over is not None:
-            self._check_over_local(local, values)
+        if shape is not None:
+            self._check_over_local(local, len(shape))
         caps = device.caps
         total = local[0] * local[1] * local[2]
         if (
@@ -338,23 +347,30 @@ class Kernel:
             )
         return local
 
-    def _check_over_local(self, local: Grid, values: list[Any]) -> None:
+    def _check_over_local(self, local: Grid, rank: int) -> None:
         """A workgroup with more axes than the array would run elements several times."""
-        rank = len(values[self._over_position()].shape)
         if any(size > 1 for size in local[max(rank, 1) :]):
             raise ArgumentError(
                 f"{self.name} runs over {self.spec.over!r} of {rank} dimensions: local={local} has more; expected at most "
                 f"{max(rank, 1)} sizes above 1"
             )
 
-    def _over_position(self) -> int:
-        return next(i for i, p in enumerate(self.spec.params) if p.name == self.spec.over)
+    def _over_shape(self, values: list[Any]) -> tuple[int, ...]:
+        """The shape of the array that the kernel runs over."""
+        for composite in self._expanded.composites:
+            if composite.parameter.name == self.spec.over:
+                shape: tuple[int, ...] = values[composite.first].shape
+                return shape[: len(shape) - composite.axes]
+        position = next(i for i, p in enumerate(self._expanded.params) if p.name == self.spec.over)
+        return tuple(values[position].shape)
 
-    def _grid_size(self, groups: Grid | None, device: Device, values: list[Any], local: Grid) -> Grid:
+    def _grid_size(
+        self, groups: Grid | None, device: Device, values: list[Any], local: Grid, shape: tuple[int, ...] | None
+    ) -> Grid:
         if groups is not None:
             return groups
-        if self.spec.over is not None:
-            return plan.grid_for_shape(values[self._over_position()].shape, local)
+        if shape is not None:
+            return plan.grid_for_shape(shape, local)
         chosen = self._groups
         if chosen is None:
             raise ArgumentError(
@@ -381,6 +397,7 @@ class Kernel:
                 args.append(ConstArg(value))
         debug = self._debug if self._debug is not None else os.environ.get("VKJIT_DEBUG", "0") not in ("", "0")
         checked = debug or (self._debug is None and device.caps.kind in ("cpu", "llvm-cpu", "interpreter"))
+        sanitize = findings.checks_from_environment() if self._sanitize is None else self._sanitize
         limits = device.caps.max_groups
         return Signature(
             args=tuple(args),
@@ -393,16 +410,16 @@ class Kernel:
             debug=debug,
             bounds=checked or bool(sanitize),
             typevars=tuple(sorted(bound.items())),
+            sanitize=sanitize,
         )
 
     def _guarded(self, plain: LaunchPlan, device: Device, signature: Signature) -> LaunchPlan:
         """The variant that counts iterations and reports before the driver stops the loops."""
-        sanitize = findings.checks_from_environment() if self._sanitize is None else self._sanitize
         from . import compiler  # the compiler is loaded when there is something to compile
 
         with self._lock:
             if plain.guarded is None:
-                artifact = compiler.compile_kernel(self.spec, signature, device.caps, guarded=True)
+                artifact = compiler.compile_kernel(self._expanded, signature, device.caps, guarded=True)
                 plain.guarded = LaunchPlan(device, artifact)
             return plain.guarded
 
@@ -410,13 +427,12 @@ class Kernel:
         """The plan for a signature, compiled where it is new or a constant function captures something else now."""
         key = (device, signature)
         found = self._plans.get(key)
-            sanitize=sanitize,
         if found is not None and not any(c.changed() for c in found[1]):
             return found[0]
         from . import compiler  # see above
 
         with self._lock:
-            artifact = compiler.compile_kernel(self.spec, signature, device.caps)
+            artifact = compiler.compile_kernel(self._expanded, signature, device.caps)
             made = LaunchPlan(device, artifact)
             self._plans[key] = (made, constant_captures(values))
         return made

@@ -1,11 +1,13 @@
-"""Compile errors as the user sees them: each kernel of tests/golden/errors fails, with the text beside it.
+"""Errors as the user sees them: each function of tests/golden/errors fails, with the text beside it.
 
+A function with parameters is compiled as a kernel; one without is called, and launches kernels on the interpreter.
 VKJIT_BLESS=1 rewrites the texts.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import sys
 from pathlib import Path
@@ -14,9 +16,11 @@ from typing import TypeVar
 
 import pytest
 
+import vkjit as vk
 from vkjit import dtypes
 from vkjit.errors import CompileError
 from vkjit.frontend import ArrayArg, ConstArg, ParamSpec, ScalarArg, Signature, describe, lower_kernel
+from vkjit.passes.uniformity import CheckUniformity
 
 FOLDER = Path(__file__).parents[1] / "golden" / "errors"
 FILES = sorted(FOLDER.glob("*.py"))
@@ -42,16 +46,28 @@ def argument(param: ParamSpec) -> ArrayArg | ScalarArg | ConstArg:
     return ScalarArg(dtype)
 
 
-def message(fn: FunctionType, over: str | None) -> str:
-    """What the kernel's error says, with file names instead of paths."""
+def compiled(fn: FunctionType, over: str | None) -> None:
+    """Compiles a kernel as far as errors in it are found."""
     spec = describe(fn, over=over)
-    with pytest.raises(CompileError) as caught:
-        lower_kernel(spec, Signature(tuple(map(argument, spec.params)), (1, 1, 1)))
-    return str(caught.value).replace(f"{FOLDER}{os.sep}", "")
+    CheckUniformity().run(lower_kernel(spec, Signature(tuple(map(argument, spec.params)), (64, 1, 1))))
+
+
+def message(fn: FunctionType, over: str | None) -> str:
+    """What the function's error says, with file names instead of paths."""
+    if inspect.signature(fn).parameters:
+        with pytest.raises(CompileError) as caught:
+            compiled(fn, over)
+        return str(caught.value).replace(f"{FOLDER}{os.sep}", "")
+    with vk.use_device("interpreter"), pytest.raises(vk.VkjitError) as raised:
+        fn()
+    return f"{type(raised.value).__name__}: {raised.value}".replace(f"{FOLDER}{os.sep}", "")
 
 
 def test_there_are_goldens() -> None:
-    assert len(FILES) > 4
+    """At least 120 in all, the 40 most common mistakes of newcomers among them."""
+    counts = {path.stem: path.with_suffix(".txt").read_text(encoding="utf-8").count("== ") for path in FILES}
+    assert sum(counts.values()) >= 120
+    assert counts["newcomers"] >= 40
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)

@@ -5,6 +5,7 @@ Enters: calls of `vk.atomic.*`. Leaves: `atomic`, `atomic_cas`, `atomic_load`, `
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 from ..dtypes import DType
@@ -60,8 +61,9 @@ def _modify(name: str) -> Any:
         memory, at, dtype = _place(ctx, call, array, index)
         _writable(ctx, call, memory)
         if dtype.kind == "bool" or (dtype.is_float and name in ("and", "or", "xor")):
-            raise ctx.error(call.node, f"atomic {name} isn't defined for {dtype!r}")
-        operand = as_stored(ctx, call.node, value, Scalar(dtype))
+            hint = "keep flags in vk.u32" if dtype.kind == "bool" else "floats have add, sub, min, max, exchange, cas"
+            raise ctx.error(call.node, f"atomic {name} isn't defined for {dtype!r}", hint)
+        operand = as_stored(ctx, _argument(call, 2), value, Scalar(dtype))
         return ctx.builder.emit("atomic", memory, *at, operand, op=name, **_how(ctx, call, order, scope))
 
     return lower
@@ -69,6 +71,11 @@ def _modify(name: str) -> Any:
 
 for _name in ("add", "sub", "min", "max", "and_", "or_", "xor", "exchange"):
     lowers(getattr(atomic, _name))(_modify(_name.rstrip("_")))
+
+
+def _argument(call: Call, position: int) -> ast.expr:
+    """Where an argument stands, for errors about it; the call where it is given by name."""
+    return call.node.args[position] if len(call.node.args) > position else call.node
 
 
 @lowers(atomic.cas)
@@ -85,8 +92,8 @@ def _cas(
 ) -> KernelValue:
     memory, at, dtype = _place(ctx, call, array, index)
     _writable(ctx, call, memory)
-    old = as_stored(ctx, call.node, expected, Scalar(dtype))
-    new = as_stored(ctx, call.node, value, Scalar(dtype))
+    old = as_stored(ctx, _argument(call, 2), expected, Scalar(dtype))
+    new = as_stored(ctx, _argument(call, 3), value, Scalar(dtype))
     return ctx.builder.emit("atomic_cas", memory, *at, old, new, **_how(ctx, call, order, scope))
 
 
@@ -111,6 +118,6 @@ def _store(
 ) -> KernelValue:
     memory, at, dtype = _place(ctx, call, array, index)
     _writable(ctx, call, memory)
-    operand = as_stored(ctx, call.node, value, Scalar(dtype))
+    operand = as_stored(ctx, _argument(call, 2), value, Scalar(dtype))
     ctx.builder.op("atomic_store", memory, *at, operand, **_how(ctx, call, order, scope))
     return None

@@ -35,5 +35,7 @@ def attribute_of(ctx: Context, node: ast.Attribute, base: KernelValue) -> Kernel
             return lower(ctx, node, base)
     hint = ""
     if node.attr in ("astype", "to") and isinstance(base, Value):
-        hint = "a dtype converts: vk.f32(x)"
+        hint = f"a dtype converts: vk.f32({ast.unparse(node.value)})"
+    elif isinstance(base, str):
+        hint = 'format with an f-string, in print or the message of an assert: print(f"x is {x[0]}")'
     raise ctx.error(node, f"{describe_value(base)} has no attribute {node.attr}", hint)

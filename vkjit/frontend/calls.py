@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -22,6 +23,7 @@ from ..lang import random
 from .context import Call, Context, expression
 from .conversions import convert, dtype_of_value, numeric
 from .elementwise import is_spread, map_elements
+from .elsewhere import advice_on_attribute, advice_on_object
 from .resolve import also_capturable
 from .syntax import unsupported
 from .values import KernelValue, Method, describe_value, is_literal
@@ -161,10 +163,15 @@ def _find(callee: KernelValue) -> IntrinsicLowering | None:
     return _INTRINSICS.get(callee)
 
 
+_WHAT_HAS = "functions of numbers have one: those of vk, and math's and NumPy's of the same names"
+
+
 def _not_callable(ctx: Context, node: ast.Call, callee: KernelValue) -> Exception:
     text = ast.unparse(node.func)
     if isinstance(callee, FunctionType) and callee.__module__.split(".")[0] == "vkjit":
-        return ctx.error(node.func, f"{text} works on whole tensors", "in a kernel, write the loop over the elements")
+        hint = advice_on_attribute(sys.modules["vkjit"], callee.__name__)
+        hint = hint if hint and not hint.startswith("did") else "in a kernel, write the loop over the elements"
+        return ctx.error(node.func, f"{text} works on whole tensors", hint)
     if isinstance(callee, FunctionType):
         return ctx.error(
             node.func,
@@ -172,7 +179,7 @@ def _not_callable(ctx: Context, node: ast.Call, callee: KernelValue) -> Exceptio
             f"decorate {callee.__name__} with @vk.func",
         )
     if callable(callee):
-        return ctx.error(node.func, f"{text} has no meaning in a kernel", "the language reference lists what has")
+        return ctx.error(node.func, f"{text} has no meaning in a kernel", advice_on_object(callee) or _WHAT_HAS)
     return ctx.error(node.func, f"{text} is {describe_value(callee)}: it can't be called")
 
 

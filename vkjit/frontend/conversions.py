@@ -12,21 +12,23 @@ import math
 
 from .. import dtypes
 from ..dtypes import DType, promote
-from ..errors import CompileError, DTypeError
+from ..errors import CompileError, DTypeError, Loc
 from ..ir import types
 from ..ir.core import Value
 from ..ir.types import Scalar, Vector
 from .context import Context, Place
-from .values import KernelValue, describe_value, is_literal, is_runtime, is_scalar
+from .values import Aggregate, KernelValue, Lazy, Tile, describe_value, is_literal, is_runtime, is_scalar
 
 __all__ = [
     "as_index",
     "as_stored",
     "common_dtype",
     "convert",
+    "converted_text",
     "default_dtype",
     "dtype_of_value",
     "fit",
+    "instead_of_index",
     "materialize",
     "numeric",
     "operand_places",
@@ -104,8 +106,28 @@ def numeric(ctx: Context, node: Place, value: KernelValue, what: str = "a number
     """The value, which must be a literal, a scalar or a vector."""
     if is_literal(value) or is_runtime(value):
         return value
-    hint = "index it: x[i]" if isinstance(value, Value) else ""
-    raise ctx.error(node, f"expected {what}, found {describe_value(value)}", hint)
+    raise ctx.error(node, f"expected {what}, found {describe_value(value)}", _instead_of_number(value))
+
+
+def _instead_of_number(value: KernelValue) -> str:
+    if isinstance(value, Value):
+        return "index it: x[i]"
+    if isinstance(value, str):
+        return 'text is for print and the message of an assert, as in print(f"x is {x[0]}")'
+    if isinstance(value, tuple):
+        return "take an item: t[0]"
+    if value is None:
+        return "a function that gives a value returns it on every way"
+    return ""
+
+
+def converted_text(node: Place, dtype: DType) -> str:
+    """How the conversion of an expression is written, for hints: the expression itself where it is short."""
+    if isinstance(node, ast.AugAssign):
+        result = ast.BinOp(node.target, node.op, node.value)
+        return f"{ast.unparse(node.target)} = {dtype!r}({ast.unparse(result)})"
+    text = ast.unparse(node) if isinstance(node, ast.expr) else "x"
+    return f"{dtype!r}({text if len(text) <= 40 else 'x'})"
 
 
 def materialize(ctx: Context, node: Place, value: KernelValue, dtype: DType | None = None) -> Value:
@@ -178,6 +200,9 @@ def _joined(ctx: Context, node: Place, a: DType, b: DType) -> DType:
         return promote(a, b)
     except DTypeError as error:
         reason, _, hint = str(error).partition(": ")
+        left, right = operand_places(node)
+        if left is not right:
+            hint = f"cast one of them: {converted_text(left, b)} or {converted_text(right, a)}"
         raise ctx.error(node, reason, hint) from None
 
 
@@ -214,9 +239,13 @@ def splat(ctx: Context, value: Value, size: int) -> Value:
 def as_index(ctx: Context, node: Place, value: KernelValue, what: str = "an index") -> Value:
     """An `index`; any integer converts."""
     if isinstance(value, bool) or (is_scalar(value) and dtype_of_value(value).kind == "bool"):
-        raise ctx.error(node, f"{what} must be an integer, found a bool", "convert: vk.i32(x)")
+        hint = f"convert: {converted_text(node, dtypes.i32)}"
+        raise ctx.error(node, f"{what} must be an integer, found a bool", hint)
     if isinstance(value, float) or (is_scalar(value) and dtype_of_value(value).is_float):
-        raise ctx.error(node, f"{what} must be an integer, found {describe_value(value)}", "convert: vk.i32(x)")
+        hint = f"convert: {converted_text(node, dtypes.i32)}"
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            hint = f"divide integers with //: {ast.unparse(node.left)} // {ast.unparse(node.right)}"
+        raise ctx.error(node, f"{what} must be an integer, found {describe_value(value)}", hint)
     if is_literal(value):
         return ctx.builder.index(int(fit(ctx, node, value, dtypes.index)))
     if not is_scalar(value):
@@ -235,9 +264,19 @@ def as_exactly(ctx: Context, node: Place, value: KernelValue, dtype: DType, what
         return convert(ctx, node, value, dtype)
     if value.type != Scalar(dtype):
         raise ctx.error(
-            node, f"{what} is {dtype!r}, found {describe_value(value)}", f"convert it where you mean it: {dtype!r}(x)"
+            node,
+            f"{what} is {dtype!r}, found {describe_value(value)}",
+            f"convert it where you mean it: {converted_text(_argument(node), dtype)}",
         )
     return value
+
+
+def _argument(node: Place) -> Place:
+    """The only argument of a call, where the value is one; the call itself tells nothing."""
+    if not isinstance(node, ast.Call):
+        return node
+    values = [*node.args, *(k.value for k in node.keywords)]
+    return values[0] if len(values) == 1 else Loc("", 0)
 
 
 def as_stored(ctx: Context, node: Place, value: KernelValue, element: Scalar | Vector) -> Value:
@@ -274,7 +313,7 @@ def _not_storable(ctx: Context, node: Place, value: Value, dtype: DType) -> Comp
     return ctx.error(
         node,
         f"{describe_value(value)} isn't stored into an array of {dtype!r} silently",
-        f"convert it where you mean it: {dtype!r}(x)",
+        f"convert it where you mean it: {converted_text(node, dtype)}",
     )
 
 
@@ -288,4 +327,22 @@ def truth(ctx: Context, node: Place, value: KernelValue) -> Value | bool:
         return ctx.builder.emit("ne", value, ctx.builder.const(0, value.type.dtype))
     if is_literal(value) or value is None or isinstance(value, str | tuple):
         return bool(value)
-    raise ctx.error(node, f"{describe_value(value)} is neither true nor false", "compare it with `==` or `is`")
+    raise ctx.error(node, f"{describe_value(value)} is neither true nor false", _instead_of_truth(value))
+
+
+def instead_of_index(value: KernelValue) -> str:
+    """What to do with a value that has no elements to index, for hints."""
+    if isinstance(value, Lazy) or (isinstance(value, Aggregate) and isinstance(value.kind, Tile)):
+        return "its elements are spread over the workgroup: index the array, combine with wg.sum, or wg.store it first"
+    if isinstance(value, Aggregate):
+        return "its fields have names: v.field"
+    return "arrays, tuples and vectors have elements"
+
+
+def _instead_of_truth(value: KernelValue) -> str:
+    if isinstance(value, Lazy | Aggregate):
+        return (
+            "combine conditions on its elements with & and |, choose with vk.where(condition, a, b), or make one bool "
+            "of them with vk.workgroup().any(condition)"
+        )
+    return "compare it with `==` or `is`"

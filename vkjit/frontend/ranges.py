@@ -16,6 +16,7 @@ from ..ir.types import Type
 from .calls import intrinsic, lowers
 from .context import Call, Context
 from .conversions import as_index, common_dtype, convert, default_dtype, dtype_of_value, static_value
+from .memory import array_type
 from .values import GridStride, KernelValue, Range, Unrolled, describe_value, is_array, is_literal, is_scalar
 
 __all__ = ["counted", "iterable_of", "range_bounds", "static_trips"]
@@ -105,11 +106,12 @@ def iterable_of(ctx: Context, node: ast.expr, value: KernelValue) -> Range | Unr
         b, dim = ctx.builder, value.dim
         step = b.emit("mul", b.emit("num_groups", dim=dim), b.emit("local_size", dim=dim))
         return Range(b.emit("global_id", dim=dim), as_index(ctx, node, value.stop), step)
-    hint = (
-        "loop over its indices: for i in range(len(x))"
-        if is_array(value)
-        else "range, vk.unroll, vk.grid_stride, a tuple"
-    )
+    hint = "range, vk.unroll, vk.grid_stride, a tuple"
+    if is_array(value):
+        name = ast.unparse(node) if isinstance(node, ast.Name) else "x"
+        rank = array_type(value).rank
+        loops = [f"for {'ijklmn'[d]} in range({name}.shape[{d}])" for d in range(min(rank, 6))]
+        hint = f"loop over its indices: {': '.join(loops) if rank > 1 else f'for i in range(len({name}))'}"
     raise ctx.error(node, f"a loop can't run over {describe_value(value)}", hint)
 
 

@@ -17,11 +17,13 @@ import numpy as np
 
 from .. import dtypes
 from ..dtypes import DType
-from ..errors import Note
+from ..errors import CompileError, Note
 from ..lang.control import Tune
 from .annotations import dtype_of
 from .context import Context
+from .elsewhere import advice_on_capture, advice_on_name, advice_on_object, is_foreign_function
 from .names import MISSING, find_global
+from .spec import KernelSpec
 from .values import Binding, Conflict, KernelValue, Unbound
 
 __all__ = ["MISSING", "capturable", "captured", "find_global", "look_up"]
@@ -66,7 +68,7 @@ def _misspelt(ctx: Context, name: str) -> str:
 
     known = [*ctx.scope.local_names, *ctx.function.__globals__, *vars(builtins)]
     close = difflib.get_close_matches(name, known, 1)
-    return f"did you mean {close[0]}?" if close else ""
+    return advice_on_name(name) or (f"did you mean {close[0]}?" if close else "")
 
 
 _ATOMS = (bool, int, float, str, type(None), enum.Enum, DType, FunctionType, BuiltinFunctionType, ModuleType, type)
@@ -94,11 +96,7 @@ def captured(ctx: Context, node: ast.expr, text: str, value: Any) -> KernelValue
     if isinstance(value, TypeVar):
         return _type_variable(ctx, node, value)
     if not capturable(value):
-        kind = type(value).__name__
-        reason = (
-            f"{text} is {_article(kind)} {kind}: a kernel captures constants when it is compiled, and this can change"
-        )
-        raise ctx.error(node, reason, f"pass it as an argument, or make {text} a number or a tuple")
+        raise _not_capturable(ctx, node, text, value)
     if isinstance(value, np.generic):
         dtype = dtypes.from_numpy(value.dtype)
         return ctx.builder.const(value.item(), dtype)
@@ -111,8 +109,19 @@ def captured(ctx: Context, node: ast.expr, text: str, value: Any) -> KernelValue
     return value
 
 
-def _article(word: str) -> str:
-    return "an" if word[:1].lower() in "aeiou" else "a"
+def _not_capturable(ctx: Context, node: ast.expr, text: str, value: object) -> CompileError:
+    if is_foreign_function(value):
+        return ctx.error(node, f"{text} has no meaning in a kernel", advice_on_object(value))
+    if isinstance(getattr(value, "spec", None), KernelSpec):
+        hint = "move what both need into a function decorated with @vk.func, or launch one after the other"
+        return ctx.error(node, f"{text} is a kernel: kernels are launched by the host, not by kernels", hint)
+    kind = "an array of NumPy" if isinstance(value, np.ndarray) else _with_article(type(value).__name__)
+    reason = f"{text} is {kind}: a kernel captures constants when it is compiled, and this can change"
+    return ctx.error(node, reason, advice_on_capture(text, value))
+
+
+def _with_article(word: str) -> str:
+    return f"an {word}" if word[:1].lower() in "aeiou" else f"a {word}"
 
 
 def _type_variable(ctx: Context, node: ast.expr, variable: TypeVar) -> DType:

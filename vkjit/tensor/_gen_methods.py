@@ -122,7 +122,7 @@ class TensorMethods:
         raise NotImplementedError
 
     def bool(self) -> Tensor:
-        """The tensor as vk.bool."""
+        """The tensor as vk.boolean."""
         raise NotImplementedError
 
     def broadcast_to(self, shape: Sequence[builtins.int]) -> Tensor:
