@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from . import arguments, dtypes, findings, frontend, plan, staging
+from . import arguments, dtypes, findings, frontend, plan, records, staging
 from .arguments import MISSING
 from .devices import default_device
 from .dtypes import DType

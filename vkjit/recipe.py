@@ -132,7 +132,7 @@ class Keys:
         self._written = [p.mode != "in" for p in spec.params]
         asked = {name for f in launch_functions if callable(f) for name in inspect.signature(f).parameters}
         self._by_value = [p.kind == "const" or (p.kind != "array" and p.name in asked) for p in spec.params]
-        self._usable = all(p.kind != "any" for p in spec.params)
+        self._usable = all(p.kind != "any" and p.element is None for p in spec.params)
 
     def _slots_of(self, count: int, names: tuple[str, ...]) -> list[tuple[int, bool, bool]]:
         """For each argument of a call of this form: its parameter, whether that is an array, whether its value counts.

@@ -10,7 +10,7 @@ import pytest
 
 import vkjit as vk
 from tests.unit.frontend_run import lower, run
-from vkjit.errors import ArgumentError, CompileError, VkjitError
+from vkjit.errors import ArgumentError, CompileError
 from vkjit.frontend import DeviceFunction
 
 T = TypeVar("T", bound=vk.Element)
@@ -133,18 +133,9 @@ def test_errors(kernel, dtype: type, part: str) -> None:
 
 
 def test_outside_kernels() -> None:
-    with pytest.raises(VkjitError, match="inside kernels only"):
-        Point(1, 2)
+    assert Point(1).dtype == vk.struct_dtype(Point)
+    assert Point(1, y=2).tolist() == (1, 2)
+    assert Point(1).x == 1
+    assert Point(1).y == 0.5
     with pytest.raises(ArgumentError, match="no annotated fields"):
         vk.struct(type("Empty", (), {}))
-
-
-def parameter(p: Point):
-    pass
-
-
-def test_a_kernel_takes_no_struct() -> None:
-    from vkjit.frontend import describe
-
-    with pytest.raises(CompileError, match="takes arrays and scalars"):
-        describe(parameter)

@@ -7,26 +7,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .composites import expanded, fields_of, leaves_of
 from .dims import Dims, parse_dims
 from .fingerprint import Captures, fingerprint, value_digest
 from .function import DeviceFunction
 from .signature import ArrayArg, ConstArg, ScalarArg, Signature, exact
-from .spec import REQUIRED, KernelSpec, ParamSpec, describe, tune_choice
+from .spec import REQUIRED, Composite, KernelSpec, ParamSpec, describe, tune_choice
+from .values import ElementArray
 
 __all__ = [
     "REQUIRED",
     "ArrayArg",
     "Captures",
+    "Composite",
     "ConstArg",
     "DeviceFunction",
     "Dims",
+    "ElementArray",
     "KernelSpec",
     "ParamSpec",
     "ScalarArg",
     "Signature",
     "describe",
     "exact",
+    "expanded",
+    "fields_of",
     "fingerprint",
+    "leaves_of",
     "lower_kernel",
     "parse_dims",
     "tune_choice",

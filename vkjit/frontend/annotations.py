@@ -65,7 +65,10 @@ def read_annotation(function: FunctionType, parameter: str, scope: Mapping[str, 
     code = function.__code__
     scopes = (_closure(function), _type_parameters(function), scope or {}, function.__globals__, vars(builtins))
     place = _Place(f"{parameter} in {function.__name__}", Loc(code.co_filename, code.co_firstlineno), scopes)
-    return _read(place, function.__annotations__.get(parameter))
+    found = _read(place, function.__annotations__.get(parameter))
+    if isinstance(found, ArrayAnnotation) and found.mode == "array":
+        raise place.error("vk.Array is for fields of structs; parameters are vk.In, vk.Out or vk.InOut")
+    return found
 
 
 def defining_scope(function: FunctionType) -> dict[str, Any]:
@@ -95,7 +98,7 @@ def _read(place: _Place, raw: object) -> Annotation:
     if value is None or value is Any:
         return None
     if isinstance(value, ArrayAnnotation):
-        element = value.dtype if isinstance(value.dtype, TypeVar) else dtype_of(value.dtype)
+        element = value.dtype if isinstance(value.dtype, TypeVar | StructType | VectorType) else dtype_of(value.dtype)
         if element is None:
             raise place.error(f"{value.dtype!r} is no element type")
         return ArrayAnnotation(value.mode, element, value.dims)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .carried import Knowledge
     from .loops import LoopFrame
 
-__all__ = ["Call", "Context", "Origin", "Origins", "Place", "Return", "Session", "expression", "statement"]
+__all__ = ["Call", "Context", "Origin", "Origins", "Place", "Return", "Session", "expression", "place", "statement"]
 
 Place = ast.AST | Loc
 """Where an error is to point."""
@@ -35,6 +35,7 @@ Place = ast.AST | Loc
 ExpressionLowering = Callable[["Context", Any], KernelValue]
 StatementLowering = Callable[["Context", Any], bool]
 _EXPRESSIONS: dict[type[ast.AST], ExpressionLowering] = {}
+_PLACES: dict[type[ast.AST], ExpressionLowering] = {}
 _STATEMENTS: dict[type[ast.AST], StatementLowering] = {}
 
 
@@ -45,6 +46,18 @@ def expression(kind: type[ast.AST]) -> Callable[[ExpressionLowering], Expression
         if kind in _EXPRESSIONS:
             raise InternalError(f"{kind.__name__} has a lowering already")
         _EXPRESSIONS[kind] = function
+        return function
+
+    return register
+
+
+def place(kind: type[ast.AST]) -> Callable[[ExpressionLowering], ExpressionLowering]:
+    """Registers the lowering of a kind of expression that may denote an element which isn't read yet."""
+
+    def register(function: ExpressionLowering) -> ExpressionLowering:
+        if kind in _PLACES:
+            raise InternalError(f"{kind.__name__} has a lowering to places already")
+        _PLACES[kind] = function
         return function
 
     return register
@@ -156,6 +169,16 @@ class Context:
         lower = _EXPRESSIONS.get(type(node))
         if lower is None:
             raise unsupported(self.source, node)
+        saved, self.builder.loc = self.builder.loc, self.loc(node)
+        value = lower(self, node)
+        self.builder.loc = saved
+        return value
+
+    def place(self, node: ast.expr) -> KernelValue:
+        """As `evaluate`, but elements of arrays of structs and vectors stay unread."""
+        lower = _PLACES.get(type(node))
+        if lower is None:
+            return self.evaluate(node)
         saved, self.builder.loc = self.builder.loc, self.loc(node)
         value = lower(self, node)
         self.builder.loc = saved

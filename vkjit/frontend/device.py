@@ -18,6 +18,7 @@ from ..ir.core import Function, Region, Value
 from ..ir.types import Array, Scalar, Type, Vector
 from ..lang.structs import StructType
 from ..lang.types import ArrayAnnotation, ConstAnnotation
+from ..lang.vectors import VectorType
 from .calls import bind_arguments, callable_values
 from .context import Call, Context, Return, Session
 from .conversions import as_exactly
@@ -27,7 +28,7 @@ from .lazy import note_write
 from .resolve import also_capturable, captured
 from .scope import analyse
 from .source import source_of
-from .values import Aggregate, Binding, KernelValue, describe_value, parts_of, with_parts
+from .values import Aggregate, Binding, KernelValue, Records, describe_value, parts_of, with_parts
 
 __all__ = ["DeviceFunction"]
 
@@ -113,6 +114,8 @@ def _fitted(
         return _fitted_array(ctx, call, annotation, value, what)
     if isinstance(annotation, StructType) and not (isinstance(value, Aggregate) and value.kind is annotation):
         raise ctx.error(call.node, f"{what} is {annotation!r}, found {describe_value(value)}")
+    if isinstance(annotation, VectorType) and describe_value(value) != repr(annotation):
+        raise ctx.error(call.node, f"{what} is {annotation!r}, found {describe_value(value)}", "convert it: V(v)")
     if isinstance(annotation, TypeVar):
         annotation = typevars.get(annotation.__name__)
     if isinstance(annotation, DType):
@@ -123,6 +126,11 @@ def _fitted(
 
 
 def _fitted_array(ctx: Context, call: Call, annotation: ArrayAnnotation, value: KernelValue, what: str) -> KernelValue:
+    if isinstance(annotation.dtype, StructType | VectorType):
+        kind = value.kind if isinstance(value, Aggregate) else None
+        if not isinstance(kind, Records) or kind.element != annotation.dtype:
+            raise ctx.error(call.node, f"{what} is an array of {annotation.dtype!r}, found {describe_value(value)}")
+        return value
     if not isinstance(value, Value) or not isinstance(value.type, Array):
         raise ctx.error(call.node, f"{what} is an array, found {describe_value(value)}")
     if isinstance(annotation.dtype, DType) and value.type.dtype is not annotation.dtype:

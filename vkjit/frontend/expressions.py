@@ -17,12 +17,13 @@ from . import operators
 from .attributes import attribute_of
 from .context import Context, expression
 from .conversions import truth
+from .elsewhere import advice_on_attribute
 from .joins import choose, is_speculatable
 from .resolve import MISSING, captured, look_up
 from .syntax import unsupported
 from .values import KernelValue, describe_value
 
-__all__ = ["condition"]
+__all__ = ["attribute", "condition"]
 
 _BINARY: dict[type[ast.operator], str] = {
     ast.Add: "add",
@@ -66,13 +67,13 @@ def _tuple(ctx: Context, node: ast.Tuple) -> KernelValue:
     return tuple(ctx.evaluate(item) for item in node.elts)
 
 
-@expression(ast.Attribute)
-def _attribute(ctx: Context, node: ast.Attribute) -> KernelValue:
-    base = ctx.evaluate(node.value)
+def attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValue:
+    """The attribute of a module, an enum member, or a value of the kernel."""
     if isinstance(base, ModuleType | type) and not isinstance(base, DType):
         found = getattr(base, node.attr, MISSING)
         if found is MISSING:
-            raise ctx.error(node, f"{describe_value(base)} has no {node.attr}")
+            hint = advice_on_attribute(base, node.attr)
+            raise ctx.error(node, f"{describe_value(base)} has no {node.attr}", hint)
         return captured(ctx, node, ast.unparse(node), found)
     if isinstance(base, enum.Enum) and node.attr in ("value", "name"):
         return captured(ctx, node, ast.unparse(node), getattr(base, node.attr))

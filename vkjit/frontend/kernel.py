@@ -24,17 +24,20 @@ from . import (  # noqa: F401  (they register lowerings)
     printing,
     random,
     ranges,
+    records,
     scans,
     statements,
     structs,
     tiles,
     vectors,
 )
+from .composites import expanded
 from .context import Context, Session
 from .scope import analyse
 from .signature import ArrayArg, ConstArg, ScalarArg, Signature
 from .source import source_of
 from .spec import KernelSpec, ParamSpec
+from .values import Aggregate, Records
 
 __all__ = ["lower_kernel"]
 
@@ -44,6 +47,7 @@ def lower_kernel(spec: KernelSpec, signature: Signature) -> Module:
 
     Raises ArgumentError where the signature doesn't fit the kernel's parameters.
     """
+    spec = expanded(spec)
     if len(signature.args) != len(spec.params):
         raise ArgumentError(f"{spec.name} takes {len(spec.params)} arguments, found {len(signature.args)}")
     source = source_of(spec.fn)
@@ -59,9 +63,24 @@ def lower_kernel(spec: KernelSpec, signature: Signature) -> Module:
     values = iter(kernel.params)
     for parameter, argument in zip(spec.params, signature.args, strict=True):
         ctx.bind(parameter.name, argument.value if isinstance(argument, ConstArg) else next(values))
+    _bind_composites(ctx, spec, kernel.params)
     _body(ctx, spec)
     ctx.finish_entry()
     return session.module
+
+
+def _bind_composites(ctx: Context, spec: KernelSpec, params: list[Value]) -> None:
+    """Binds structs, vectors and arrays of them to what their parts make."""
+    by_name = {param.name: param for param in params}
+    for composite in spec.composites:
+        parts = [by_name[p.name] for p in spec.params[composite.first : composite.first + composite.count]]
+        name, element = composite.parameter.name, composite.parameter.element
+        if composite.parameter.kind == "scalar":
+            ctx.bind(name, records.value_of(ctx, element, iter(parts)))
+            continue
+        kind = parts[0].type
+        assert isinstance(kind, Array)
+        ctx.bind(name, records.records(element, iter(parts), kind.rank - composite.axes))
 
 
 def _attributes(spec: KernelSpec, signature: Signature, names: list[str], positions: list[int]) -> dict[str, object]:
@@ -69,19 +88,22 @@ def _attributes(spec: KernelSpec, signature: Signature, names: list[str], positi
         "local_size": signature.local_size,
         "arg_index": tuple(positions),
         "param_names": tuple(names),
-        "dims": tuple(_dim_names(spec.params[position]) for position in positions),
+        "dims": tuple(_dim_names(spec, position) for position in positions),
     }
     if spec.over is not None:
         found["over"] = spec.over
     for flag in ("narrow", "backward", "cut", "strict", "fast_math", "debug", "bounds"):
         if getattr(signature, flag):
             found[flag] = True
+    if signature.sanitize:
+        found["sanitize"] = signature.sanitize
+        found["arg_count"] = len(signature.args)
     return found
 
 
-def _dim_names(parameter: ParamSpec) -> str:
+def _dim_names(spec: KernelSpec, position: int) -> str:
     """The names of an array's dimensions, or their numbers, `_` for other ones: axes of one name have one extent."""
-    dims = parameter.dims
+    dims = spec.params[position].dims
     if dims is None or dims.rank is None:
         return ""
     return " ".join(dim.text if dim.simple or dim.text.isdecimal() else "_" for dim in dims.dims)
@@ -95,9 +117,6 @@ def _typevars(spec: KernelSpec, signature: Signature) -> dict[str, DType]:
     for parameter, argument in sorted(pairs, key=lambda pair: not isinstance(pair[1], ArrayArg)):
         if not isinstance(parameter.dtype, TypeVar) or isinstance(argument, ConstArg):
             continue
-    if signature.sanitize:
-        found["sanitize"] = signature.sanitize
-        found["arg_count"] = len(signature.args)
         name = parameter.dtype.__name__
         known = bound.setdefault(name, argument.dtype)
         if known is not argument.dtype:
@@ -169,10 +188,12 @@ def _over_index(ctx: Context, spec: KernelSpec) -> Value:
     Axis rank - 1 - d is dimension d of the grid; the axes from 0 to rank - 3 share dimension 2, the last of them the
     fastest.
     """
-    array = ctx.env[spec.over or ""].value  # type: ignore[union-attr]
+    value = ctx.env[spec.over or ""].value  # type: ignore[union-attr]
+    array = records.first_array(value) if records.is_records(value) else value
     if not isinstance(array, Value) or not isinstance(array.type, Array):
         raise CompileError(f"over={spec.over!r}: that argument is no array", ctx.source.name_loc())
-    b, rank = ctx.builder, array.type.rank
+    b = ctx.builder
+    rank = value.kind.rank if isinstance(value, Aggregate) and isinstance(value.kind, Records) else array.type.rank
     extents = [b.emit("extent", array, axis=axis) for axis in range(rank)]
     grid = [b.emit("global_id", dim=d) for d in range(max(1, min(rank, 3)))]
     sizes = list(reversed(extents[max(0, rank - 2) :])) or [b.index(1)]

@@ -24,9 +24,10 @@ from .expressions import condition
 from .joins import join_branches
 from .lazy import check_source
 from .ranges import counted, iterable_of, range_bounds, static_trips
-from .scope import assigned_names
+from .records import is_records
+from .scope import assigned_names, stored_names
 from .statements import assign
-from .values import Binding, Conflict, Range, Source, Unbound, Unrolled
+from .values import Binding, Conflict, Range, Source, Unbound, Unrolled, is_array
 
 __all__ = ["DynamicExit", "LoopFrame", "emit_exit", "run_loop", "unless_broken"]
 
@@ -153,8 +154,15 @@ def _may_not_run(ctx: Context, frame: LoopFrame) -> None:
 
 def _candidates(ctx: Context, node: ast.For | ast.While) -> list[str]:
     assigned = assigned_names([*node.body, node.target] if isinstance(node, ast.For) else node.body)
+    assigned |= {name for name in stored_names(node.body) if _is_register(ctx, name)}
     live = ctx.scope.head.get(node, frozenset()) | ctx.scope.after.get(node, frozenset())
     return sorted(assigned & live)
+
+
+def _is_register(ctx: Context, name: str) -> bool:
+    """Whether storing into what the name is makes a new value: a vector or a struct, not an array."""
+    entry = ctx.env.get(name)
+    return isinstance(entry, Binding) and not is_array(entry.value) and not is_records(entry.value)
 
 
 def _has_break(body: list[ast.stmt]) -> bool:

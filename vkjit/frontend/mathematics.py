@@ -26,6 +26,7 @@ from .context import Call, Context
 from .conversions import common_dtype, convert, dtype_of_value, numeric, truth, unify
 from .joins import choose
 from .memory import extent
+from .records import first_array, is_records
 from .values import KernelValue, describe_value, is_array, is_literal, is_runtime
 
 __all__: list[str] = []
@@ -300,8 +301,10 @@ def _len(ctx: Context, call: Call) -> KernelValue:
     value = call.args[0] if len(call.args) == 1 and not call.keywords else None
     if isinstance(value, tuple):
         return len(value)
-    if is_array(value):
-        return extent(ctx, value, 0)
+    if is_array(value) or is_records(value):
+        return extent(ctx, first_array(value), 0)
+    if isinstance(value, str):
+        return len(value)
     if is_runtime(value) and isinstance(value.type, Vector):
         return value.type.size
     raise ctx.error(call.node, f"len takes an array, a tuple or a vector, found {describe_value(value)}")

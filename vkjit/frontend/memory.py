@@ -15,16 +15,17 @@ from ..dtypes import DType
 from ..ir import types
 from ..ir.core import Region, Value
 from ..ir.types import Array, Scalar, Vector
+from ..lang.structs import StructType
 from ..lang.vectors import VectorType
 from .annotations import dtype_of
 from .attributes import attributes
 from .calls import lowers
-from .context import Call, Context, expression
+from .context import Call, Context
 from .conversions import as_index, as_stored, static_value
-from .lazy import note_write, slice_of
+from .lazy import note_write
 from .values import KernelValue, Method, describe_value, is_array
 
-__all__ = ["array_type", "extent", "indices", "load", "store", "store_subscript"]
+__all__ = ["array_type", "bounds", "extent", "index_inside", "indices", "load", "pad_of", "static_shape", "store"]
 
 
 def array_type(array: Value) -> Array:
@@ -94,16 +95,22 @@ def _size(ctx: Context, array: Value) -> KernelValue:
 
 # -- indexing
 def indices(
-    ctx: Context, node: ast.AST, array: Value, values: list[KernelValue], *, checked: bool = True
+    ctx: Context,
+    node: ast.AST,
+    array: Value,
+    values: list[KernelValue],
+    *,
+    checked: bool = True,
+    rank: int | None = None,
 ) -> list[Value]:
-    """One `index` per dimension; `checked` gives constants their Python meaning and tests them against known
-    extents.
+    """One `index` per dimension, or for the first `rank` ones; `checked` gives constants their Python meaning and tests
+    them against known extents.
     """
-    kind = array_type(array)
-    if len(values) != kind.rank:
-        noun = "index" if kind.rank == 1 else "indices"
-        hint = "rows are not values: index each dimension, as in x[i, j]" if len(values) < kind.rank else ""
-        raise ctx.error(node, f"expected {kind.rank} {noun}, found {len(values)}", hint)
+    rank = array_type(array).rank if rank is None else rank
+    if len(values) != rank:
+        noun = "index" if rank == 1 else "indices"
+        hint = "rows are not values: index each dimension, as in x[i, j]" if len(values) < rank else ""
+        raise ctx.error(node, f"expected {rank} {noun}, found {len(values)}", hint)
     places = _index_places(node, len(values))
     if not checked:
         return [as_index(ctx, place, v) for place, v in zip(places, values, strict=True)]
@@ -128,12 +135,20 @@ def _one_index(ctx: Context, node: ast.AST, array: Value, axis: int, value: Kern
         return as_index(ctx, node, value)
     size = extent(ctx, array, axis) if number < 0 or array_type(array).shape is not None else None
     if isinstance(size, int):
-        if not -size <= number < size:
-            raise ctx.error(node, f"index {number} is outside the {size} elements of dimension {axis}")
-        return ctx.builder.index(int(number) % size)
+        return index_inside(ctx, node, value, size, axis)
     if isinstance(size, Value):
         return ctx.builder.emit("add", size, ctx.builder.index(int(number)))
     return ctx.builder.index(int(number))
+
+
+def index_inside(ctx: Context, node: ast.AST, value: KernelValue, size: int, axis: int) -> Value:
+    """An index along an axis of known size: a constant is tested, and counts from the end where it is negative."""
+    number = static_value(value)
+    if number is None or isinstance(number, bool | float):
+        return as_index(ctx, node, value)
+    if not -size <= number < size:
+        raise ctx.error(node, f"index {number} is outside the {size} elements of dimension {axis}")
+    return ctx.builder.index(int(number) % size)
 
 
 def subscript_values(ctx: Context, node: ast.Subscript) -> list[KernelValue]:
@@ -166,49 +181,8 @@ def store(
     note_write(ctx, array)
 
 
-@expression(ast.Subscript)
-def _subscript(ctx: Context, node: ast.Subscript) -> KernelValue:
-    base = ctx.evaluate(node.value)
-    if is_array(base) and has_slice(node):
-        return slice_of(ctx, node, base)
-    if is_array(base):
-        return load(ctx, base, indices(ctx, node, base, subscript_values(ctx, node)))
-    if isinstance(base, tuple):
-        return base[_static_position(ctx, node, len(base))]
-    if isinstance(base, Value) and isinstance(base.type, Vector):
-        lane = _static_position(ctx, node, base.type.size)
-        return ctx.builder.emit("vec_extract", base, lane=lane, type=Scalar(base.type.dtype))
-    raise ctx.error(node, f"{describe_value(base)} can't be indexed")
-
-
-def _static_position(ctx: Context, node: ast.Subscript, size: int) -> int:
-    number = static_value(ctx.evaluate(node.slice))
-    if number is None or not isinstance(number, int):
-        raise ctx.error(
-            node.slice,
-            "the index must be an integer known at compile time",
-            "loop with vk.unroll(n), or keep the values in vk.local(dtype, n)",
-        )
-    if not -size <= number < size:
-        raise ctx.error(node.slice, f"index {number} is outside the {size} items")
-    return int(number) % size
-
-
-def store_subscript(ctx: Context, node: ast.Subscript, value: KernelValue, place: ast.AST | None = None) -> None:
-    """`base[...] = value`, a value from the node `place`."""
-    base = ctx.evaluate(node.value)
-    if not is_array(base):
-        hint = "build a new one: v = vk.vec(T, n)(...)" if isinstance(base, Value) else "tuples don't change"
-        raise ctx.error(node, f"{describe_value(base)} can't be stored into", hint)
-    if has_slice(node):
-        raise ctx.error(
-            node, "a slice is stored by a workgroup", "write wg.store(y[r, :], value), with wg = vk.workgroup()"
-        )
-    store(ctx, node, base, indices(ctx, node, base, subscript_values(ctx, node)), value, place)
-
-
 # -- get and put
-def _bounds(ctx: Context, array: Value, at: list[Value]) -> Value:
+def bounds(ctx: Context, array: Value, at: list[Value]) -> Value:
     """Whether all indices lie inside."""
     inside: Value | None = None
     zero = ctx.builder.index(0)
@@ -225,14 +199,22 @@ def _get(ctx: Context, call: Call, array: Value) -> KernelValue:
     _only(ctx, call, {"pad"})
     kind = array_type(array)
     at = indices(ctx, call.node, array, call.args, checked=False)
-    pad = as_stored(ctx, call.node, call.keywords.get("pad", 0), kind.element)
+    pad = pad_of(ctx, call, kind.element)
     inside, outside = Region(), Region()
-    condition = _bounds(ctx, array, at)
+    condition = bounds(ctx, array, at)
     with ctx.builder.at(inside):
         ctx.builder.op("yield", load(ctx, array, at))
     with ctx.builder.at(outside):
         ctx.builder.op("yield", pad)
     return ctx.builder.op("if", condition, types=[kind.element], regions=[inside, outside]).result
+
+
+def pad_of(ctx: Context, call: Call, element: Scalar | Vector) -> Value:
+    """The pad of a `get`, as an element; 0 and 1 are False and True among bools."""
+    pad = call.keywords.get("pad", 0)
+    if element.dtype.kind == "bool" and isinstance(pad, int) and pad in (0, 1):
+        pad = bool(pad)
+    return as_stored(ctx, call.node, pad, element)
 
 
 def _put(ctx: Context, call: Call, array: Value) -> KernelValue:
@@ -243,7 +225,7 @@ def _put(ctx: Context, call: Call, array: Value) -> KernelValue:
         raise ctx.error(call.node, "put takes the indices and then the value, as in x.put(i, j, v)")
     at = indices(ctx, call.node, array, values[:-1], checked=False)
     inside, outside = Region(), Region()
-    condition = _bounds(ctx, array, at)
+    condition = bounds(ctx, array, at)
     with ctx.builder.at(inside):
         store(ctx, call.node, array, at, values[-1])
         ctx.builder.op("yield")
@@ -260,7 +242,8 @@ def _only(ctx: Context, call: Call, known: set[str]) -> None:
 
 
 # -- allocation and order
-def _static_shape(ctx: Context, call: Call, shape: KernelValue) -> tuple[int, ...]:
+def static_shape(ctx: Context, call: Call, shape: KernelValue) -> tuple[int, ...]:
+    """A shape that is known at compile time, of a number or a tuple of them."""
     items = shape if isinstance(shape, tuple) else (shape,)
     sizes: list[int] = []
     for item in items:
@@ -283,8 +266,12 @@ def _element(ctx: Context, call: Call, dtype: KernelValue) -> Scalar | Vector:
     return Scalar(found)
 
 
-def _allocate(ctx: Context, call: Call, space: str, dtype: KernelValue, shape: KernelValue) -> Value:
-    sizes = _static_shape(ctx, call, shape)
+def _allocate(ctx: Context, call: Call, space: str, dtype: KernelValue, shape: KernelValue) -> KernelValue:
+    sizes = static_shape(ctx, call, shape)
+    if isinstance(dtype, StructType):
+        from .records import allocate
+
+        return allocate(ctx, call, space, dtype, sizes)
     element = _element(ctx, call, dtype)
     return ctx.entry(call.node, Array(element, len(sizes), space=space, shape=sizes, contiguous=True))
 

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-__all__ = ["Scope", "analyse", "assigned_names", "read_names"]
+__all__ = ["Scope", "analyse", "assigned_names", "read_names", "stored_names"]
 
 Names = frozenset[str]
 NONE: Names = frozenset()
@@ -30,6 +30,19 @@ def _assigned(node: ast.AST) -> str | None:
     while isinstance(root, ast.Attribute):
         root = root.value
     return root.id if isinstance(root, ast.Name) else None
+
+
+def stored_names(nodes: Iterable[ast.AST]) -> Names:
+    """Names of what any of the nodes stores into by an index, as `v[0] = x` does: it makes a new value of a vector."""
+    found: set[str] = set()
+    for node in (inner for outer in nodes for inner in ast.walk(outer)):
+        if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            root: ast.expr = node
+            while isinstance(root, ast.Subscript | ast.Attribute):
+                root = root.value
+            if isinstance(root, ast.Name):
+                found.add(root.id)
+    return frozenset(found)
 
 
 def read_names(*nodes: ast.AST | None) -> Names:

@@ -20,7 +20,7 @@ from ..lang.vectors import VectorType
 from .annotations import defining_scope, read_annotation
 from .dims import Dims, parse_dims
 
-__all__ = ["REQUIRED", "KernelSpec", "ParamSpec", "describe", "tune_choice"]
+__all__ = ["REQUIRED", "Composite", "KernelSpec", "ParamSpec", "describe", "tune_choice"]
 
 REQUIRED: Any = inspect.Parameter.empty
 """The `default` of a parameter that has none."""
@@ -32,7 +32,7 @@ class ParamSpec:
 
     `kind`: "array", "scalar", "const", or "any" for an unannotated one, which may be array or scalar. `mode` of an
     array: "in", "out", "inout"; None where it isn't annotated. `dtype`: None where it is inferred. `default`:
-    REQUIRED if none.
+    REQUIRED if none. `element`: the struct or vector type of what is passed, or of its elements; see `composites`.
     """
 
     name: str
@@ -41,16 +41,33 @@ class ParamSpec:
     dtype: DType | TypeVar | None
     dims: Dims | None
     default: Any
+    element: StructType | VectorType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """A parameter that is passed in `count` parts, parameters from number `first` on; the first part of an array has
+    `axes` axes of its own.
+    """
+
+    parameter: ParamSpec
+    first: int
+    count: int
+    axes: int
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSpec:
-    """A kernel's name, function, parameters, and the array that it runs over (None: it has workgroups of its own)."""
+    """A kernel's name, function, parameters, and the array that it runs over (None: it has workgroups of its own).
+
+    `composites` tells which of the parameters are parts of the user's, see `composites.expanded`.
+    """
 
     name: str
     fn: FunctionType
     params: tuple[ParamSpec, ...]
     over: str | None = None
+    composites: tuple[Composite, ...] = ()
 
     def position(self, name: str) -> int:
         """The number of a parameter."""
@@ -101,15 +118,14 @@ def _parameter(fn: FunctionType, parameter: inspect.Parameter, scope: Mapping[st
     annotation = read_annotation(fn, parameter.name, scope)
     name, default = parameter.name, parameter.default
     if isinstance(annotation, ArrayAnnotation):
-        return ParamSpec(name, "array", annotation.mode, annotation.dtype, _dims(fn, name, annotation.dims), default)
+        dims, dtype = _dims(fn, name, annotation.dims), annotation.dtype
+        if isinstance(dtype, StructType | VectorType):
+            return ParamSpec(name, "array", annotation.mode, None, dims, default, dtype)
+        return ParamSpec(name, "array", annotation.mode, dtype, dims, default)
     if isinstance(annotation, ConstAnnotation):
         return ParamSpec(name, "const", None, None, None, default)
     if isinstance(annotation, StructType | VectorType):
-        raise CompileError(
-            f"{fn.__name__}: {name} is {annotation!r}: a kernel takes arrays and scalars",
-            place_of(fn),
-            hint="take the parts as scalars or from an array, and build the value in the kernel",
-        )
+        return ParamSpec(name, "scalar", None, None, None, default, annotation)
     return ParamSpec(name, "scalar" if annotation is not None else "any", None, annotation, None, default)
 
 

@@ -14,10 +14,9 @@ from . import operators
 from .context import Context, Return, statement
 from .expressions import binary_name, condition
 from .joins import join_branches
-from .memory import indices, load, store, store_subscript, subscript_values
 from .messages import message_of
-from .structs import replace_field
-from .values import KernelValue, describe_value, is_array, parts_of
+from .targets import target_of
+from .values import KernelValue, describe_value, parts_of
 
 __all__ = ["assign"]
 
@@ -63,14 +62,10 @@ def assign(ctx: Context, target: ast.expr, value: KernelValue, place: ast.expr |
     ctx.builder.loc = ctx.loc(target)
     if isinstance(target, ast.Name):
         ctx.bind(target.id, value)
-    elif isinstance(target, ast.Subscript):
-        store_subscript(ctx, target, value, place)
     elif isinstance(target, ast.Tuple | ast.List):
         _unpack(ctx, target, value, place)
-    elif isinstance(target, ast.Attribute):
-        assign(ctx, *replace_field(ctx, target, value))
     else:
-        raise ctx.error(target, f"{ast.unparse(target)} can't be assigned to", "bind a name or store into an array")
+        target_of(ctx, target).store(value, place)
 
 
 def _unpack(ctx: Context, target: ast.Tuple | ast.List, value: KernelValue, place: ast.expr | None) -> None:
@@ -102,27 +97,11 @@ def _items(ctx: Context, value: KernelValue) -> tuple[KernelValue, ...] | None:
 @statement(ast.AugAssign)
 def _augmented(ctx: Context, node: ast.AugAssign) -> bool:
     name = binary_name(ctx, node)
-    if isinstance(node.target, ast.Name):
-        read = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
-        before = ctx.evaluate(read)
-        assign(ctx, node.target, operators.binary(ctx, node, name, before, ctx.evaluate(node.value)))
-        return False
-    if isinstance(node.target, ast.Attribute):
-        field = ctx.evaluate(
-            ast.copy_location(ast.Attribute(node.target.value, node.target.attr, ast.Load()), node.target)
-        )
-        assign(ctx, node.target, operators.binary(ctx, node, name, field, ctx.evaluate(node.value)))
-        return False
-    if not isinstance(node.target, ast.Subscript):
-        raise ctx.error(node.target, f"{ast.unparse(node.target)} can't be assigned to")
-    base = ctx.evaluate(node.target.value)
-    if not is_array(base):
-        raise ctx.error(node.target, f"{describe_value(base)} can't be stored into")
-    at = indices(ctx, node.target, base, subscript_values(ctx, node.target))
-    before = load(ctx, base, at)
+    target = target_of(ctx, node.target)
+    before = target.load()
     after = operators.binary(ctx, node, name, before, ctx.evaluate(node.value))
     ctx.builder.loc = ctx.loc(node)
-    store(ctx, node, base, at, after, node.value)
+    target.store(after, node.value)
     return False
 
 

@@ -1,7 +1,7 @@
 """Structs in kernels: construction, fields, methods, assignment to fields.
 
-Enters: calls of a struct, `p.x`, `p.x = v`. Leaves: an `Aggregate` whose kind is the `StructType`; no operation of
-its own.
+Enters: calls of a struct, `p.x`, a new value for a field. Leaves: an `Aggregate` whose kind is the `StructType`; no
+operation of its own. Arrays of structs are in `records`, assignment in `targets`.
 """
 
 from __future__ import annotations
@@ -10,24 +10,21 @@ import ast
 import functools
 import inspect
 from types import FunctionType
-from typing import TypeVar
 
 from ..dtypes import DType
-from ..ir.core import Value
-from ..ir.types import Vector
 from ..lang.structs import StructType
 from ..lang.vectors import VectorType
-from .annotations import Annotation, read_field
 from .attributes import attributes
 from .calls import bind_arguments, callable_values
+from .composites import FieldType, fields_of
 from .context import Call, Context
 from .conversions import as_exactly, materialize
 from .device import call_device
 from .function import DeviceFunction
 from .resolve import also_capturable
-from .values import Aggregate, KernelValue, Method, describe_value
+from .values import Aggregate, ElementArray, KernelValue, Method, describe_value
 
-__all__ = ["replace_field"]
+__all__ = ["with_field"]
 
 
 def _is_struct_type(value: object) -> bool:
@@ -35,11 +32,6 @@ def _is_struct_type(value: object) -> bool:
 
 
 also_capturable(_is_struct_type)
-
-
-@functools.cache
-def _fields(kind: StructType) -> dict[str, Annotation]:
-    return {name: read_field(kind.cls, name, kind.scope) for name in kind.fields}
 
 
 @functools.cache
@@ -52,12 +44,12 @@ def _signature(kind: StructType) -> inspect.Signature:
 def _make(ctx: Context, call: Call, callee: KernelValue) -> KernelValue:
     assert isinstance(callee, StructType)
     bound = bind_arguments(ctx, call, _signature(callee), callee.name)
-    kinds = _fields(callee)
+    kinds = fields_of(callee)
     return Aggregate(callee, tuple(_fitted(ctx, call.node, callee, n, kinds[n], v) for n, v in bound.arguments.items()))
 
 
 def _fitted(
-    ctx: Context, node: ast.AST, kind: StructType, name: str, annotation: Annotation, value: KernelValue
+    ctx: Context, node: ast.AST, kind: StructType, name: str, annotation: FieldType, value: KernelValue
 ) -> KernelValue:
     """A value as the field wants it."""
     what = f"{kind.name}.{name}"
@@ -67,12 +59,23 @@ def _fitted(
         if not (isinstance(value, Aggregate) and value.kind is annotation):
             raise ctx.error(node, f"{what} is {annotation.name}, found {describe_value(value)}")
         return value
+    if isinstance(annotation, ElementArray):
+        return _fitted_array(ctx, node, what, annotation, annotation.shape, value)
     made = materialize(ctx, node, value)
     if isinstance(annotation, VectorType) and repr(annotation) != describe_value(made):
         raise ctx.error(node, f"{what} is {annotation!r}, found {describe_value(made)}")
-    if annotation is not None and not isinstance(annotation, VectorType | TypeVar):
-        raise ctx.error(node, f"{what}: a field is a dtype, a vector, a struct or a type variable")
     return made
+
+
+def _fitted_array(
+    ctx: Context, node: ast.AST, what: str, kind: ElementArray, shape: tuple[int, ...], value: KernelValue
+) -> KernelValue:
+    """Tuples of tuples, as the shape of the field says, of numbers that fit."""
+    if not shape:
+        return as_exactly(ctx, node, value, kind.dtype, what) if isinstance(kind.dtype, DType) else value
+    if not isinstance(value, tuple) or len(value) != shape[0]:
+        raise ctx.error(node, f"{what} is an {kind}, found {describe_value(value)}", "give it as a tuple (of tuples)")
+    return tuple(_fitted_array(ctx, node, what, kind, shape[1:], item) for item in value)
 
 
 def _is_struct(value: KernelValue) -> bool:
@@ -101,17 +104,10 @@ def _method(function: DeviceFunction, ctx: Context, call: Call, owner: KernelVal
     return call_device(ctx, function, Call(call.node, [owner, *call.args], call.keywords))
 
 
-def replace_field(ctx: Context, target: ast.Attribute, value: KernelValue) -> tuple[ast.expr, KernelValue]:
-    """`base.field = value`: the node of the base, and the base with the field replaced."""
-    base = ctx.evaluate(target.value)
-    if not (isinstance(base, Aggregate) and isinstance(base.kind, StructType)):
-        is_vector = isinstance(base, Value) and isinstance(base.type, Vector)
-        hint = "build a new vector" if is_vector else "bind a name or store into an array"
-        raise ctx.error(target, f"{ast.unparse(target)} can't be assigned to", hint)
-    kind = base.kind
-    if target.attr not in kind.fields:
-        raise ctx.error(target, f"{kind.name} has no {target.attr}", f"its fields are {', '.join(kind.fields)}")
-    fitted = _fitted(ctx, target, kind, target.attr, _fields(kind)[target.attr], value)
-    position = kind.fields.index(target.attr)
-    items = (*base.items[:position], fitted, *base.items[position + 1 :])
-    return target.value, Aggregate(kind, items)
+def with_field(ctx: Context, node: ast.AST, struct: Aggregate, name: str, value: KernelValue) -> Aggregate:
+    """The struct with one field replaced by a value, which fits the field."""
+    kind = struct.kind
+    assert isinstance(kind, StructType)
+    fitted = _fitted(ctx, node, kind, name, fields_of(kind)[name], value)
+    position = kind.fields.index(name)
+    return Aggregate(kind, (*struct.items[:position], fitted, *struct.items[position + 1 :]))

@@ -22,11 +22,14 @@ __all__ = [
     "Aggregate",
     "Binding",
     "Conflict",
+    "Element",
+    "ElementArray",
     "GridStride",
     "KernelValue",
     "Lazy",
     "Method",
     "Range",
+    "Records",
     "Source",
     "Tile",
     "Unbound",
@@ -83,6 +86,38 @@ class Tile:
     """The kind of an aggregate that is a tile: `shape` in elements; `tiles` says who holds which."""
 
     shape: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ElementArray:
+    """The type of a struct's field that is an array of known shape."""
+
+    dtype: object
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"array of {self.dtype!r} with shape {self.shape}"
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The kind of an aggregate that is an array of structs, vectors or arrays: its items are arrays, one for each part of
+    an element, with `rank` axes and then those of the part.
+    """
+
+    element: object
+    rank: int
+
+    def __str__(self) -> str:
+        return f"array of {self.element} with {self.rank} dimension{'s' if self.rank != 1 else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """A place in an array of structs or vectors, which isn't read yet: `array[at]`."""
+
+    array: Aggregate
+    at: tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +250,7 @@ def describe_value(value: KernelValue) -> str:
     if isinstance(value, tuple):
         return f"a tuple of {len(value)}"
     if isinstance(value, Aggregate):
-        return f"a {value.kind}"
+        return f"an {value.kind}" if isinstance(value.kind, Records) else f"a {value.kind}"
     if value is None:
         return "None"
     if isinstance(value, DType):

@@ -20,7 +20,7 @@ from .conversions import as_exactly, dtype_of_value, numeric, splat, static_valu
 from .resolve import also_capturable
 from .values import KernelValue, describe_value, is_literal
 
-__all__ = ["lane"]
+__all__ = ["lane", "lanes_named"]
 
 _LANES = ("xyzw", "rgba")
 
@@ -81,6 +81,15 @@ def _parts(ctx: Context, call: Call, value: KernelValue) -> list[KernelValue]:
     return [value]
 
 
+def lanes_named(ctx: Context, node: ast.AST, what: str, name: str, size: int) -> list[int]:
+    """The lanes that a swizzle names, of a vector (`what`, for messages) of `size` lanes."""
+    letters = next((s for s in _LANES if set(name) <= set(s)), None)
+    numbers = [letters.index(c) for c in name] if letters is not None else []
+    if not numbers or len(numbers) > 4 or max(numbers) >= size:
+        raise ctx.error(node, f"{what} has no lane {name}", f"its lanes are {' '.join(_LANES[0][:size])}, as in v.xy")
+    return numbers
+
+
 def _is_vector(value: KernelValue) -> bool:
     return isinstance(value, Value) and isinstance(value.type, Vector)
 
@@ -91,12 +100,9 @@ def _swizzle(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValu
     assert isinstance(base.type, Vector)
     if node.attr == "dtype":
         return base.type.dtype
-    letters = next((s for s in _LANES if set(node.attr) <= set(s)), None)
-    numbers = [letters.index(c) for c in node.attr] if letters is not None else []
-    if not numbers or len(numbers) > 4 or max(numbers) >= base.type.size:
-        known = " ".join(_LANES[0][: base.type.size])
-        raise ctx.error(node, f"{describe_value(base)} has no lane {node.attr}", f"its lanes are {known}, as in v.xy")
-    parts = [lane(ctx, base, number) for number in numbers]
+    parts = [
+        lane(ctx, base, number) for number in lanes_named(ctx, node, describe_value(base), node.attr, base.type.size)
+    ]
     if len(parts) == 1:
         return parts[0]
     return ctx.builder.emit("vec_make", *parts, type=Vector(base.type.dtype, len(parts)))

@@ -61,11 +61,12 @@ from .math import (
 )
 from .memory import barrier, fence, local, shared
 from .random import philox
-from .structs import StructType, struct
-from .types import Const, In, InOut, Out, bitcast
+from .structs import StructType, struct, struct_dtype
+from .types import Array, Const, In, InOut, Out, bitcast
 from .vectors import VectorType, dot, vec
 
 __all__ = [
+    "Array",
     "Const",
     "In",
     "InOut",
@@ -137,6 +138,7 @@ __all__ = [
     "sinh",
     "sqrt",
     "struct",
+    "struct_dtype",
     "subgroup",
     "tan",
     "tanh",

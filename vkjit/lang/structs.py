@@ -1,8 +1,9 @@
 """Structs: named groups of values, `@vk.struct` on a class with annotated fields.
 
-Fields are dtypes, vectors, other structs, or type variables (which take any number). In a kernel the class makes
-values from its fields, in order or by keyword; values copy on assignment and live in registers. Functions in the
-class are device functions, whose first parameter is the value.
+Fields are dtypes, vectors, other structs, arrays of known size (`vk.Array[vk.f32, "3 3"]`), or type variables (which
+take any number). In a kernel the class makes values from its fields, in order or by keyword; values copy on assignment.
+Functions in the class are device functions, whose first parameter is the value. Arrays of structs are NumPy's structured
+arrays with `struct_dtype(S)`; on the host the class makes one such record.
 """
 
 from __future__ import annotations
@@ -10,14 +11,24 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ..errors import ArgumentError, VkjitError
+from ..errors import ArgumentError, InternalError
 
-__all__ = ["StructType", "struct"]
+__all__ = ["StructType", "on_host", "struct", "struct_dtype"]
 
 Class = TypeVar("Class", bound=type)
+
+_HOST: dict[str, Callable[..., Any]] = {}
+"""What structs are outside kernels: "dtype" gives the NumPy type of a struct, "make" a record of fields."""
+
+
+def on_host(**functions: Callable[..., Any]) -> None:
+    """Gives structs their meaning outside kernels. Refuses a second one."""
+    if _HOST.keys() & functions.keys():
+        raise InternalError(f"structs have {', '.join(functions)} on the host already")
+    _HOST.update(functions)
 
 
 class StructType:
@@ -37,11 +48,19 @@ class StructType:
         self.defaults: Mapping[str, Any] = {n: cls.__dict__[n] for n in self.fields if n in cls.__dict__}
         functools.update_wrapper(cast(Any, self), cls, updated=())
 
-    def __call__(self, *_fields: Any, **_named: Any) -> Any:
-        raise VkjitError(f"{self.name}(...) makes a value inside kernels only")
+    def __call__(self, *fields: Any, **named: Any) -> Any:
+        """On the host: a record of the struct's NumPy type, to pass to kernels."""
+        return _HOST["make"](self, fields, named)
 
     def __repr__(self) -> str:
         return self.name
+
+
+def struct_dtype(struct: Any) -> Any:
+    """The NumPy type of a struct's elements in memory, laid out as `np.dtype(..., align=True)`; bool is one byte, bf16 is
+    uint16, a vector or an array a subarray. Raises ArgumentError for what is no struct, or has fields of a type variable.
+    """
+    return _HOST["dtype"](struct)
 
 
 if TYPE_CHECKING:

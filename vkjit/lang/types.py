@@ -1,4 +1,4 @@
-"""What stands in a kernel's annotations: `In`, `Out`, `InOut`, `Const`; and conversions of bits.
+"""What stands in annotations: `In`, `Out`, `InOut`, `Const` of kernels, `Array` of structs; and conversions of bits.
 
 At run time `vk.In[vk.f32, "M K"]` makes an `ArrayAnnotation`; to a type checker it is `typing.Annotated`, so that
 `x[i]` has the element type. A linter sees forward references in the dimension strings: switch F722 and F821 off for
@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from ._stub import kernel_only
 
-__all__ = ["ArrayAnnotation", "Const", "ConstAnnotation", "In", "InOut", "Out", "bitcast"]
+__all__ = ["Array", "ArrayAnnotation", "Const", "ConstAnnotation", "In", "InOut", "Out", "bitcast"]
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayAnnotation:
-    """`mode` is "in", "out" or "inout"; `dtype` as written (a dtype, a TypeVar, or its name); `dims` as written."""
+    """`mode` is "in", "out", "inout", or "array" for a field of a struct; `dtype` as written (a dtype, a TypeVar, a struct,
+    a vector type, or its name); `dims` as written.
+    """
 
     mode: str
     dtype: Any
@@ -32,6 +34,7 @@ class ConstAnnotation:
 
 
 if TYPE_CHECKING:
+    from typing import Annotated as Array
     from typing import Annotated as In
     from typing import Annotated as InOut
     from typing import Annotated as Out
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
 else:
 
     class _ArrayForm:
-        """`In`, `Out` and `InOut`: subscripted with a dtype and dimensions."""
+        """`In`, `Out`, `InOut` and `Array`: subscripted with a dtype and dimensions."""
 
         def __init__(self, name: str) -> None:
             self.name = name
@@ -64,6 +67,7 @@ else:
         def __repr__(self) -> str:
             return "vk.Const"
 
+    Array = _ArrayForm("Array")
     In = _ArrayForm("In")
     Out = _ArrayForm("Out")
     InOut = _ArrayForm("InOut")

@@ -1,0 +1,106 @@
+"""Structs and vectors as they are passed to kernels: one array, or one scalar, for each part.
+
+Enters: a `KernelSpec` with parameters whose type is a struct or a vector. Leaves: a specification without such parameters:
+an array of structs has become an array for each field (`p.x`, `p.position`, all views of the same memory), a value a scalar
+for each number. `composites` says how kernels see them again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ..dtypes import DType
+from ..errors import CompileError
+from ..lang.structs import StructType
+from ..lang.types import ArrayAnnotation
+from ..lang.vectors import VectorType
+from .annotations import Annotation, read_field
+from .dims import parse_dims
+from .spec import Composite, KernelSpec, ParamSpec
+from .values import ElementArray
+
+__all__ = ["FieldType", "Leaf", "expanded", "fields_of", "leaves_of"]
+
+FieldType = DType | TypeVar | StructType | VectorType | ElementArray | None
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One part of a struct or vector that lies in memory in a row: the names of the fields that lead to it, its element
+    type (None: whatever is passed), and its own axes.
+    """
+
+    path: tuple[str, ...]
+    dtype: DType | None
+    shape: tuple[int, ...] = ()
+
+
+@functools.cache
+def fields_of(kind: StructType) -> dict[str, FieldType]:
+    """The types of a struct's fields; CompileError for one that a field can't have."""
+    return {name: _field_type(kind, name, read_field(kind.cls, name, kind.scope)) for name in kind.fields}
+
+
+def _field_type(kind: StructType, name: str, annotation: Annotation) -> FieldType:
+    if not isinstance(annotation, ArrayAnnotation):
+        if annotation is None or isinstance(annotation, DType | TypeVar | StructType | VectorType):
+            return annotation
+        raise CompileError(
+            f"{kind.name}.{name}: a field is a dtype, a vector, a struct, an array or a type variable",
+            hint='write e.g. vk.f32, vk.vec(vk.f32, 3) or vk.Array[vk.f32, "3 3"]',
+        )
+    sizes = parse_dims(annotation.dims or "").evaluate({})
+    if annotation.mode != "array" or not sizes or not isinstance(annotation.dtype, DType) or 0 in sizes:
+        raise CompileError(
+            f"{kind.name}.{name}: an array in a struct has an element type and sizes that are numbers",
+            hint='write e.g. vk.Array[vk.f32, "3 3"]',
+        )
+    return ElementArray(annotation.dtype, sizes)
+
+
+def leaves_of(element: object, path: tuple[str, ...] = ()) -> tuple[Leaf, ...]:
+    """The parts of an element in memory, in the order of its fields."""
+    if isinstance(element, StructType):
+        return tuple(leaf for name, kind in fields_of(element).items() for leaf in leaves_of(kind, (*path, name)))
+    if isinstance(element, VectorType):
+        return (Leaf(path, element.dtype, (element.size,)),)
+    if isinstance(element, ElementArray):
+        return (Leaf(path, element.dtype if isinstance(element.dtype, DType) else None, element.shape),)
+    return (Leaf(path, element if isinstance(element, DType) else None),)
+
+
+def expanded(spec: KernelSpec) -> KernelSpec:
+    """The specification in which arrays and scalars alone are passed."""
+    if all(parameter.element is None for parameter in spec.params):
+        return spec
+    params: list[ParamSpec] = []
+    composites: list[Composite] = []
+    for parameter in spec.params:
+        if parameter.element is None:
+            params.append(parameter)
+            continue
+        parts = list(_parts(parameter))
+        axes = len(leaves_of(parameter.element)[0].shape)
+        composites.append(Composite(parameter, len(params), len(parts), axes))
+        params += parts
+    return dataclasses.replace(spec, params=tuple(params), composites=tuple(composites))
+
+
+def _parts(parameter: ParamSpec) -> Iterator[ParamSpec]:
+    for leaf in leaves_of(parameter.element):
+        name = ".".join((parameter.name, *leaf.path))
+        if parameter.kind == "array":
+            dims = parameter.dims
+            text = None if dims is None else " ".join((dims.text, *map(str, leaf.shape)))
+            yield ParamSpec(
+                name, "array", parameter.mode, leaf.dtype, None if text is None else parse_dims(text), parameter.default
+            )
+            continue
+        for place in itertools.product(*map(range, leaf.shape)):
+            index = "".join(f"[{number}]" for number in place)
+            yield ParamSpec(name + index, "scalar", None, leaf.dtype, None, parameter.default)

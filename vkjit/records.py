@@ -1,0 +1,202 @@
+"""Structs on the host: NumPy types, records, and the parts of arrays of structs that kernels get.
+
+Enters: struct types, structured arrays, records, tuples. Leaves: NumPy arrays and scalars, one for each part that
+`frontend.composites` gives a struct or vector; views of the caller's memory, so that kernels write it in place. Errors name
+the field and what was expected of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from . import arguments
+from .arguments import MISSING
+from .dtypes import DType, from_numpy
+from .errors import ArgumentError, DTypeError, ShapeError
+from .frontend import Composite, ElementArray, KernelSpec, fields_of, leaves_of
+from .lang.structs import StructType, on_host
+from .lang.vectors import VectorType
+
+__all__ = ["expand_values", "hand_back", "make_record", "struct_dtype", "user_values"]
+
+
+def struct_dtype(kind: Any) -> np.dtype[Any]:
+    """See `lang.structs.struct_dtype`."""
+    if not isinstance(kind, StructType):
+        raise ArgumentError(f"vk.struct_dtype takes a struct, found {kind!r}: decorate the class with @vk.struct")
+    return np.dtype([(name, *_field(kind, name)) for name in kind.fields], align=True)
+
+
+def _field(kind: StructType, name: str) -> tuple[Any, ...]:
+    """The type and, for arrays, the shape of a field."""
+    found = fields_of(kind)[name]
+    if isinstance(found, StructType):
+        return (struct_dtype(found),)
+    if isinstance(found, VectorType):
+        return found.dtype.storage, (found.size,)
+    if isinstance(found, ElementArray) and isinstance(found.dtype, DType):
+        return found.dtype.storage, found.shape
+    if isinstance(found, DType):
+        return (found.storage,)
+    raise ArgumentError(
+        f"{kind.name}.{name} has no type of its own: its NumPy type is yours to choose, "
+        f"np.dtype([...], align=True) with the fields {', '.join(kind.fields)}"
+    )
+
+
+def make_record(kind: StructType, fields: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """A record of a struct's NumPy type from its fields, in order or by name, with the struct's defaults."""
+    values = dict(zip(kind.fields, fields, strict=False))
+    unknown = [name for name in named if name not in kind.fields or name in values]
+    if len(fields) > len(kind.fields) or unknown:
+        what = f"no field {unknown[0]!r} left" if unknown else f"{len(kind.fields)} fields, found {len(fields)} values"
+        raise ArgumentError(f"{kind.name}() has {what}: its fields are {', '.join(kind.fields)}")
+    values |= named
+    missing = [name for name in kind.fields if name not in values and name not in kind.defaults]
+    if missing:
+        raise ArgumentError(f"{kind.name}() misses the field {missing[0]!r}: its fields are {', '.join(kind.fields)}")
+    record = np.zeros((), struct_dtype(kind)).view(np.recarray)
+    for name in kind.fields:
+        record[name] = values[name] if name in values else kind.defaults[name]
+    return record[()]
+
+
+on_host(dtype=struct_dtype, make=make_record)
+
+
+def expand_values(spec: KernelSpec, original: KernelSpec, values: list[Any]) -> tuple[list[Any], dict[int, Any]]:
+    """The values of the expanded parameters; and by parameter number the structured arrays made for Outs left out."""
+    by_name = {p.name: v for p, v in zip(original.params, values, strict=True)}
+    found: list[Any] = [by_name.get(p.name) for p in spec.params]
+    waiting: list[Composite] = []
+    for composite in spec.composites:
+        value = by_name[composite.parameter.name]
+        if value is MISSING and isinstance(composite.parameter.element, StructType):
+            waiting.append(composite)
+            parts: list[Any] = [MISSING] * composite.count
+        else:
+            parts = _parts(spec, composite, value)
+        found[composite.first : composite.first + composite.count] = parts
+    made: dict[int, Any] = {}
+    for composite in waiting:
+        array = np.zeros(_shape_of(spec, composite, found), struct_dtype(composite.parameter.element))
+        found[composite.first : composite.first + composite.count] = _parts(spec, composite, array)
+        made[composite.first] = array
+    return found, made
+
+
+def _shape_of(spec: KernelSpec, composite: Composite, values: list[Any]) -> tuple[int, ...]:
+    """The shape of an Out of structs that was left out, from the names that the other arrays bind."""
+    shapes = {i: np.shape(v) for i, v in enumerate(values) if spec.params[i].kind == "array" and v is not MISSING}
+    dims = composite.parameter.dims
+    shape = None if dims is None else dims.evaluate(arguments.match_dims(spec, shapes))
+    if shape is None:
+        name = composite.parameter.name
+        raise ArgumentError(
+            f"{spec.name}(): can't tell the shape of {name} from the other arguments: pass an array for it"
+        )
+    return shape
+
+
+def _parts(spec: KernelSpec, composite: Composite, value: Any) -> list[Any]:
+    """What a kernel gets for one struct, vector, or array of them."""
+    parameter, element = composite.parameter, composite.parameter.element
+    what = f"argument {parameter.name} of {spec.name}()"
+    if parameter.kind == "scalar":
+        return _numbers(what, element, value)
+    if isinstance(element, VectorType):
+        if value is not MISSING and tuple(getattr(value, "shape", ()))[-1:] != (element.size,):
+            shape = getattr(value, "shape", type(value).__name__)
+            raise ShapeError(f"{what} has shape {shape}, expected a last axis of {element.size} for {element!r}")
+        return [value]
+    if not isinstance(value, np.ndarray) or value.dtype.names is None:
+        found = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+        raise DTypeError(
+            f"{what} is {found}, expected a structured NumPy array: make it as "
+            f"np.zeros(shape, vk.struct_dtype({element!r}))"
+        )
+    _check(what, element, value.dtype, "")
+    return [_view(value, leaf.path) for leaf in leaves_of(element)]
+
+
+def _view(array: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        array = array[name]
+    return array.view(np.ndarray) if isinstance(array, np.ndarray) else array
+
+
+def _check(what: str, kind: object, found: np.dtype[Any], path: str) -> None:
+    """DTypeError where the layout of a structured type isn't that of the struct."""
+    assert isinstance(kind, StructType)
+    names = found.names or ()
+    if names != kind.fields:
+        raise DTypeError(
+            f"{what} has the fields {', '.join(names) or 'none'}{f' in {path}' if path else ''}, expected those of "
+            f"{kind.name}: {', '.join(kind.fields)}"
+        )
+    for name, expected in fields_of(kind).items():
+        assert found.fields is not None
+        own, here = found.fields[name][0], f"{path}.{name}" if path else name
+        if isinstance(expected, StructType):
+            _check(what, expected, own, here)
+            continue
+        base, shape = own.subdtype or (own, ())
+        wanted = leaves_of(expected)[0]
+        dtype = from_numpy(base) if wanted.dtype is None else wanted.dtype
+        if base != dtype.storage or shape != wanted.shape:
+            size = f" with shape {wanted.shape}" if wanted.shape else ""
+            raise DTypeError(f"{what}: its field {here} is {own}, expected {dtype.storage}{size}")
+    aligned = np.dtype([(n, found.fields[n][0]) for n in names], align=True)  # type: ignore[index]
+    if aligned != found:
+        raise DTypeError(
+            f"{what} has a layout that isn't aligned: make it as np.zeros(shape, vk.struct_dtype({kind!r})), or with "
+            "np.dtype(..., align=True)"
+        )
+
+
+def _numbers(what: str, element: object, value: Any) -> list[Any]:
+    """The numbers of a struct or vector that is passed by value."""
+    if isinstance(element, StructType):
+        names = value.dtype.names if isinstance(value, (np.void, np.ndarray)) and np.ndim(value) == 0 else None
+        if names is not None and names != element.fields:
+            raise DTypeError(f"{what} has the fields {', '.join(names)}, expected {', '.join(element.fields)}")
+        items = [value[n] for n in element.fields] if names else value
+        if not isinstance(items, (list, tuple)) or len(items) != len(element.fields):
+            raise ArgumentError(
+                f"{what} is {value!r}, expected a {element!r}: make it as {element!r}({', '.join(element.fields)})"
+            )
+        kinds = fields_of(element)
+        return [
+            n for name, item in zip(kinds, items, strict=True) for n in _numbers(f"{what}, {name}", kinds[name], item)
+        ]
+    shape = leaves_of(element)[0].shape
+    if not shape:
+        return [value]
+    if np.shape(value) != shape:
+        raise ShapeError(f"{what} has shape {np.shape(value)}, expected {shape}")
+    return [_item(value, place) for place in itertools.product(*map(range, shape))]
+
+
+def _item(value: Any, place: tuple[int, ...]) -> Any:
+    """An item of an array or of nested sequences, as it is."""
+    for number in place:
+        value = value[number]
+    return value
+
+
+def user_values(
+    spec: KernelSpec, original: KernelSpec, values: list[Any], given: list[Any], structs: dict[int, Any]
+) -> list[Any]:
+    """A value for each of the user's parameters: structs, and arrays of them, as they were passed or made."""
+    by_name = dict(zip((p.name for p in spec.params), values, strict=True))
+    by_name |= {c.parameter.name: structs.get(c.first) for c in spec.composites if c.first in structs}
+    return [by_name.get(p.name, own) for p, own in zip(original.params, given, strict=True)]
+
+
+def hand_back(results: dict[int, Any]) -> Any:
+    """What a launch returns: the results in the order of their parameters; one alone, none as None."""
+    ordered = [results[position] for position in sorted(results)]
+    return None if not ordered else ordered[0] if len(ordered) == 1 else tuple(ordered)
