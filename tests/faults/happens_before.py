@@ -1,0 +1,265 @@
+"""Proof that commands are ordered: a happens-before checker over what the driver was given, told nothing of how it came about.
+
+Enters: the calls that record, submit and wait, seen between the runtime and the driver, and for each dispatch the memory
+that its kernel reads and writes. Leaves: a `Trace`, and from it the pairs of commands that touch the same bytes, one of them
+writing, without an order that Vulkan guarantees.
+
+What counts as order, from the specification's chapter on synchronisation: a pipeline barrier orders all commands before it in
+a queue's submission order against all after it; a semaphore orders all that its queue was given before the signal against the
+submission that waits and all later ones there; a fence that the host saw signalled orders its queue's work so far against
+whatever is submitted later. Each command pool counts as a hardware queue of its own, though streams may share one: the
+runtime must not rely on that.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from vkjit.runtime import _vk
+from vkjit.runtime.queue import Queue
+
+__all__ = ["Access", "Barrier", "Command", "Submit", "Trace", "barriers_that_matter", "tracing", "unordered"]
+
+Clock = dict[tuple[int, bool], int]
+"""By queue, without and with what its copies wrote: how many of its commands are ordered before."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """Bytes from `start` to `end` of a VkBuffer, read or written."""
+
+    memory: int
+    start: int
+    end: int
+    writes: bool
+
+    def conflicts(self, other: Access) -> bool:
+        same = self.memory == other.memory and self.start < other.end and other.start < self.end
+        return same and (self.writes or other.writes)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A dispatch, a copy or a fill."""
+
+    name: str
+    accesses: tuple[Access, ...]
+
+    def conflicts(self, other: Command) -> bool:
+        return any(a.conflicts(b) for a in self.accesses for b in other.accesses)
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """A memory barrier over all memory, between all work of its queue; whether it makes what copies wrote available."""
+
+    copies: bool = True
+
+
+@dataclass(frozen=True)
+class Submit:
+    """A submission: its queue, its commands and barriers, semaphores with values, its fence."""
+
+    queue: int
+    items: tuple[Command | Barrier, ...]
+    waits: tuple[tuple[int, int], ...]
+    signals: tuple[tuple[int, int], ...]
+    fence: int
+
+
+@dataclass
+class Trace:
+    """Submissions, and numbers of fences that the host saw signalled, in the order of the host's calls."""
+
+    events: list[Submit | int] = field(default_factory=list)
+
+
+def unordered(trace: Trace) -> list[tuple[Command, Command]]:
+    """The pairs of conflicting commands without an order. Commands of a queue that are never ordered conflict as well."""
+    base: dict[int, Clock] = defaultdict(dict)
+    counts: dict[int, int] = defaultdict(int)
+    signals: dict[int, list[tuple[int, Clock]]] = defaultdict(list)
+    fences: dict[int, Clock] = {}
+    host: Clock = {}
+    seen: list[tuple[Command, int, int]] = []
+    wrong = []
+    for event in trace.events:
+        if isinstance(event, int):
+            _join(host, fences.get(event, {}))
+            continue
+        clock = base[event.queue]
+        _join(clock, host)
+        for semaphore, value in event.waits:
+            _join(clock, next(known for reached, known in signals[semaphore] if reached >= value))
+        for item in event.items:
+            if isinstance(item, Barrier):
+                for copies in (False, True)[: 1 + item.copies]:
+                    clock[event.queue, copies] = counts[event.queue]
+                continue
+            wrong += [
+                (earlier, item)
+                for earlier, queue, place in seen
+                if clock.get((queue, _needs_copies(earlier, item)), 0) <= place and earlier.conflicts(item)
+            ]
+            seen.append((item, event.queue, counts[event.queue]))
+            counts[event.queue] += 1
+        whole = counts[event.queue]
+        reached = {**clock, (event.queue, False): whole, (event.queue, True): whole}
+        for semaphore, value in event.signals:
+            signals[semaphore].append((value, reached))
+        fences[event.fence] = reached
+    return wrong
+
+
+def barriers_that_matter(trace: Trace) -> Iterator[tuple[int, int]]:
+    """(event, item) of each barrier without which two conflicting commands of one submission have none between them."""
+    for number, event in enumerate(trace.events):
+        if isinstance(event, int):
+            continue
+        places = [-1, *(i for i, item in enumerate(event.items) if isinstance(item, Barrier)), len(event.items)]
+        for before, here, after in zip(places, places[1:], places[2:], strict=False):
+            left = [item for item in event.items[before + 1 : here] if isinstance(item, Command)]
+            right = [item for item in event.items[here + 1 : after] if isinstance(item, Command)]
+            if any(a.conflicts(b) for a in left for b in right):
+                yield number, here
+
+
+def without(trace: Trace, place: tuple[int, int]) -> Trace:
+    """The trace without one barrier."""
+    number, index = place
+    events = list(trace.events)
+    event = events[number]
+    assert isinstance(event, Submit) and isinstance(event.items[index], Barrier)
+    items = event.items[:index] + event.items[index + 1 :]
+    events[number] = Submit(event.queue, items, event.waits, event.signals, event.fence)
+    return Trace(events)
+
+
+def _needs_copies(earlier: Command, later: Command) -> bool:
+    """Whether what a copy or fill wrote must be available: not where the later one overwrites what it only read."""
+    written = Command("written", tuple(access for access in earlier.accesses if access.writes))
+    return earlier.name != "dispatch" and written.conflicts(later)
+
+
+def _join(clock: Clock, other: Clock) -> None:
+    for queue, count in other.items():
+        clock[queue] = max(clock.get(queue, 0), count)
+
+
+class _Recorder:
+    """Takes the calls; `handlers` by name."""
+
+    def __init__(self, trace: Trace, ffi: Any) -> None:
+        self.trace = trace
+        self.ffi = ffi
+        self.items: dict[int, list[Command | Barrier]] = {}
+        self.pools: dict[int, int] = {}
+        self.dispatched: tuple[Access, ...] = ()
+        self.handlers: dict[str, Callable[..., None]] = {
+            "vkAllocateCommandBuffers": self.allocate,
+            "vkBeginCommandBuffer": self.begin,
+            "vkCmdDispatch": self.dispatch,
+            "vkCmdPipelineBarrier": self.barrier,
+            "vkCmdCopyBuffer": self.copy,
+            "vkCmdFillBuffer": self.fill,
+            "vkQueueSubmit": self.submit,
+        }
+
+    def number(self, handle: Any) -> int:
+        return int(self.ffi.cast("uintptr_t", handle))
+
+    def allocate(self, _device: Any, info: Any, out: Any) -> None:
+        for index in range(info.commandBufferCount):
+            self.pools[self.number(out[index])] = self.number(info.commandPool)
+
+    def begin(self, command: Any, _info: Any) -> None:
+        self.items[self.number(command)] = []
+
+    def dispatch(self, command: Any, *_: Any) -> None:
+        self.items[self.number(command)].append(Command("dispatch", self.dispatched))
+
+    def barrier(self, command: Any, *arguments: Any) -> None:
+        barriers = arguments[4]
+        transfer_write = 0x1000
+        self.items[self.number(command)].append(Barrier(bool(barriers[0].srcAccessMask & transfer_write)))
+
+    def copy(self, command: Any, source: Any, target: Any, count: int, regions: Any) -> None:
+        accesses = []
+        for region in regions[0:count]:
+            start, end = region.srcOffset, region.srcOffset + region.size
+            accesses.append(Access(self.number(source), start, end, False))
+            start, end = region.dstOffset, region.dstOffset + region.size
+            accesses.append(Access(self.number(target), start, end, True))
+        self.items[self.number(command)].append(Command("copy", tuple(accesses)))
+
+    def fill(self, command: Any, target: Any, offset: int, size: int, _pattern: int) -> None:
+        access = Access(self.number(target), offset, offset + size, True)
+        self.items[self.number(command)].append(Command("fill", (access,)))
+
+    def submit(self, _queue: Any, count: int, infos: Any, fence: Any) -> None:
+        for info in infos[0:count]:
+            command = self.number(info.pCommandBuffers[0])
+            waits, signals = self._semaphores(info)
+            items = tuple(self.items[command])
+            self.trace.events.append(Submit(self.pools[command], items, waits, signals, self.number(fence)))
+
+    def _semaphores(self, info: Any) -> tuple[Any, Any]:
+        if not info.pNext:
+            return (), ()
+        values = self.ffi.cast("VkTimelineSemaphoreSubmitInfo *", info.pNext)
+        waits = [
+            (self.number(info.pWaitSemaphores[i]), int(values.pWaitSemaphoreValues[i]))
+            for i in range(info.waitSemaphoreCount)
+        ]
+        signals = [
+            (self.number(info.pSignalSemaphores[i]), int(values.pSignalSemaphoreValues[i]))
+            for i in range(info.signalSemaphoreCount)
+        ]
+        return tuple(waits), tuple(signals)
+
+
+@contextmanager
+def tracing() -> Iterator[Trace]:
+    """Records what devices opened inside the block give to the driver."""
+    trace = Trace()
+    recorder = _Recorder(trace, _vk.load().ffi)
+    look_up, dispatch = _vk.Functions.__getattr__, Queue.dispatch
+
+    def traced_look_up(self: _vk.Functions, name: str) -> Any:
+        pointer = look_up(self, name)
+        handler = recorder.handlers.get(name)
+
+        def call(*arguments: Any) -> Any:
+            result = pointer(*arguments)
+            if handler is not None and not result:
+                handler(*arguments)
+            if name == "vkGetFenceStatus" and result == 0:
+                trace.events.append(recorder.number(arguments[1]))
+            if name == "vkWaitForFences" and result == 0:
+                trace.events.append(recorder.number(arguments[2][0]))
+            return result
+
+        if handler is None and name not in ("vkGetFenceStatus", "vkWaitForFences"):
+            return pointer
+        setattr(self, name, call)
+        return call
+
+    def traced_dispatch(self: Queue, kernel: Any, groups: Any, block: bytes, reads: Any, writes: Any) -> None:
+        accesses = [(buffer, False) for buffer in reads] + [(buffer, True) for buffer in writes]
+        recorder.dispatched = tuple(
+            Access(recorder.number(buffer.handle), buffer.offset, buffer.offset + buffer.nbytes, written)
+            for buffer, written in accesses
+        )
+        dispatch(self, kernel, groups, block, reads, writes)
+
+    _vk.Functions.__getattr__ = traced_look_up  # type: ignore[method-assign]
+    Queue.dispatch = traced_dispatch  # type: ignore[method-assign]
+    try:
+        yield trace
+    finally:
+        _vk.Functions.__getattr__ = look_up  # type: ignore[method-assign]
+        Queue.dispatch = dispatch  # type: ignore[method-assign]

@@ -1,0 +1,130 @@
+"""Barriers and semaphores are enough, and each barrier that matters would be missed."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.device import runtime_kernels as kernels
+from tests.device.runtime_kernels import BLOCK, groups
+from tests.faults.happens_before import (
+    Access,
+    Barrier,
+    Command,
+    Submit,
+    Trace,
+    barriers_that_matter,
+    tracing,
+    unordered,
+    without,
+)
+from tests.faults.test_driver_failures import physical
+from vkjit.runtime.device import VulkanDevice
+
+__all__ = ["physical"]
+
+COUNT = 64
+A, B = Access(1, 0, 8, True), Access(1, 4, 12, False)
+WRITE, READ, ELSEWHERE = Command("w", (A,)), Command("r", (B,)), Command("e", (Access(1, 8, 12, True),))
+
+
+def submit(*items: Command | Barrier, queue: int = 1, waits: Any = (), signals: Any = (), fence: int = 0) -> Submit:
+    return Submit(queue, items, waits, signals, fence)
+
+
+@pytest.mark.parametrize(
+    ("events", "wrong"),
+    [
+        ([submit(WRITE, READ)], 1),
+        ([submit(WRITE, Barrier(), READ)], 0),
+        ([submit(WRITE, ELSEWHERE)], 0),
+        ([submit(WRITE), submit(READ)], 1),
+        ([submit(WRITE), submit(Barrier(), READ)], 0),
+        ([submit(WRITE), submit(READ, queue=2)], 1),
+        ([submit(WRITE, signals=((7, 1),)), submit(READ, queue=2, waits=((7, 1),))], 0),
+        ([submit(WRITE, signals=((7, 1),)), submit(READ, queue=2)], 1),
+        ([submit(WRITE, fence=5), 5, submit(READ, queue=2)], 0),
+        ([submit(WRITE, fence=5), submit(READ, queue=2), 5], 1),
+        ([submit(WRITE, signals=((7, 1),)), submit(queue=2, waits=((7, 1),)), submit(READ, queue=2)], 0),
+        ([submit(READ), submit(READ, queue=2)], 0),
+        ([submit(Command("copy", (A,)), Barrier(copies=False), READ)], 1),
+        ([submit(Command("copy", (A,)), Barrier(copies=False), Barrier(), READ)], 0),
+        ([submit(Command("copy", (B,)), Barrier(copies=False), WRITE)], 0),
+    ],
+)
+def test_the_checker_knows_what_orders(events: list[Submit | int], wrong: int) -> None:
+    assert len(unordered(Trace(events))) == wrong
+
+
+def random_work(device: Any, random: Random, steps: int) -> None:
+    """Launches, copies, fills, transfers and short-lived buffers over several streams."""
+    add, shift = device.load(kernels.add()), device.load(kernels.shift())
+    streams = [device.stream, *(device.open_stream(p) for p in (0, 1))]
+    buffers = [device.allocate(4 * COUNT) for _ in range(6)]
+    for buffer in buffers:
+        device.write(buffer, 0, np.zeros(4 * COUNT, np.uint8))
+    for _ in range(steps):
+        device.stream = random.choice(streams)
+        a, b, c = (random.choice(buffers) for _ in range(3))
+        choice = random.random()
+        if choice < 0.5:
+            device.launch(add, groups(COUNT), BLOCK.pack(a.address, b.address, c.address, COUNT), (a, b), (c,))
+        elif choice < 0.65 and a is not c:
+            device.launch(shift, groups(COUNT), BLOCK.pack(a.address, 0, c.address, COUNT), (a,), (c,))
+        elif choice < 0.75 and a is not c:
+            device.copy(a, 0, c, 128, 64)
+        elif choice < 0.8:
+            device.fill(c, 64, 64, 3)
+        elif choice < 0.86:
+            device.write(c, 0, np.zeros(16, np.uint8))
+        elif choice < 0.9:
+            device.read(c, 0, np.zeros(16, np.uint8))
+        elif choice < 0.94:
+            random.choice(streams).wait_event(_recorded(device, device.stream))
+        elif choice < 0.98:
+            buffers[random.randrange(6)] = device.allocate(4 * COUNT)
+        else:
+            device.flush()
+    device.stream = streams[0]
+    device.synchronize()
+
+
+def _recorded(device: Any, stream: Any) -> Any:
+    event = device.open_event()
+    event.record(stream)
+    return event
+
+
+def traced_work(physical: Any, seed: int, steps: int = 90) -> Trace:
+    with tracing() as trace:
+        device = VulkanDevice(physical)
+        try:
+            random_work(device, Random(seed), steps)
+        finally:
+            device.close()
+    return trace
+
+
+def test_random_work_is_ordered_and_each_missing_barrier_is_seen(physical: Any) -> None:
+    deleted = commands = semaphores = 0
+    for seed in range(45):
+        trace = traced_work(physical, seed)
+        assert unordered(trace) == [], seed
+        commands += sum(isinstance(i, Command) for e in trace.events if isinstance(e, Submit) for i in e.items)
+        semaphores += sum(len(e.waits) for e in trace.events if isinstance(e, Submit))
+        for place in barriers_that_matter(trace):
+            assert unordered(without(trace, place)), (seed, place)
+            deleted += 1
+    assert deleted >= 500 and commands > 2000 and semaphores > 100, (deleted, commands, semaphores)
+
+
+def test_a_runtime_without_semaphores_would_be_seen(physical: Any) -> None:
+    found = 0
+    for seed in range(5):
+        trace = traced_work(physical, seed)
+        events = [e if isinstance(e, int) else Submit(e.queue, e.items, (), e.signals, e.fence) for e in trace.events]
+        found += bool(unordered(Trace(events)))
+    assert found == 5
