@@ -15,7 +15,7 @@ from .case import array, out
 from .checks import CheckResult, check, check_kernel
 from .drawing import strategies
 from .failures import CheckFailure
-from .run import run, run_sanitized
+from .run import run
 from .sanitizer import sanitize
 from .schedules import Schedule
 from .tolerances import Tolerance, tolerance
@@ -35,7 +35,6 @@ __all__ = [
     "check_kernel",
     "out",
     "run",
-    "run_sanitized",
     "sanitize",
     "strategies",
     "tolerance",
