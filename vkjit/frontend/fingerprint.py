@@ -28,7 +28,7 @@ from ..lang.types import ArrayAnnotation, ConstAnnotation
 from ..lang.vectors import VectorType
 from .function import DeviceFunction
 from .names import MISSING, find_global
-from .scope import analyse
+from .scope import local_names
 from .signature import exact
 from .source import source_of
 
@@ -115,7 +115,7 @@ class _Walk:
             self.value(default)
         for annotation in fn.__annotations__.values():
             self.add(repr(annotation))
-        for chain in sorted(_outer_chains(source.node.body, analyse(source.node).local_names)):
+        for chain in sorted(_outer_chains(source.node.body, local_names(source.node))):
             self.chain(fn, chain)
 
     def device_function(self, function: DeviceFunction) -> None:

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-__all__ = ["Scope", "analyse", "assigned_names", "read_names", "stored_names"]
+__all__ = ["Scope", "analyse", "assigned_names", "local_names", "read_names", "stored_names"]
 
 Names = frozenset[str]
 NONE: Names = frozenset()
@@ -67,11 +67,15 @@ class Scope:
     head: dict[ast.AST, Names] = field(default_factory=dict)
 
 
+def local_names(function: ast.FunctionDef) -> Names:
+    """Parameters and assigned names of a function definition."""
+    a = function.args
+    return frozenset(p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs)) | assigned_names(function.body)
+
+
 def analyse(function: ast.FunctionDef) -> Scope:
     """The scope of a function definition."""
-    a = function.args
-    parameters = frozenset(p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs))
-    scope = Scope(parameters | assigned_names(function.body))
+    scope = Scope(local_names(function))
     _Liveness(scope).block(function.body, NONE, NONE, NONE)
     return scope
 

@@ -2,7 +2,7 @@
 
 Enters: a Python function. Leaves: a `FunctionSource`: the tree of its definition and a way from nodes to `Loc`. Line
 numbers are those of the file, wherever the function is nested or decorated. Notebook cells work because they are in
-`linecache`. Trees are shared by all functions of a file and are never changed.
+`linecache`. Trees may be shared by functions of a file and are never changed.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ def _find(function: FunctionType, code: CodeType) -> FunctionSource:
     lines = linecache.getlines(code.co_filename, function.__globals__)
     if not lines:
         raise _no_source(code, place)
-    node = _functions(code.co_filename, "".join(lines)).get((code.co_firstlineno, code.co_name))
+    node = _definition(code, lines)
+    if node is None:
+        node = _functions(code.co_filename, "".join(lines)).get((code.co_firstlineno, code.co_name))
     if node is None or _parameter_names(node) != code.co_varnames[: len(_parameter_names(node))]:
         raise CompileError(
             f"{code.co_name} isn't found at line {code.co_firstlineno} of {code.co_filename}: "
@@ -102,6 +104,37 @@ def _find(function: FunctionType, code: CodeType) -> FunctionSource:
             hint="import the module anew, and define kernels with `def`",
         )
     return FunctionSource(node, code.co_filename, tuple(lines))
+
+
+def _definition(code: CodeType, lines: list[str]) -> ast.FunctionDef | None:
+    """The tree of the definition at the code's place, without parsing the rest of the file; None where it isn't plain.
+
+    It ends before the first line that is indented no deeper than it and is neither blank nor a comment. Inside brackets
+    and strings such a line may still belong to it: what stands before it doesn't parse then.
+    """
+    first = code.co_firstlineno
+    last = max((line for _, _, line in code.co_lines() if line), default=first)
+    if last > len(lines):
+        return None
+    indent = len(lines[first - 1]) - len(lines[first - 1].lstrip())
+    while last < len(lines) and _continues(lines[last], indent):
+        last += 1
+    # the lines keep their numbers and columns
+    before = "\n" * (first - 1) if indent == 0 else "\n" * (first - 2) + "if 1:\n"
+    try:
+        tree = ast.parse(before + "".join(lines[first - 1 : last]), code.co_filename)
+    except SyntaxError:
+        return None
+    body = tree.body[0].body if len(tree.body) == 1 and isinstance(tree.body[0], ast.If) else tree.body
+    for found in body if len(body) == 1 else ():
+        if isinstance(found, ast.FunctionDef) and found.name == code.co_name and _first_line(found) == first:
+            return found
+    return None
+
+
+def _continues(line: str, indent: int) -> bool:
+    text = line.lstrip()
+    return not text or text.startswith("#") or len(line) - len(text) > indent
 
 
 def _parameter_names(node: ast.FunctionDef) -> tuple[str, ...]:
