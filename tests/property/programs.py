@@ -2,8 +2,9 @@
 
 `modules()` is a hypothesis strategy of modules in high form: nested `if`, `for` and `loop` with results, carried
 values, `break`, `continue` and early `return`, calls of a device function, integers, floats and booleans, loads,
-stores and a local array. Each of the INVOCATIONS invocations reads `x` anywhere and reads and writes its own row of
-`y` and `z`. A kernel follows from a seed and a number of statements; smaller numbers give smaller kernels.
+stores and local arrays, one of them with constant indices only. Each of the INVOCATIONS invocations reads `x` anywhere
+and reads and writes its own row of `y` and `z`. A kernel follows from a seed and a number of statements; smaller numbers
+give smaller kernels.
 """
 
 from __future__ import annotations
@@ -103,7 +104,10 @@ class _Generator:
     def expression(self) -> None:
         choice = self.draw(0, 9)
         type = self.pick(NUMBERS)
-        if choice < 4:
+        if choice < 1 and family(type) == "float":
+            product = self.builder.emit("mul", self.value(type), self.value(type))
+            self.keep(self.builder.emit(self.pick(["add", "sub"]), *self.random.sample([product, self.value(type)], 2)))
+        elif choice < 4:
             self.keep(self.builder.emit(self.pick(BINARY[family(type)]), self.value(type), self.value(type)))
         elif choice < 5:
             self.keep(self.builder.emit(self.pick(UNARY[family(type)]), self.value(type)))
@@ -129,8 +133,11 @@ class _Generator:
             return [array, self.small(INVOCATIONS)]
         if name == "buffer":
             return [array, self.small(4)]
+        if name == "fixed":
+            return [array, self.builder.index(self.draw(0, 1)), self.builder.index(self.draw(0, 1))]
         assert self.row is not None
-        return [array, self.row, self.small(COLUMNS)]
+        column = self.builder.index(self.draw(0, COLUMNS - 1)) if self.flip() else self.small(COLUMNS)
+        return [array, self.row, column]
 
     def access(self) -> None:
         if not self.arrays:
@@ -222,6 +229,8 @@ class _Generator:
         assert isinstance(type, Scalar)
         low, step = self.builder.const(self.pick([0, 1, 3]), type), self.builder.const(self.pick([1, 2, 1, 0]), type)
         high = self.builder.emit("and", self.value(type), self.builder.const(3, type))
+        if self.flip():
+            high = self.builder.const(self.draw(0, 4), type)
         if type.dtype.is_signed and self.flip():
             low, high, step = high, self.builder.const(-1, type), self.builder.const(-1, type)
         types = [self.pick([BOOL, *NUMBERS]) for _ in range(self.draw(0, 2))]
@@ -302,7 +311,10 @@ def generate(seed: int, statements: int) -> Module:
     buffer = builder.op("local", type=Array(F32, 1, space="local", shape=(4,))).result
     for lane in range(4):
         builder.op("store", buffer, builder.index(lane), t)
-    generator.arrays = {"x": x, "y": y, "z": z, "buffer": buffer}
+    fixed = builder.op("local", type=Array(I32, 2, space="local", shape=(2, 2))).result
+    for place in range(4):
+        builder.op("store", fixed, builder.index(place // 2), builder.index(place % 2), s)
+    generator.arrays = {"x": x, "y": y, "z": z, "buffer": buffer, "fixed": fixed}
     read = builder.emit("load", x, generator.row)
     generator.scope += [s, t, generator.row, read, builder.emit("load", y, generator.row, builder.index(1))]
     generator.scope.append(builder.emit("lt", generator.row, builder.index(3)))

@@ -319,8 +319,9 @@ def hoards(y: vk.Out[vk.f32, "N"]):
     i = vk.global_id(0)
     for k in range(4000):
         table[k] = vk.f32(k)
+    y[i] = table[0]
     vk.barrier()
-    y[i] = table[i]
+    y[i] = table[i] + y[0]
 
 
 def test_a_workgroup_has_to_fit_on_a_stack(device: CpuDevice) -> None:

@@ -3,9 +3,9 @@
 Enters: a module in high form (see `ir.verify` for the forms) and the capabilities of the device. Leaves: a module in
 primitive form: one kernel, everything inlined, one `return`, linear arrays, only operations that have an instruction.
 
-Levels: 0 lowers only, 1 also simplifies once, 2 simplifies on both sides of the lowering. The interpreter takes the
-high form, checked; what the sanitizer adds comes after inlining, there too. VKJIT_VERIFY=1 verifies the module before
-the first and after each group of passes.
+Levels: 0 lowers only, 1 also simplifies once, 2 optimises, and simplifies on both sides of the lowering. The
+interpreter takes the high form, checked; what the sanitizer adds comes after inlining, there too. VKJIT_VERIFY=1
+verifies the module before the first and after each group of passes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from ..ir.core import Module
 from ..ir.verify import verify
 from ..runtime.interface import DeviceCaps
 from . import Pass
+from .barriers import RemoveBarriers
 from .bounds import Bounds
 from .cse import CSE
 from .dce import DCE
+from .dead_stores import DeadStores
 from .fold import Fold
+from .fuse_multiply_add import FuseMultiplyAdd
 from .hide_zeros import HideZeros
 from .inline import Inline
 from .licm import LICM
@@ -34,7 +37,9 @@ from .lower_math import LowerMath
 from .narrow_index import NarrowIndex
 from .sanitize import Sanitize
 from .simplify_branches import SimplifyBranches
+from .sroa import ScalarReplacement
 from .uniformity import CheckUniformity
+from .unroll import Unroll
 
 __all__ = ["LLVM_FLOATS", "AfterPass", "own_functions", "passes_for", "run"]
 
@@ -53,24 +58,33 @@ def own_functions(caps: DeviceCaps) -> frozenset[str]:
     return frozenset({"exp", "exp2"} if "native_exp" in caps.features else ())
 
 
+def _unroll(caps: DeviceCaps) -> Unroll:
+    """Software drivers compile long code slowly; LLVM unrolls by itself what isn't in the way of other passes."""
+    budgets = {"cpu": (48, 128, 8), "llvm-cpu": (0, 128, 8)}.get(caps.kind)
+    return Unroll(*budgets) if budgets else Unroll()
+
+
 def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False) -> list[tuple[str, Sequence[Pass]]]:
     """The passes in order, in groups that lead to one form of the IR each."""
     if "unfolded_constants" in caps.quirks:
         opt_level = max(opt_level, 1)
     simplify = _SIMPLIFY if opt_level >= 1 else ()
-    twice = (*_SIMPLIFY, LICM(), CSE()) if opt_level >= 2 else ()
+    full = opt_level >= 2
+    twice = (*_SIMPLIFY, LICM(), CSE()) if full else ()
     high: list[Pass] = [CheckUniformity()]
     if caps.kind == "interpreter":
         return [("high", high), *([("normal", _LEVEL)] if sanitized else [])]
     functions = own_functions(caps)
     native, last = (LLVM_FLOATS, "normal") if caps.kind == "llvm-cpu" else (frozenset(), "primitive")
     guard = LoopGuard(caps.loop_cap, caps.subgroup_size, "subgroup_arithmetic" in caps.features)
+    fuse = FuseMultiplyAdd(caps.kind not in ("cpu", "llvm-cpu"))  # LLVM fuses by itself, software drivers can't
     return [
         ("high", high),
         ("normal", _LEVEL),
         ("normal", simplify),
+        ("normal", [_unroll(caps), ScalarReplacement(), RemoveBarriers()] if full else []),
         ("normal", [LowerAccess()]),
-        ("normal", [NarrowIndex(), *twice] if opt_level >= 2 else []),
+        ("normal", [NarrowIndex(), *twice, DeadStores(), fuse] if full else []),
         (last, [LowerAtomics(caps.features), LowerBf16(), LowerMath(functions), LowerArithmetic(native), guard]),
         (last, [*(twice or simplify), HideZeros("literal_float_zero" in caps.quirks)]),
     ]

@@ -18,10 +18,13 @@ from ..ir.parser import parse_module
 from ..ir.printer import print_module
 from ..ir.verify import FORMS, verify
 from ..passes import Pass, pipeline
+from ..passes.barriers import RemoveBarriers
 from ..passes.bounds import Bounds
 from ..passes.cse import CSE
 from ..passes.dce import DCE
+from ..passes.dead_stores import DeadStores
 from ..passes.fold import Fold
+from ..passes.fuse_multiply_add import FuseMultiplyAdd
 from ..passes.hide_zeros import HideZeros
 from ..passes.inline import Inline
 from ..passes.licm import LICM
@@ -34,7 +37,9 @@ from ..passes.lower_exits import LowerExits
 from ..passes.lower_math import LowerMath
 from ..passes.narrow_index import NarrowIndex
 from ..passes.simplify_branches import SimplifyBranches
+from ..passes.sroa import ScalarReplacement
 from ..passes.uniformity import CheckUniformity
+from ..passes.unroll import Unroll
 from ..runtime.interface import DeviceCaps
 
 __all__ = ["PASSES", "main", "run_passes"]
@@ -43,7 +48,9 @@ PASSES: dict[str, Callable[[], Pass]] = {
     Bounds.name: Bounds,
     CSE.name: CSE,
     DCE.name: DCE,
+    DeadStores.name: DeadStores,
     Fold.name: Fold,
+    FuseMultiplyAdd.name: FuseMultiplyAdd,
     HideZeros.name: HideZeros,
     Inline.name: Inline,
     LICM.name: LICM,
@@ -55,7 +62,10 @@ PASSES: dict[str, Callable[[], Pass]] = {
     LowerExits.name: LowerExits,
     LowerMath.name: LowerMath,
     NarrowIndex.name: NarrowIndex,
+    RemoveBarriers.name: RemoveBarriers,
+    ScalarReplacement.name: ScalarReplacement,
     SimplifyBranches.name: SimplifyBranches,
+    Unroll.name: Unroll,
     CheckUniformity.name: CheckUniformity,
 }
 """Passes by name, with the options that the tool gives them."""

@@ -1,0 +1,124 @@
+"""Removes barriers that order nothing.
+
+Enters and leaves: a kernel in normal form, without calls::
+
+    store %s, %i, %a                  store %s, %i, %a
+    barrier                           barrier
+    %t = add %u, %v : f32      ->     %t = add %u, %v : f32
+    barrier
+    %w = load %s, %j : f32            %w = load %s, %j : f32
+
+What others can see are accesses to shared arrays, to global arrays of a class that the kernel writes (see `memory`),
+atomics and fences. A barrier goes where, on each way to it, nothing of the kind stands
+
+1. since the barrier before it, or
+2. since the kernel's start;
+
+3. or where nothing of the kind follows up to the kernel's end; and
+4. all barriers go where a workgroup is a single invocation.
+
+In a loop, the way to the first operation of a round comes from the end of the round before, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..ir.core import Function, Module, Op, Region
+from ..ir.ops import OPS, Effect
+from ..ir.rewrite import LOOPS
+from ..ir.types import Array
+from .memory import AliasClass, alias_class
+
+__all__ = ["RemoveBarriers"]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveBarriers:
+    """See the module's docstring."""
+
+    name: ClassVar[str] = "remove_barriers"
+
+    def run(self, module: Module) -> Module:
+        kernel = module.kernel
+        if not any(op.name == "barrier" for op in kernel.body.walk()):
+            return module
+        removal = _Removal(kernel)
+        if kernel.attrs["local_size"] == (1, 1, 1):
+            removal.all(kernel.body)  # rule 4
+            return module
+        removal.forward(kernel.body, clean=True)
+        removal.backward(kernel.body)
+        return module
+
+
+class _Removal:
+    """One kernel. `seen` holds the operations that others can see, and what they stand in."""
+
+    def __init__(self, kernel: Function) -> None:
+        self.written: set[AliasClass] = {
+            alias_class(op.operands[0])
+            for op in kernel.body.walk()
+            if OPS[op.name].effect in (Effect.WRITE, Effect.READ_WRITE)
+        }
+        self.seen: set[Op] = set()
+        self.note(kernel.body)
+
+    def note(self, region: Region) -> bool:
+        """Whether a region holds what others can see; barriers don't count."""
+        found = False
+        for op in region.ops:
+            inside = [self.note(inner) for inner in op.regions]
+            if any(inside) or self.visible(op):
+                self.seen.add(op)
+                found = True
+        return found
+
+    def visible(self, op: Op) -> bool:
+        effect = OPS[op.name].effect
+        if op.name in ("fence", "call") or effect == Effect.READ_WRITE:
+            return True
+        if effect not in (Effect.READ, Effect.WRITE):
+            return False
+        array = op.operands[0].type
+        assert isinstance(array, Array)
+        return array.space == "shared" or (array.space == "global" and alias_class(op.operands[0]) in self.written)
+
+    def all(self, region: Region) -> None:
+        region.ops = [op for op in region.ops if op.name != "barrier"]
+        for op in region.ops:
+            for inner in op.regions:
+                self.all(inner)
+
+    def forward(self, region: Region, *, clean: bool) -> bool:
+        """Rules 1 and 2. `clean`: nothing to order has happened before; gives the same for the region's end."""
+        kept: list[Op] = []
+        for op in region.ops:
+            if op.name == "barrier":
+                if clean:
+                    continue
+                clean = True
+            elif op.name == "if":
+                ends = [self.forward(inner, clean=clean) for inner in op.regions]
+                clean = all(ends)
+            elif op.name in LOOPS:
+                clean = clean and op not in self.seen
+                clean = self.forward(op.regions[0], clean=clean) and clean
+            elif op in self.seen:
+                clean = False
+            kept.append(op)
+        region.ops = kept
+        return clean
+
+    def backward(self, region: Region) -> None:
+        """Rule 3, for what the kernel's end follows."""
+        for position in range(len(region.ops) - 1, -1, -1):
+            op = region.ops[position]
+            if op.name == "barrier":
+                del region.ops[position]
+            elif op.name == "if":
+                for inner in op.regions:
+                    self.backward(inner)
+            if op in self.seen or op.name in LOOPS:
+                return
