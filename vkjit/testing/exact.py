@@ -1,0 +1,114 @@
+"""Exact values of mathematical functions, and how far a found one is from them in units in the last place.
+
+Enters: operands and results in f16, f32 or f64. Leaves: values with at least eleven more digits (f64 for the narrow types,
+the platform's extended precision or mpmath for f64), and a `Verdict`. Holds: a unit in the last place is that of the
+result's type at the exact value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError
+from ..ir.semantics import MEANING, quiet
+
+__all__ = ["Verdict", "exact", "judge"]
+
+Values = Any
+
+_WITHOUT_EXTENDED = frozenset({"erf", "erfc"})
+"""Functions that NumPy doesn't have in extended precision."""
+
+
+def exact(name: str, operands: list[Values]) -> Values:
+    """The function of the op table's `name` in a wider type than that of the operands."""
+    with quiet():
+        if operands[0].dtype != np.float64:
+            return np.asarray(_wide_meaning(name)(*(v.astype(np.float64) for v in operands)))
+        if np.finfo(np.longdouble).nmant >= 63 and name not in _WITHOUT_EXTENDED:
+            return np.asarray(_wide_meaning(name)(*(v.astype(np.longdouble) for v in operands)))
+    return _with_mpmath(name, operands)
+
+
+def _wide_meaning(name: str) -> Callable[..., Values]:
+    if name == "rsqrt":
+        return lambda x: 1 / np.sqrt(x)
+    if name == "div":
+        return lambda x, y: x / y
+    return MEANING[name]
+
+
+def _with_mpmath(name: str, operands: list[Values]) -> Values:
+    """By 80 binary digits, one element after the other; special values come from NumPy or Python."""
+    try:
+        import mpmath
+    except ImportError:
+        raise ArgumentError(f"the exact {name} of f64 needs mpmath: pip install mpmath") from None
+    context = mpmath.MPContext()
+    context.prec = 80
+    functions: dict[str, Callable[..., Any]] = {
+        "rsqrt": lambda x: 1 / context.sqrt(x),
+        "div": lambda x, y: x / y,
+        "exp2": lambda x: context.mpf(2) ** x,
+    }
+    function = functions.get(name) or getattr(context, "power" if name == "pow" else name)
+    with quiet():
+        result = np.asarray(MEANING[name](*operands)).astype(np.longdouble)
+    regular = np.isfinite(result) & (result != 0)
+    for i in np.flatnonzero(regular):
+        value = function(*(context.mpf(float(v[i])) for v in operands))
+        high = float(value)
+        result[i] = np.longdouble(high) + np.longdouble(float(value - high))
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`ulp`: the worst error among normal results, `at`: where; `wrong`: positions of results outside the bound, and of
+    special values that aren't as IEEE and C have them; `flushed`: results below the least normal number that became 0."""
+
+    ulp: float
+    at: int | None
+    wrong: Values
+    flushed: int
+
+
+def judge(name: str, operands: list[Values], found: Values, bound: float) -> Verdict:
+    """Compares results with the exact function. Subnormal operands and results may be taken for zeros, with their sign."""
+    wide = exact(name, operands)
+    ulp, fits = _compare(wide, found, bound)
+    tiny = np.finfo(found.dtype).tiny
+    small = np.zeros(found.shape, np.bool_)
+    for operand in operands:
+        small |= (np.abs(operand) < tiny) & (operand != 0)
+    again = np.flatnonzero(small & ~fits)
+    if len(again):
+        flushed = [
+            np.where(np.abs(v[again]) < tiny, np.copysign(v.dtype.type(0), v[again]), v[again]) for v in operands
+        ]
+        fits[again] = _compare(exact(name, flushed), found[again], bound)[1]
+    counted = np.where(small, -1.0, ulp)
+    at = int(np.argmax(counted)) if found.size else None
+    worst = float(counted[at]) if at is not None else 0.0
+    with quiet():
+        gone = int(np.count_nonzero((found == 0) & (wide != 0) & (np.abs(wide) < tiny)))
+    return Verdict(max(worst, 0.0), at if worst > 0 else None, np.flatnonzero(~fits), gone)
+
+
+def _compare(wide: Values, found: Values, bound: float) -> tuple[Values, Values]:
+    """Errors in units in the last place (-1 where there is none to speak of), and which results are right."""
+    info = np.finfo(found.dtype)
+    with quiet():
+        same = (np.isnan(wide) & np.isnan(found)) | ((found == wide) & (np.signbit(found) == np.signbit(wide)))
+        limit = wide.dtype.type(2) ** info.maxexp  # what follows the greatest number
+        distance = np.abs(np.clip(found.astype(wide.dtype), -limit, limit) - np.clip(wide, -limit, limit))
+        exponent = np.frexp(np.clip(np.abs(wide), info.tiny, limit / 2))[1]
+        ulp = np.asarray(distance * np.exp2((info.nmant + 1 - exponent).astype(wide.dtype)), np.float64)
+        regular = np.isfinite(wide) & (wide != 0) & ~np.isnan(found)
+        subnormal = regular & (np.abs(wide) < info.tiny * (1 + bound * info.eps))
+        fits = same | (regular & (ulp <= bound)) | (subnormal & (distance <= info.tiny * (1 + bound * info.eps)))
+    return np.where(regular & ~subnormal, ulp, -1.0), fits

@@ -1,0 +1,174 @@
+"""Operands for measuring the accuracy of mathematical functions: dense ones, and those that are hard.
+
+Enters: the name of a function, an element type, how many. Leaves: one array per operand. All values of f16 come up for
+functions of one operand; for the wider types, samples over the interval where the function has its detail, over all
+exponents, and around the arguments that go wrong first: multiples of pi/2, 1, the ends of the domain and of the range.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..ir.semantics import quiet
+
+__all__ = ["ONE", "TWO", "operands_of"]
+
+Values = Any
+
+ONE = (
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
+    "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sqrt", "rsqrt",
+)  # fmt: skip
+"""Functions of one operand, by their names in the op table."""
+TWO = ("pow", "atan2", "hypot", "div")
+"""Functions of two operands."""
+
+_SPECIAL = (0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 1.5, -1.5, 1000.0, -1000.0, np.inf, -np.inf, np.nan)
+
+
+def operands_of(name: str, dtype: Any, count: int, seed: int = 0) -> list[Values]:
+    """About `count` operands for one function; all 65,536 for one operand of f16."""
+    kind, random = np.dtype(dtype), np.random.default_rng(seed)
+    if name in ONE:
+        if kind == np.float16:
+            return [np.arange(65536, dtype=np.uint16).view(np.float16)]
+        return [_one(name, kind, count, random)]
+    grid = [g.ravel() for g in np.meshgrid(_specials(kind), _specials(kind))]
+    parts = _pairs(name, kind, count, random)
+    return [np.concatenate([a, b]) for a, b in zip(grid, parts, strict=True)]
+
+
+def _specials(kind: np.dtype[Any]) -> Values:
+    info = np.finfo(kind)
+    ends = [info.max, -info.max, info.tiny, -info.tiny, info.eps, info.smallest_subnormal, -info.smallest_subnormal]
+    return np.array([*_SPECIAL, *ends], kind)
+
+
+def _any_bits(kind: np.dtype[Any], count: int, random: np.random.Generator) -> Values:
+    """Over all exponents alike, NaN and infinities among them."""
+    return random.integers(0, 256, count * kind.itemsize, np.uint8).view(kind)
+
+
+def _around(centre: Values, kind: np.dtype[Any]) -> Values:
+    """The nearest numbers and their neighbours, up to four steps away."""
+    with quiet():
+        nearest = np.asarray(centre).astype(kind)
+    bits = np.dtype(f"i{kind.itemsize}")
+    return np.concatenate([(nearest.view(bits) + step).view(kind) for step in range(-4, 5)])
+
+
+def _near(centre: float, kind: np.dtype[Any], count: int, random: np.random.Generator) -> Values:
+    """At all distances from a number, on both sides."""
+    info = np.finfo(kind)
+    return (centre + random.choice([-1.0, 1.0], count) * np.exp2(random.uniform(-info.nmant - 2, -1, count))).astype(
+        kind
+    )
+
+
+def _exponents(kind: np.dtype[Any]) -> tuple[float, float]:
+    """Binary logarithms of the least subnormal and the greatest number."""
+    info = np.finfo(kind)
+    return float(info.minexp - info.nmant), float(info.maxexp)
+
+
+def _interval(name: str, kind: np.dtype[Any]) -> tuple[float, float]:
+    """Where a function has its detail."""
+    low, high = _exponents(kind)
+    natural = (low * np.log(2) - 1, high * np.log(2) + 1)
+    erfc_end = float(np.sqrt(-low * np.log(2)))
+    return {
+        "exp": natural,
+        "exp2": (low - 1, high + 1),
+        "expm1": (-40.0, natural[1]),
+        "sin": (-100.0, 100.0),
+        "cos": (-100.0, 100.0),
+        "tan": (-100.0, 100.0),
+        "asin": (-1.0, 1.0),
+        "acos": (-1.0, 1.0),
+        "atanh": (-1.0, 1.0),
+        "acosh": (1.0, 20.0),
+        "sinh": (-natural[1], natural[1]),
+        "cosh": (-natural[1], natural[1]),
+        "tanh": (-22.0, 22.0),
+        "erf": (-6.5, 6.5),
+        "erfc": (-6.5, erfc_end),
+        "log1p": (-1.0, 3.0),
+    }.get(name, (0.0, 4.0))
+
+
+_CENTRES: dict[str, tuple[float, ...]] = {
+    "exp": (0.0,),
+    "exp2": (0.0,),
+    "expm1": (0.0, 0.5, -0.5),
+    "log": (1.0,),
+    "log2": (1.0,),
+    "log10": (1.0, 10.0),
+    "log1p": (0.0, -1.0),
+    "asin": (1.0, -1.0, 0.5, -0.5),
+    "acos": (1.0, -1.0, 0.5, 0.0),
+    "atan": (1.0, -1.0, 0.4375, 2.4375),
+    "atanh": (1.0, -1.0, 0.0, 0.5),
+    "acosh": (1.0, 2.0),
+    "asinh": (0.0, 1.0, -1.0),
+    "tanh": (0.0, 0.625, 1.0),
+    "sinh": (0.0, 1.0, 22.0),
+    "erf": (0.0, 0.84375, 1.25, -1.0),
+    "erfc": (0.0, 0.84375, 1.25, 2.857),
+}
+
+
+def _one(name: str, kind: np.dtype[Any], count: int, random: np.random.Generator) -> Values:
+    low, high = _interval(name, kind)
+    hard: list[Values] = [_specials(kind), _around([low, high], kind)]
+    for centre in _CENTRES.get(name, (0.0, 1.0)):
+        hard += [_near(centre, kind, max(count // 16, 16), random), _around([centre], kind)]
+    if name in ("sin", "cos", "tan"):
+        hard += _angles(kind, count // 4, random)
+    dense = random.uniform(low, high, count // 2).astype(kind)
+    return np.concatenate([dense, _any_bits(kind, count // 4, random), *hard])
+
+
+def _angles(kind: np.dtype[Any], count: int, random: np.random.Generator) -> list[Values]:
+    """Multiples of pi/2 with their neighbours, small ones and huge ones, and angles up to the end of the range."""
+    top = min(_exponents(kind)[1] - 1, 1000)
+    small = np.arange(1, max(count // 36, 8), dtype=np.float64)
+    large = np.floor(np.exp2(random.uniform(10, 50, max(count // 36, 8))))
+    huge = np.exp2(random.uniform(6, top, count // 2)) * random.choice([-1, 1], count // 2)
+    with quiet():
+        return [_around(small * (np.pi / 2), kind), _around(large * (np.pi / 2), kind), huge.astype(kind)]
+
+
+def _pairs(name: str, kind: np.dtype[Any], count: int, random: np.random.Generator) -> list[Values]:
+    return {"pow": _powers, "atan2": _alike, "hypot": _alike, "div": _alike}[name](kind, count, random)
+
+
+def _powers(kind: np.dtype[Any], count: int, random: np.random.Generator) -> list[Values]:
+    """Results over the whole range: from bases near 1 with great exponents to great bases with small ones."""
+    low, high = _exponents(kind)
+    third = count // 3
+    base = np.exp2(random.uniform(low, high, third))
+    exponent = random.uniform(low - 4, high + 4, third) / np.where(np.abs(np.log2(base)) < 1e-3, 1e-3, np.log2(base))
+    near = _near(1.0, kind, third, random).astype(np.float64)
+    with quiet():
+        steep = random.uniform(low - 4, high + 4, third) / np.log2(near)
+    whole = random.integers(-40, 41, third).astype(np.float64)
+    signed = np.exp2(random.uniform(-4, 4, third)) * random.choice([-1, 1], third)
+    with quiet():
+        return [
+            np.concatenate([base, near, signed]).astype(kind),
+            np.concatenate([exponent, np.where(np.isfinite(steep), steep, 1.0), whole]).astype(kind),
+        ]
+
+
+def _alike(kind: np.dtype[Any], count: int, random: np.random.Generator) -> list[Values]:
+    """Pairs of any exponents, and pairs of similar size."""
+    half = count // 2
+    size = np.exp2(random.uniform(-10, 10, half))
+    first = size * random.uniform(-1, 1, half)
+    second = size * random.uniform(-1, 1, half)
+    return [
+        np.concatenate([_any_bits(kind, half, random), first.astype(kind)]),
+        np.concatenate([_any_bits(kind, half, random), second.astype(kind)]),
+    ]
