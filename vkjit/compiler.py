@@ -183,7 +183,8 @@ def _cache_key(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guar
     source = frontend.fingerprint(spec.fn)
     code = spec.fn.__code__
     place = f"{os.path.realpath(code.co_filename)}:{code.co_firstlineno}"  # reports name lines of this file
-    parts = (source, place, repr(spec.over), _signature_text(signature), _caps_text(caps), f"{optimisation_level()} {guarded}",
+    structs = [frontend.value_digest(composite.parameter.element) for composite in spec.composites]
+    parts = (source, place, repr(spec.over), *structs, _signature_text(signature), _caps_text(caps), f"{optimisation_level()} {guarded}",
              cache.compiler_digest())  # fmt: skip
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

@@ -178,15 +178,15 @@ def _format(fields: tuple[ArgField, ...], size: int) -> str:
 
 
 def _code(role: str, dtype: DType) -> str:
-    return "Q" if role in ("address", "report") else _STRUCT_CODES[dtype.name]
+    return "Q" if role in ("address", "report", "print") else _STRUCT_CODES[dtype.name]
 
 
 def _field_value(item: ArgField, values: Sequence[Any], base: Grid, groups: Grid) -> Any:
     role = item.role
     if role == "scalar":
         return values[item.arg]
-    if role == "report":
-        return 0  # the device puts the address of a report slot here
+    if role in ("report", "print"):
+        return 0  # the device puts the address of a buffer here
     if role == "base":
         return base[item.axis]
     if role == "groups":

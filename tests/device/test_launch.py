@@ -322,16 +322,3 @@ def test_an_output_whose_elements_share_a_place_is_refused(device: Any) -> None:
     y = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (4,), (0,))
     with pytest.raises(vk.ArgumentError, match="several elements in one place"):
         increment(y, 1.0)
-
-
-def test_print_is_done_or_refused(device: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    @vk.kernel(groups=1, local=1)
-    def shows(x: vk.InOut[vk.i32, "N"]):
-        print("x is", x[0])
-
-    if device.caps.kind in ("interpreter", "llvm-cpu"):
-        shows(np.full(1, 7, np.int32))
-        assert capsys.readouterr().out == "x is 7\n"
-    else:
-        with pytest.raises(vk.FeatureError, match="prints"):
-            shows(np.full(1, 7, np.int32))

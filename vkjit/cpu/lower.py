@@ -84,7 +84,8 @@ def _written(module: Module, caps: DeviceCaps) -> tuple[str, Module, Usage, tupl
     module = _without_functions(LowerAccess().run(LowerExits().run(module)), caps)
     kernel = module.kernel
     usage = usage_of(module)
-    usage.reports += [op for op in kernel.body.walk() if op.name == "print"]  # they share the report buffer
+    usage.reports += usage.prints  # they share the report buffer
+    usage.prints = []
     fields, size, _ = block_layout(module, caps, usage=usage)
     host = machine.host()
     text = kernel_text(module, geometry_of(kernel, host.lanes), fields, usage, host.features)

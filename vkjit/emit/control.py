@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..errors import FeatureError, InternalError
+from ..errors import InternalError
 from ..ir.core import Op, Region, Value
 from ..ir.types import Scalar
 from ..spirv import Phi
@@ -53,11 +53,6 @@ def lower_region(ctx: Context, loops: Loops, region: Region) -> tuple[int, list[
     for op in region.ops[:-1]:
         ctx.at(op.loc)
         handler = handlers.get(op.name)
-        if op.name == "print":
-            raise FeatureError(
-                f"{op.loc}: kernel {ctx.kernel.name} prints, which Vulkan devices don't do: run it on the interpreter "
-                "(VKJIT_DEVICE=interpreter) or on the processor (VKJIT_DEVICE=cpu), or store the value in an array"
-            )
         if handler is None:
             raise InternalError(f"{op.name} at {op.loc} has to be lowered before emission")
         handler(ctx, op)

@@ -86,6 +86,7 @@ def _scalar_items(kernel: Function, usage: Usage) -> list[_Item]:
 
 def _grid_items(kernel: Function, usage: Usage) -> list[_Item]:
     items: list[_Item] = [("report", -1, 0, dtypes.u64)] if usage.reports else []
+    items += [("print", -1, 0, dtypes.u64)] if usage.prints else []
     if not kernel.attrs.get("cut"):
         return items
     count = _count_dtype(kernel)

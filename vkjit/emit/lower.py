@@ -14,7 +14,19 @@ from ..errors import InternalError
 from ..ir.core import Module
 from ..runtime.artifact import KernelArtifact
 from ..runtime.interface import DeviceCaps
-from . import arguments, arithmetic, atomics, barriers, conversions, ids, memory, report, requirements, subgroups
+from . import (
+    arguments,
+    arithmetic,
+    atomics,
+    barriers,
+    conversions,
+    ids,
+    memory,
+    printing,
+    report,
+    requirements,
+    subgroups,
+)
 from .context import Context
 from .control import Loops, lower_for, lower_if, lower_loop, lower_region
 from .layout import argument_numbers, block_layout
@@ -31,6 +43,7 @@ _HANDLERS = {
     **barriers.HANDLERS,
     **subgroups.HANDLERS,
     **report.HANDLERS,
+    **printing.HANDLERS,
 }
 
 
@@ -66,7 +79,7 @@ def emit(module: Module, caps: DeviceCaps, *, debug: bool = True) -> KernelArtif
         subgroup_size=ctx.subgroup_size if kernel.attrs.get("subgroups") else None,
         sites=tuple(module.sites),
         digest=hashlib.sha256(code).hexdigest(),
-        info=report.describe(usage.reports),
+        info=report.describe(usage.reports) | printing.describe_prints(usage.prints, kernel.attrs["local_size"]),
     )
 
 
@@ -95,6 +108,7 @@ def _numbers(module: Module, positions: set[int]) -> frozenset[int]:
 def interpreter_artifact(module: Module, caps: DeviceCaps) -> KernelArtifact:
     """The artifact of the interpreter's device: its code is the module itself, and all arguments are passed."""
     usage: Usage = usage_of(module, used_only=False)
+    usage.prints.clear()  # the interpreter keeps the lines itself
     fields, size, _ = block_layout(module, caps, usage=usage)
     x, y, z = module.kernel.attrs["local_size"]
     return KernelArtifact(

@@ -22,7 +22,7 @@ from .context import Context, dtype_of, kind_of
 from .conversions import convert
 from .ids import global_id_word
 
-__all__ = ["HANDLERS", "describe"]
+__all__ = ["HANDLERS", "buffer_words", "describe", "wide_bits"]
 
 _FIRST_VALUE = 4
 _MOST_VALUES = (REPORT_WORDS - _FIRST_VALUE) // 2
@@ -37,22 +37,22 @@ def describe(reports: list[Op]) -> dict[str, Any]:
     return {"report_values": kinds} if kinds else {}
 
 
-def _words(ctx: Context, scalar: int) -> int:
-    """The report buffer as an array of `scalar`."""
+def buffer_words(ctx: Context, scalar: int, role: str = "report") -> int:
+    """The report buffer, or another one that launches get by address, as an array of `scalar`."""
     size = ctx.writer.info(scalar).bits // 8
 
     def make(entry: OpenBlock) -> int:
-        address = load_field(ctx, field_of(ctx, "report", -1, 0))
+        address = load_field(ctx, field_of(ctx, role, -1, 0))
         runtime = ctx.writer.type_runtime_array(scalar, size)
-        struct = ctx.writer.type_struct((runtime,), (0,), name="Report", block=True)
+        struct = ctx.writer.type_struct((runtime,), (0,), name=role.capitalize(), block=True)
         return entry.emit("OpConvertUToPtr", ctx.writer.type_pointer("PhysicalStorageBuffer", struct), address)
 
-    return ctx.once(("report", scalar), make)
+    return ctx.once((role, scalar), make)
 
 
 def _element(ctx: Context, scalar: int, position: int) -> int:
     pointer = ctx.writer.type_pointer("PhysicalStorageBuffer", scalar)
-    base = _words(ctx, scalar)
+    base = buffer_words(ctx, scalar)
     return ctx.block.emit("OpAccessChain", pointer, base, ctx.word(0), ctx.word(position))
 
 
@@ -83,12 +83,12 @@ def _store_report(ctx: Context, op: Op) -> None:
     for axis in range(3):
         ctx.block.emit_void("OpStore", _element(ctx, ctx.uint, 1 + axis), global_id_word(ctx, axis), "Aligned", 4)
     for position, value in enumerate(op.operands[1 : 1 + _MOST_VALUES]):
-        bits = _wide_bits(ctx, ctx.get(value), value.type)
+        bits = wide_bits(ctx, ctx.get(value), value.type)
         pointer = _element(ctx, ctx.ulong, _FIRST_VALUE // 2 + position)
         ctx.block.emit_void("OpStore", pointer, bits, "Aligned", 8)
 
 
-def _wide_bits(ctx: Context, value: int, type_: Type) -> int:
+def wide_bits(ctx: Context, value: int, type_: Type) -> int:
     """A scalar as 64 bits."""
     dtype = dtype_of(type_)
     if not dtype.is_float:

@@ -28,7 +28,8 @@ class Usage:
 
     `extents` and `strides` hold (position, axis), `ids` (operation, axis). `synchronises` tells that invocations
     communicate through memory; `atomics` lists the atomic operations by the root of their array, `shared` the
-    allocations of shared arrays, `reports` the operations that report.
+    allocations of shared arrays, `reports` the operations that report,
+    `prints` those that print.
     """
 
     reads: set[int] = field(default_factory=set)
@@ -41,6 +42,7 @@ class Usage:
     synchronises: bool = False
     shared: list[Op] = field(default_factory=list)
     reports: list[Op] = field(default_factory=list)
+    prints: list[Op] = field(default_factory=list)
 
     @property
     def addresses(self) -> set[int]:
@@ -96,6 +98,9 @@ def _note(usage: Usage, op: Op, positions: dict[Value, int]) -> None:
         usage.synchronises = True
     elif name == "report":
         usage.reports.append(op)
+        usage.ids |= {("global_id", axis) for axis in range(3)}
+    elif name == "print":
+        usage.prints.append(op)
         usage.ids |= {("global_id", axis) for axis in range(3)}
     elif name == "shared":
         usage.shared.append(op)

@@ -26,6 +26,7 @@ from .interface import Buffer, Device, LoadedKernel
 from .memory import Memory
 from .physical import DeviceInfo, Physical
 from .pipeline import Pipelines, VulkanKernel
+from .printing import Prints
 from .queue import Queue
 from .queue_group import QueueGroup
 from .queue_streams import QueueEvent, QueueStream, Timestamps
@@ -70,6 +71,7 @@ class VulkanDevice(Device):
         self._timestamps: Timestamps | None = None
         self._transfer = Transfer(lambda: self._current.queue, self._storage, caps.unified_memory)
         self._reports = Reports(self._queue, self._storage)
+        self._prints = Prints(self.allocate, self._transfer.fill, self._transfer.read)
         self._arguments: dict[Queue, tuple[VulkanBuffer, int]] = {}
         self._measured: QueueEvent | None = None
         self._clock = CudaClock(bytes.fromhex(info.uuid)) if CudaClock.wanted(info.vendor) else None
@@ -92,6 +94,7 @@ class VulkanDevice(Device):
     def read(self, buffer: Buffer, offset: int, out: npt.NDArray[np.uint8]) -> None:
         """As in `Device`; raises what kernels reported since the last check."""
         self._queue.check()
+        self._prints.flush()
         if self._reports.outstanding:
             self._reports.check()
         self._transfer.read(self._own(buffer), offset, out)
@@ -131,6 +134,11 @@ class VulkanDevice(Device):
                 f"kernel {artifact.name} takes {artifact.block_size} bytes of arguments, {len(block)} were given"
             )
         # The sequences are typed as any device's buffers; the queue makes sure that each is ours.
+        if kernel.print_offset >= 0:
+            printed = self._prints.begin(artifact)
+            writes = [*writes, printed]
+            place = kernel.print_offset
+            block = block[:place] + printed.address.to_bytes(8, "little") + block[place + 8 :]
         if kernel.report_offset < 0 and not artifact.indirect:
             queue.dispatch(kernel, groups, block, reads, writes)  # type: ignore[arg-type]
             return
@@ -144,6 +152,7 @@ class VulkanDevice(Device):
 
     def synchronize(self) -> None:
         self._queue.check()
+        self._prints.flush()
         if self._reports.outstanding:
             self._reports.check()
         else:
@@ -246,6 +255,7 @@ class VulkanDevice(Device):
     def check_reports_of(self, queue: Queue) -> None:
         """Waits for one queue; raises what kernels reported, which takes waiting for all of them."""
         queue.check()
+        self._prints.flush()
         if self._reports.outstanding:
             self._reports.check()
         else:

@@ -29,9 +29,21 @@ _ADDRESS_BYTES = 8
 
 
 class VulkanKernel(LoadedKernel):
-    """A pipeline ready to bind. `report_offset` is where a launch writes the report slot's address, or -1."""
+    """A pipeline ready to bind. `report_offset` is where a launch writes the report slot's address, `print_offset` that of its
+    print buffer, or -1.
+    """
 
-    __slots__ = ("_owner", "artifact", "last_use", "layout", "nbytes", "pipeline", "queue", "report_offset")
+    __slots__ = (
+        "_owner",
+        "artifact",
+        "last_use",
+        "layout",
+        "nbytes",
+        "pipeline",
+        "print_offset",
+        "queue",
+        "report_offset",
+    )
 
     def __init__(self, queue: Queue, artifact: KernelArtifact, owner: Handle, layout: Any) -> None:
         self.queue: Queue | None = queue
@@ -43,6 +55,7 @@ class VulkanKernel(LoadedKernel):
         self.nbytes = 0
         reports = [field.offset for field in artifact.fields if field.role == "report"]
         self.report_offset = reports[0] if reports and artifact.sites else -1
+        self.print_offset = next((field.offset for field in artifact.fields if field.role == "print"), -1)
 
     def close(self) -> None:
         """Has the pipeline destroyed when the device is done with it; any number of times."""

@@ -1,0 +1,100 @@
+# mypy: disable-error-code="arg-type, assignment, attr-defined, call-arg, no-untyped-call, valid-type, operator"
+"""`print` in kernels, on every executor: text, order, formats, room."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkjit as vk
+
+Captured = pytest.CaptureFixture[str]
+
+
+@vk.kernel(over="x")
+def shows(x: vk.In[vk.f32, "N"]):
+    i = vk.global_id(0)
+    if i % 2 == 0:
+        print("at", i, end=": ")
+        print(f"{x[i]:.2f}|{i:>3}|{x[i] > 1}", f"{{{vk.i32(x[i])}}}")
+
+
+def test_lines_come_in_order(device: Any, capsys: Captured) -> None:
+    shows(np.arange(5, dtype=np.float32) / 2)
+    expected = "".join(f"at {i}: {i / 2:.2f}|{i:>3}|{i / 2 > 1} {{{i // 2}}}\n" for i in (0, 2, 4))
+    assert capsys.readouterr().out == expected
+
+
+@vk.kernel(groups=(2, 2), local=(2, 2))
+def ids(x: vk.In[vk.i32, "N"]):
+    print(vk.group_id(1), vk.group_id(0), vk.local_id(1), vk.local_id(0), x[0])
+
+
+def test_invocations_of_a_workgroup_stay_together(device: Any, capsys: Captured) -> None:
+    ids(np.zeros(1, np.int32))
+    rows = [f"{gy} {gx} {y} {x} 0\n" for gy in range(2) for gx in range(2) for y in range(2) for x in range(2)]
+    assert capsys.readouterr().out == "".join(rows)
+
+
+@vk.kernel(groups=1, local=1)
+def kinds(i8: vk.i8, u8: vk.u8, i64: vk.i64, u64: vk.u64, f16: vk.f16, f64: vk.f64, b: vk.boolean):
+    v = vk.vec(vk.f32, 3)(1, 2.5, vk.f32(i8))
+    print(i8, u8, i64, u64, f16, f64, b, v, (1, i8), "text", 2.5, None, sep="/")
+    print()
+    print(vk.vec(vk.u8, 2)(u8))
+
+
+def test_every_type(device: Any, capsys: Captured) -> None:
+    kinds(-5, 250, -(2**62), 2**64 - 1, 0.5, 1 / 3, True)
+    device.synchronize()
+    first = f"-5/250/{-(2**62)}/{2**64 - 1}/0.5/{1 / 3}/True/[1.0, 2.5, -5.0]/(1, -5)/text/2.5/None"
+    assert capsys.readouterr().out == f"{first}\n\n[250, 250]\n"
+
+
+@vk.kernel(over="x")
+def loops(x: vk.InOut[vk.i32, "N"]):
+    i = vk.global_id(0)
+    for k in range(3):
+        print(f"{i}.{k}")
+        x[i] += k
+    assert x[i] < 5, f"{x[i]} is too much"
+
+
+def test_prints_of_an_invocation_stay_in_order_and_failures_come_after(device: Any, capsys: Captured) -> None:
+    x = np.array([1, 1], np.int32)
+    loops(x)
+    assert capsys.readouterr().out == "0.0\n0.1\n0.2\n1.0\n1.1\n1.2\n"
+    x[1] = 9
+    with pytest.raises(vk.KernelAssertionError, match="7 is too much"):
+        loops(x)
+    assert capsys.readouterr().out.count("\n") == 6
+
+
+@vk.kernel(over="x")
+def much(x: vk.In[vk.i32, "N"]):
+    print(x[vk.global_id(0)])
+
+
+def test_what_has_no_room_is_announced(device: Any, capsys: Captured) -> None:
+    if device.caps.kind == "interpreter":
+        pytest.skip("the interpreter keeps all lines")
+    count = 100_000
+    much(np.arange(count, dtype=np.int32))
+    *lines, last = capsys.readouterr().out.splitlines()
+    numbers = [int(line) for line in lines]
+    assert len(numbers) > 1000
+    assert numbers == sorted(set(numbers))
+    assert last.startswith(f"[kernel much: {len(numbers)} prints shown, ")
+    assert "no room" in last
+    much(np.arange(2, dtype=np.int32))
+    assert capsys.readouterr().out == "0\n1\n"
+
+
+def test_launches_follow_each_other(device: Any, capsys: Captured) -> None:
+    x = vk.tensor(np.array([1], np.int32), device=device)
+    for _ in range(20):
+        much(x)
+    device.synchronize()
+    assert capsys.readouterr().out == "1\n" * 20

@@ -1,0 +1,233 @@
+"""Captured work: launches, copies and fills, noted instead of run, to be run again and again.
+
+Enters: what one thread asks of a device while a `Capture` is open. Leaves: a `DeviceGraph`. Holds: nothing runs during a capture;
+everything that it used or allocated lives as long as the graph; other threads aren't affected.
+
+While a capture is open the device's methods are shadowed by methods of the capture, so that launches outside of captures
+pay nothing for them.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ArgumentError, DeviceError
+from .artifact import ArgField
+
+if TYPE_CHECKING:
+    from .interface import Buffer, Device, LoadedKernel
+
+__all__ = ["Capture", "Copy", "DeviceGraph", "Entry", "Fill", "Launch"]
+
+_REFUSED = {
+    "write": "uploads",
+    "read": "reads results",
+    "synchronize": "waits for results",
+    "adopt": "passes NumPy arrays",
+    "host_view": "looks at results",
+}
+"""Methods that make no sense while nothing runs, and what the caller does who ends up there."""
+
+_lock = threading.Lock()
+
+
+@dataclass(slots=True)
+class Launch:
+    """A launch: `block` is the packed argument block."""
+
+    kernel: LoadedKernel
+    groups: tuple[int, int, int]
+    block: bytes
+    reads: list[Buffer]
+    writes: list[Buffer]
+
+    def run(self, device: Device) -> None:
+        device.launch(self.kernel, self.groups, self.block, self.reads, self.writes)
+
+    def rebind(self, old: tuple[Buffer, int, int], new: Buffer, address: int) -> int:
+        """Replaces addresses inside `old` (buffer, first and last address past the end); how many there were."""
+        buffer, low, high = old
+        count = 0
+        for place in self._places("address"):
+            (value,) = struct.unpack_from("<Q", self.block, place.offset)
+            if low <= value < max(high, low + 1):
+                self._put(place.offset, struct.pack("<Q", value - low + address))
+                count += 1
+        if count:
+            others = any(
+                buffer.address <= struct.unpack_from("<Q", self.block, p.offset)[0] < buffer.address + buffer.nbytes
+                for p in self._places("address")
+            )
+            for used in (self.reads, self.writes):
+                if any(b is buffer for b in used):
+                    kept = [b for b in used if b is not buffer or others]
+                    used[:] = [*kept, new]
+        return count
+
+    def scalar(self, number: int) -> ArgField | None:
+        """The field of scalar parameter `number`."""
+        return next((f for f in self._places("scalar") if f.arg == number), None)
+
+    def set_scalar(self, place: ArgField, data: bytes) -> None:
+        """Replaces a scalar by its packed value."""
+        self._put(place.offset, data)
+
+    def _places(self, role: str) -> Iterator[ArgField]:
+        return (f for f in self.kernel.artifact.fields if f.role == role)
+
+    def _put(self, offset: int, data: bytes) -> None:
+        self.block = self.block[:offset] + data + self.block[offset + len(data) :]
+
+
+@dataclass(slots=True)
+class Copy:
+    """A copy between two buffers."""
+
+    source: Buffer
+    source_offset: int
+    target: Buffer
+    target_offset: int
+    nbytes: int
+
+    @property
+    def reads(self) -> list[Buffer]:
+        return [self.source]
+
+    @property
+    def writes(self) -> list[Buffer]:
+        return [self.target]
+
+    def run(self, device: Device) -> None:
+        device.copy(self.source, self.source_offset, self.target, self.target_offset, self.nbytes)
+
+    def rebind(self, old: tuple[Buffer, int, int], new: Buffer, address: int) -> int:
+        """As `Launch.rebind`."""
+        buffer, low, high = old
+        count = 0
+        if self.source is buffer and low <= buffer.address + self.source_offset < high:
+            self.source_offset += buffer.address - low + address - new.address
+            self.source, count = new, count + 1
+        if self.target is buffer and low <= buffer.address + self.target_offset < high:
+            self.target_offset += buffer.address - low + address - new.address
+            self.target, count = new, count + 1
+        return count
+
+
+@dataclass(slots=True)
+class Fill:
+    """A fill with a repeated u32."""
+
+    target: Buffer
+    offset: int
+    nbytes: int
+    pattern: int
+    reads: list[Buffer] = field(default_factory=list)
+
+    @property
+    def writes(self) -> list[Buffer]:
+        return [self.target]
+
+    def run(self, device: Device) -> None:
+        device.fill(self.target, self.offset, self.nbytes, self.pattern)
+
+    def rebind(self, old: tuple[Buffer, int, int], new: Buffer, address: int) -> int:
+        """As `Launch.rebind`."""
+        buffer, low, high = old
+        if self.target is not buffer or not low <= buffer.address + self.offset < high:
+            return 0
+        self.offset += buffer.address - low + address - new.address
+        self.target = new
+        return 1
+
+
+Entry = Launch | Copy | Fill
+
+
+class DeviceGraph:
+    """Captured work of a device that runs it step by step. `changed()` must be called after entries were changed."""
+
+    def __init__(self, device: Device, entries: list[Entry]) -> None:
+        self.device = device
+        self.entries = entries
+
+    def changed(self) -> None:
+        """Notes that entries are no longer what they were."""
+
+    def replay(self) -> None:
+        """Runs everything once, in order with other launches. The host doesn't wait."""
+        for entry in self.entries:
+            entry.run(self.device)
+
+    def close(self) -> None:
+        """Lets go of everything; replaying is an error afterwards."""
+        self.entries = []
+
+
+class Capture:
+    """Takes down what this thread asks of a device between `start` and `stop`.
+
+    Raises DeviceError when another capture of the device is open.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.entries: list[Entry] = []
+        self._thread = threading.get_ident()
+        self._shadows: list[str] = []
+
+    def start(self) -> None:
+        """Begins to note."""
+        with _lock:
+            if "launch" in vars(self.device):
+                raise DeviceError(f"{self.device.name} is being captured already: captures of a device can't overlap")
+            for name, method in (("launch", self._launch), ("copy", self._copy), ("fill", self._fill)):
+                self._shadow(name, method)
+            for name, what in _REFUSED.items():
+                self._shadow(name, functools.partial(self._refuse, what))
+
+    def stop(self) -> None:
+        """Ends noting; the device runs what it is asked again."""
+        with _lock:
+            for name in self._shadows:
+                delattr(self.device, name)
+            self._shadows.clear()
+
+    def _shadow(self, name: str, method: Callable[..., Any]) -> None:
+        usual = getattr(self.device, name)
+        thread = self._thread
+
+        def shadow(*args: Any, **kwargs: Any) -> Any:
+            return (method if threading.get_ident() == thread else usual)(*args, **kwargs)
+
+        setattr(self.device, name, shadow)
+        self._shadows.append(name)
+
+    def _launch(
+        self,
+        kernel: LoadedKernel,
+        groups: tuple[int, int, int],
+        block: bytes,
+        reads: Sequence[Buffer],
+        writes: Sequence[Buffer],
+    ) -> None:
+        if min(groups) > 0:
+            self.entries.append(Launch(kernel, groups, block, list(reads), list(writes)))
+
+    def _copy(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int) -> None:
+        if nbytes:
+            self.entries.append(Copy(source, source_offset, target, target_offset, nbytes))
+
+    def _fill(self, buffer: Buffer, offset: int, nbytes: int, pattern: int) -> None:
+        if nbytes:
+            self.entries.append(Fill(buffer, offset, nbytes, pattern))
+
+    def _refuse(self, what: str, *_: Any, **__: Any) -> None:
+        raise ArgumentError(
+            f"the program {what} while it is captured, when nothing runs: make tensors before the capture, "
+            "and look at results after replay()"
+        )

@@ -1,0 +1,185 @@
+"""A captured sequence as one command buffer of a Vulkan device, submitted as often as it is replayed.
+
+Enters: entries. Leaves: submissions, each of which costs the host one call of the driver. Holds: barriers lie between
+entries that conflict, and at the end; a command buffer is freed only when the device is done with it; kernels that can
+report have a slot per launch in memory of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ..errors import DeviceError
+from .artifact import REPORT_WORDS
+from .buffer import VulkanBuffer
+from .graph import Copy, DeviceGraph, Entry, Fill, Launch
+from .handles import Handle
+from .pipeline import VulkanKernel
+from .queue import Queue, memory_barriers
+
+if TYPE_CHECKING:
+    from .device import VulkanDevice
+
+__all__ = ["QueueGraph"]
+
+_SIMULTANEOUS_USE = 0x4
+_SLOT_BYTES = 4 * REPORT_WORDS
+
+
+class QueueGraph(DeviceGraph):
+    """Recorded on first use, and again after entries were changed."""
+
+    device: VulkanDevice
+
+    def __init__(self, device: VulkanDevice, entries: list[Entry]) -> None:
+        super().__init__(device, entries)
+        self._commands: dict[Queue, _Commands] = {}
+        self._slots: VulkanBuffer | None = None
+        self._blocks: dict[int, VulkanBuffer] = {}
+
+    def changed(self) -> None:
+        commands, self._commands = self._commands, {}
+        for queue, recorded in commands.items():
+            queue.dropped.append((recorded.serial, recorded))
+
+    def replay(self) -> None:
+        queue = self.device.stream.queue
+        queue.check()
+        with queue.lock:
+            recorded = self._commands.get(queue)
+            if recorded is None:
+                recorded = self._commands[queue] = self._record(queue)
+            recorded.serial = queue.submit_with(recorded.info, recorded.commands, recorded.reads, recorded.writes)
+            for kernel in recorded.kernels:
+                kernel.last_use = recorded.serial
+            if self._slots is not None:
+                self.device.watch_reports(self._slots, recorded.owners)
+
+    def close(self) -> None:
+        self.changed()
+        super().close()
+        self._slots = None
+        self._blocks.clear()
+
+    def _record(self, queue: Queue) -> _Commands:
+        info, commands, owner = queue.new_command()
+        command = owner.value
+        begin = queue.vulkan.struct("VkCommandBufferBeginInfo", flags=_SIMULTANEOUS_USE)
+        queue.vulkan.check(queue.functions.vkBeginCommandBuffer(command, begin), "vkBeginCommandBuffer")
+        recorder = _Recorder(queue, command)
+        owners = []
+        for number, entry in enumerate(self.entries):
+            recorder.order(entry)
+            if isinstance(entry, Launch):
+                kernel = cast("VulkanKernel", entry.kernel)
+                if kernel.report_offset >= 0:
+                    owners.append(kernel.artifact)
+                recorder.launch(kernel, entry.groups, self._block(number, entry, kernel, len(owners) - 1))
+            elif isinstance(entry, Copy):
+                recorder.copy(entry)
+            else:
+                recorder.fill(entry)
+        recorder.barrier(2)
+        queue.vulkan.check(queue.functions.vkEndCommandBuffer(command), "vkEndCommandBuffer")
+        return _Commands(owner, info, commands, self.entries, owners)
+
+    def _block(self, number: int, entry: Launch, kernel: VulkanKernel, slot: int) -> bytes:
+        """What is pushed: the block with its report slot, or the address of memory that holds it."""
+        block = entry.block
+        if kernel.report_offset >= 0:
+            address = self._slot_buffer().address + slot * _SLOT_BYTES
+            place = kernel.report_offset
+            block = block[:place] + address.to_bytes(8, "little") + block[place + 8 :]
+        if not kernel.artifact.indirect:
+            return block
+        memory = self.device.argument_memory(len(block))
+        memory.chunk.bytes[: len(block)] = np.frombuffer(block, dtype=np.uint8)
+        self._blocks[number] = memory
+        return memory.address.to_bytes(8, "little")
+
+    def _slot_buffer(self) -> VulkanBuffer:
+        if self._slots is None:
+            count = sum(
+                isinstance(e, Launch) and cast("VulkanKernel", e.kernel).report_offset >= 0 for e in self.entries
+            )
+            self._slots = self.device.report_memory(count * _SLOT_BYTES)
+        return self._slots
+
+
+class _Commands:
+    """A recorded command buffer and what it uses. `serial` is its last submission."""
+
+    nbytes = 0
+
+    def __init__(self, owner: Handle, info: Any, commands: Any, entries: list[Entry], owners: list[Any]) -> None:
+        self._owner = owner
+        self.info = info
+        self.commands = commands
+        self.owners = owners
+        self.serial = 0
+        self.reads = _unique(b for e in entries for b in e.reads)
+        self.writes = _unique(b for e in entries for b in e.writes)
+        self.kernels = _unique(e.kernel for e in entries if isinstance(e, Launch))
+
+    def release(self) -> None:
+        self._owner.close()
+
+
+class _Recorder:
+    """Records into one command buffer, with barriers where entries conflict."""
+
+    def __init__(self, queue: Queue, command: Any) -> None:
+        self._queue = queue
+        self._command = command
+        self._f = queue.functions
+        self._barriers = memory_barriers(queue.vulkan)
+        self._read: set[int] = set()
+        self._written: set[int] = set()
+        self._transferred = False
+        self._bound: VulkanKernel | None = None
+
+    def order(self, entry: Entry) -> None:
+        reads, writes = {id(b) for b in entry.reads}, {id(b) for b in entry.writes}
+        for buffer in (*entry.reads, *entry.writes):
+            home = getattr(buffer, "queue", None)
+            if home is None or home.group is not self._queue.group:
+                raise DeviceError("a captured buffer was closed, or belongs to another device")
+        if self._written & (reads | writes) or self._read & writes:
+            self.barrier(int(self._transferred))
+        self._read |= reads
+        self._written |= writes
+
+    def barrier(self, kind: int) -> None:
+        stages, barrier = self._barriers[kind]
+        null = self._queue.vulkan.null
+        self._f.vkCmdPipelineBarrier(self._command, stages, stages, 0, 1, barrier, 0, null, 0, null)
+        self._read, self._written, self._transferred = set(), set(), False
+
+    def launch(self, kernel: VulkanKernel, groups: tuple[int, int, int], block: bytes) -> None:
+        if kernel is not self._bound:
+            self._f.vkCmdBindPipeline(self._command, 1, kernel.pipeline)
+            self._bound = kernel
+        if block:
+            self._f.vkCmdPushConstants(self._command, kernel.layout, 0x20, 0, len(block), block)
+        self._f.vkCmdDispatch(self._command, *groups)
+
+    def copy(self, entry: Copy) -> None:
+        source, target = cast("VulkanBuffer", entry.source), cast("VulkanBuffer", entry.target)
+        region = self._queue.vulkan.ffi.new("VkBufferCopy *")
+        region.srcOffset, region.dstOffset = source.offset + entry.source_offset, target.offset + entry.target_offset
+        region.size = entry.nbytes
+        self._f.vkCmdCopyBuffer(self._command, source.handle, target.handle, 1, region)
+        self._transferred = True
+
+    def fill(self, entry: Fill) -> None:
+        target = cast("VulkanBuffer", entry.target)
+        offset = target.offset + entry.offset
+        self._f.vkCmdFillBuffer(self._command, target.handle, offset, entry.nbytes, entry.pattern)
+        self._transferred = True
+
+
+def _unique(items: Iterable[Any]) -> list[Any]:
+    return list({id(item): item for item in items}.values())
