@@ -61,8 +61,9 @@ def _with_mpmath(name: str, operands: list[Values]) -> Values:
     regular = np.isfinite(result) & (result != 0)
     for i in np.flatnonzero(regular):
         value = function(*(context.mpf(float(v[i])) for v in operands))
-        high = float(value)
-        result[i] = np.longdouble(high) + np.longdouble(float(value - high))
+        mantissa, exponent = context.frexp(value)
+        high = float(mantissa)
+        result[i] = np.ldexp(np.longdouble(high) + np.longdouble(float(mantissa - high)), exponent)
     return result
 
 

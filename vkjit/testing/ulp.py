@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-
 from .. import dtypes, lang
 from ..devices import device, devices, use_device
 from ..dtypes import DType, Element
