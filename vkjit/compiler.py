@@ -30,6 +30,8 @@ __all__ = ["CompileTimes", "compile_kernel", "emit_module", "lower_for", "optimi
 
 AfterPass = Callable[[str, Module], None]
 
+_COMPILER = cache.compiler_digest()  # of the files that were just loaded, not of what they become later
+
 
 class _Uncollected:
     """While any thread is inside, Python doesn't look for cycles: a compiler makes many objects and keeps most of them."""
@@ -184,8 +186,8 @@ def _cache_key(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guar
     code = spec.fn.__code__
     place = f"{os.path.realpath(code.co_filename)}:{code.co_firstlineno}"  # reports name lines of this file
     structs = [frontend.value_digest(composite.parameter.element) for composite in spec.composites]
-    parts = (source, place, repr(spec.over), *structs, _signature_text(signature), _caps_text(caps), f"{optimisation_level()} {guarded}",
-             cache.compiler_digest())  # fmt: skip
+    options = f"{optimisation_level()} {guarded}"
+    parts = (source, place, repr(spec.over), *structs, _signature_text(signature), _caps_text(caps), options, _COMPILER)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

@@ -1,24 +1,80 @@
-"""`python -m vkjit cache`: shows or empties the cache of compiled kernels."""
+"""`python -m vkjit cache [info | clear | verify | path]`: shows, empties or checks the cache of compiled kernels."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import time
 
 from .. import cache
+from ..errors import VkjitError
 
 __all__ = ["add_arguments", "run"]
+
+ACTIONS = ("info", "clear", "verify", "path")
+SHOWN = 20
+"""Kernels that `info` lists, if `--all` doesn't ask for more."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    parser.add_argument("--clear", action="store_true", help="delete all entries")
+    parser.add_argument(
+        "action", nargs="?", default="info", choices=ACTIONS, help="info (default): where it is and what it holds; "
+        "clear: delete everything; verify: check all files, delete damaged ones; path: print the directory",
+    )  # fmt: skip
+    parser.add_argument("--all", action="store_true", help="info: list all kernels")
+    parser.add_argument("--json", action="store_true", help="info: print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints where the cache is and what it holds, after emptying it where asked."""
-    if arguments.clear:
-        print(f"deleted {cache.clear()} files")
+    """Does what was asked; exit code 1 where the cache can't be used, or where `verify` found damage."""
+    if arguments.action == "path":
+        print(_directory())
+        return 0
+    if arguments.action == "info":
+        return _info(arguments)
+    problem = cache.problem()
+    if problem and problem != "VKJIT_CACHE=0 switches it off":
+        raise VkjitError(f"the cache can't be used: {problem}")
+    if arguments.action == "clear":
+        print(f"deleted {cache.clear()} files in {_directory()}")
+        return 0
+    good, damaged = cache.verify()
+    for path in damaged:
+        print(f"damaged, deleted: {path.name}")
+    print(f"{good} kernels are good, {len(damaged)} were damaged")
+    return 1 if damaged else 0
+
+
+def _directory() -> str:
+    try:
+        return str(cache.directory())
+    except RuntimeError as error:
+        raise VkjitError(f"{cache.problem() or error}") from None
+
+
+def _info(arguments: argparse.Namespace) -> int:
+    problem, found = cache.problem(), cache.entries()
     stats = cache.statistics()
-    state = "" if cache.enabled() else " (off)"
-    print(f"{stats['directory']}{state}: {stats['entries']} kernels, {stats['bytes'] / 1e6:.1f} MB")
-    return 0
+    if arguments.json:
+        listed = [{"name": e.name, "bytes": e.nbytes, "used": e.used, "file": e.path.name} for e in found]
+        print(json.dumps(stats | {"problem": problem, "kernels": listed}, indent=2))
+        return 1 if problem else 0
+    print(f"{stats['directory']}: {stats['entries']} kernels, {stats['bytes'] / 1e6:.1f} MB; "
+          f"pipelines of drivers {stats['pipeline_bytes'] / 1e6:.1f} MB")  # fmt: skip
+    if problem:
+        print(f"nothing is cached: {problem}")
+    now = time.time()
+    shown = found if arguments.all else found[:SHOWN]
+    for entry in shown:
+        print(f"  {entry.name or '(damaged)':32} {entry.nbytes / 1e3:8.1f} kB   used {_age(now - entry.used)} ago")
+    if len(shown) < len(found):
+        print(f"  and {len(found) - len(shown)} more: --all lists them")
+    return 1 if problem else 0
+
+
+def _age(seconds: float) -> str:
+    for unit, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} seconds"

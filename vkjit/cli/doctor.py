@@ -160,9 +160,9 @@ def _extras() -> list[str]:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the findings; exit code 1 when a device gives wrong results or none can be used."""
     failed = False
-    problem = select.driver_error() if devices() else None
-    if problem is not None:
-        print(f"Vulkan: none.\n  {problem}")
+    missing = select.driver_error() if devices() else None
+    if missing is not None:
+        print(f"Vulkan: none.\n  {missing}")
     chosen = [i for i in devices() if arguments.device is None or arguments.device in (str(i.index), i.name)]
     if arguments.device is not None and not chosen:
         chosen = [i for i in devices() if arguments.device.lower() in i.name.lower()]
@@ -179,8 +179,8 @@ def run(arguments: argparse.Namespace) -> int:
             failed = failed or bool(outcome.problem)
         for note in _expectations(info):
             print(f"  note: {note}")
-    state = "on" if cache.enabled() else "off (the directory belongs to somebody else, or VKJIT_CACHE=0)"
-    print(f"kernel cache: {state}, {cache.directory()}")
+    problem = cache.problem()
+    print(f"kernel cache: off: {problem}" if problem else f"kernel cache: on, {cache.directory()}")
     extras = _extras()
     if extras:
         print("optional parts that are not installed:")

@@ -13,6 +13,7 @@ import contextlib
 import enum
 import functools
 import hashlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
@@ -177,9 +178,12 @@ class _Walk:
             self.other(value)
 
     def other(self, value: object) -> None:
-        """Objects that go by their names: modules, classes, functions. Others mean nothing to a kernel but their type."""
-        name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None) or repr(type(value))
-        self.add(type(value).__name__, getattr(value, "__module__", ""), name)
+        """Modules, classes and functions go by their names. What else a kernel may not capture, so that its code can't
+        depend on it; should that change, no other process finds the code.
+        """
+        name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+        known = isinstance(value, ModuleType | type) or (callable(value) and isinstance(name, str))
+        self.add(type(value).__name__, getattr(value, "__module__", ""), name if known else _UNKNOWN)
 
     def struct(self, kind: StructType) -> None:
         """A struct: its fields with their types and defaults, and its methods."""
@@ -202,6 +206,7 @@ class _Walk:
                     self.device_function(method)
 
 
+_UNKNOWN = os.urandom(16).hex()
 _BY_TEXT = (bool, int, str, np.generic, enum.Enum, type(None), DType, VectorType, ArrayAnnotation, ConstAnnotation)
 
 
