@@ -215,6 +215,8 @@ class Context:
     # -- names
     def bind(self, name: str, value: KernelValue, loc: Loc | None = None) -> None:
         self.env[name] = Binding(value, loc or self.builder.loc)
+        if self.session.signature.sanitize and isinstance(value, Value) and isinstance(value.type, Array):
+            value.name = value.name or name  # the sanitizer speaks of arrays by name
 
     def entry(self, node: ast.AST, type_: Array, label: str = "") -> Value:
         """The shared or local array of a program point (and `label`), made at the function's entry."""

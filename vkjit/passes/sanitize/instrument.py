@@ -11,9 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...ir.core import Module
+from ...ir.builder import Builder
+from ...ir.core import Module, Region
+from .initialised import Initialised
+from .races import Races
 from .records import write_records
 from .state import State
+from .tracking import ACCESSES, Tracking
 
 __all__ = ["Sanitize"]
 
@@ -29,6 +33,30 @@ class Sanitize:
         if not checks:
             return module
         state = State.of(module, checks)
+        tracking = Tracking(state)
+        parts: list[Initialised | Races] = []
+        if state.has("uninitialised"):
+            parts.append(Initialised(state, tracking))
+        if state.has("races"):
+            parts.append(Races(state, tracking))
+        if parts:
+            _instrument(module.kernel.body, parts)
         write_records(state)
         state.finish()
         return module
+
+
+def _instrument(region: Region, parts: list[Initialised | Races]) -> None:
+    """Asks each part at each operation for what stands before and after it."""
+    source, region.ops = region.ops, []
+    builder = Builder(region)
+    for op in source:
+        builder.loc = op.loc
+        if op.name in ACCESSES:
+            for part in parts:
+                part.before_access(op, builder)
+        region.ops.append(op)
+        for part in parts:
+            part.after(op, builder)
+        for inner in op.regions:
+            _instrument(inner, parts)

@@ -53,9 +53,10 @@ class AccessSite:
 class Hidden:
     """One hidden parameter.
 
-    `role`: "records", "written" (u32 per cell: 1 once it was written), "shadow" (`planes` u64 per cell), "votes" (u64
-    per workgroup and place that promises uniform values), "cells" (the number of cells), "shared" (the first cell of
-    shared arrays), "base" (the first cell of array `arg`) or "scale" (cells per element of array `arg`).
+    `role`: "records", "written" (u32 per cell: 1 once it was written), "shadow" (`planes` u64 per cell), "votes" (u64 per
+    workgroup and place that promises uniform values), "cells" (the number of cells), "shared" (the first cell of shared
+    arrays), "per_group" (their cells in one workgroup), "base" (the first cell of array `arg`) or "scale" (cells per
+    element of array `arg`).
     """
 
     role: str

@@ -1,0 +1,88 @@
+"""Reads of memory that nobody wrote: shared arrays, local arrays, elements of Outs.
+
+Before: `load`, and atomics that read. After: a report where the element's mark says that nothing was stored there; stores
+set the mark. Marks of global and shared arrays are words of hidden memory, all 0 at the launch; a local array has a
+local array of marks beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from ... import dtypes
+from ...errors import ReportSite
+from ...ir.builder import Builder
+from ...ir.core import Op, Region, Value
+from ...ir.types import Array, Scalar
+from ..formula import Formula, Term
+from ..memory import origin
+from .state import State, hidden_array
+from .tracking import ACCESSES, Tracking, array_of, static_offset
+
+__all__ = ["Initialised"]
+
+_UNROLLED = 16
+"""Local arrays of at most so many elements have their marks cleared without a loop."""
+
+
+@dataclass(slots=True)
+class Initialised:
+    """Instruments accesses to arrays that may hold nothing yet."""
+
+    state: State
+    tracking: Tracking
+    watched: set[Value] = field(default_factory=set)
+    marks: dict[Value, Value] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.watched = set(self.tracking.unsure())
+
+    def after(self, op: Op, builder: Builder) -> None:
+        """What follows an allocation: cleared marks of a local array."""
+        if op.name != "local" or op.result not in self.watched or op.result in self.marks:
+            return
+        count = math.prod(array_of(op.result).shape or ())
+        kind = Array(Scalar(dtypes.u32), 1, space="local", shape=(count,), contiguous=True)
+        marks = builder.emit("local", type=kind)
+        self.marks[op.result] = marks
+        zero = builder.const(0, dtypes.u32)
+        if count <= _UNROLLED:
+            for position in range(count):
+                builder.op("store", marks, builder.index(position), zero)
+            return
+        body = Region([builder.index(0).type], ["i"])
+        with builder.at(body):
+            builder.op("store", marks, body.args[0], zero)
+            builder.op("continue")
+        low, high, step = (builder.index(number) for number in (0, count, 1))
+        builder.op("for", low, high, step, types=[], regions=[body])
+
+    def before_access(self, op: Op, builder: Builder) -> None:
+        """Checks the mark where the access reads, sets it where it writes."""
+        root = origin(op.operands[0])
+        if root not in self.watched or op.name not in ACCESSES:
+            return
+        f = Formula(builder)
+        marks, place = self._mark(op, root, f)
+        if op.name not in ("store", "atomic_store"):
+            unset = f.term(builder.emit("load", marks, place.value)).equals(0)
+            indices = op.operands[1 : 1 + array_of(root).rank]
+            site = self.state.module.add_site(ReportSite("uninitialised", op.loc, _message(root)))
+            builder.op("report", unset.value, *indices, site=site)
+        if op.name not in ("load", "atomic_load"):
+            builder.op("store", marks, place.value, builder.const(1, dtypes.u32))
+
+    def _mark(self, op: Op, root: Value, f: Formula) -> tuple[Value, Term]:
+        kind = array_of(root)
+        if kind.space != "local":
+            return self.state.param("written", hidden_array(dtypes.u32)), self.tracking.cell(op, f.builder)
+        indices = [f.term(value) for value in op.operands[1 : 1 + kind.rank]]
+        return self.marks[root], static_offset(indices, kind, f)
+
+
+def _message(root: Value) -> str:
+    kind = array_of(root)
+    what = {"global": "an element of an Out", "shared": "shared memory", "local": "a local array"}[kind.space]
+    shown = ", ".join(f"{{{axis}}}" for axis in range(kind.rank))
+    return f"read of {root.name or 'memory of a collective'}[{shown}], {what} that nothing was stored into yet"

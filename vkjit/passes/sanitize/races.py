@@ -1,0 +1,302 @@
+"""Races: two invocations at one element, one of them writes, and nothing orders them.
+
+Ordered are accesses of one invocation, and accesses of one workgroup with a barrier between; nothing orders workgroups,
+and atomics don't race with each other. Writes of one value are no race among themselves.
+
+Each watched cell has shadow words (see `plan`): the last writer, two readers, two invocations that used atomics. An
+access compares itself with those that it conflicts with and then leaves its own word::
+
+    write    exchanges the writer's word; looks at that, at readers and at atomics
+    read     leaves a reader's word; looks at the writer and at atomics that write
+    atomic   leaves an atomic's word; looks at the writer and, if it writes, at readers
+
+The first reader stays as long as it could conflict with somebody, another one takes the second word: whoever writes next
+finds one that isn't itself. Words are read and written by relaxed atomics on device scope, and a reader looks again after
+it stored: of two invocations in lockstep, the one that lost the first word takes the second.
+
+Kernels that pass on data with acquiring atomics, or fences and atomics whose result is used, order accesses in ways that
+barriers don't show; there nothing is compared but accesses that no atomic could have ordered: those of one invocation's
+workgroup in a kernel whose synchronisation is of device scope only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ... import dtypes
+from ...errors import ReportSite
+from ...ir.builder import Builder
+from ...ir.core import Op, Region, Value
+from ...ir.types import Array, Scalar, Vector
+from ..formula import Formula, Term
+from ..memory import origin
+from .plan import EPOCH_BITS, HASH_BITS, LAST_EPOCH, LOCAL_BITS, SITE_BITS, AccessSite
+from .state import State, hidden_array
+from .tracking import Tracking, array_of
+
+__all__ = ["Races"]
+
+WRITER, READERS, ATOMICS = 0, 1, 3
+"""Planes of shadow words: readers and atomics have two each."""
+
+_BELOW_EPOCH = SITE_BITS + HASH_BITS
+_ONLY_READS = 1
+"""In the hash of an atomic's word: it only read."""
+_FACTOR = 0x9E3779B1
+"""2**32 over the golden ratio, odd: products spread their information to the high bits."""
+
+
+@dataclass(slots=True)
+class Races:
+    """Instruments accesses to watched arrays, and counts barriers."""
+
+    state: State
+    tracking: Tracking
+    watched: set[Value] = field(default_factory=set)
+    shared: bool = False
+    reads: bool = False
+    atomics: bool = False
+    barriers: bool = False
+    ordered_groups: bool = False
+    ordered_invocations: bool = False
+    epoch_array: Value | None = None
+    sites: dict[AccessSite, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        found = self.tracking.racing()
+        self.watched = set(found)
+        self.reads = any(a.loads for a in found.values())
+        self.atomics = any(a.atomics for a in found.values())
+        ops = list(self.state.kernel.body.walk())
+        self.barriers = any(op.name == "barrier" for op in ops)
+        self.ordered_groups, self.ordered_invocations = _passed_on(ops)
+        if self.watched:
+            self.state.plan.planes = 5 if self.atomics else 3 if self.reads else 1
+            if self.barriers:
+                self._count_epochs()
+
+    def _count_epochs(self) -> None:
+        """A local array of one element: the number of barriers so far, from 1."""
+        prologue = self.state.prologue
+        kind = Array(Scalar(dtypes.u32), 1, space="local", shape=(1,), contiguous=True)
+        self.epoch_array = prologue.emit("local", type=kind)
+        prologue.op("store", self.epoch_array, prologue.index(0), prologue.const(1, dtypes.u32))
+
+    def after(self, op: Op, builder: Builder) -> None:
+        """After a barrier the next epoch begins."""
+        if op.name == "barrier" and self.epoch_array is not None:
+            f = Formula(builder)
+            following = f.call("min", self._epoch(f) + 1, f.term(LAST_EPOCH, dtypes.u32))
+            builder.op("store", self.epoch_array, builder.index(0), following.value)
+
+    def _epoch(self, f: Formula) -> Term:
+        if self.epoch_array is None:
+            return f.term(1, dtypes.u32)
+        return f.term(f.builder.emit("load", self.epoch_array, f.builder.index(0)))
+
+    def before_access(self, op: Op, builder: Builder) -> None:
+        """Compares an access with others, and leaves its word."""
+        root = origin(op.operands[0])
+        if root not in self.watched:
+            return
+        how = {"load": "read", "store": "write"}.get(op.name, "atomic")
+        access = _Access(self, op, root, how, Formula(builder))
+        getattr(access, how)()
+
+    def me(self) -> Term:
+        """The invocation as the upper half of its words."""
+        known = self.state.known
+        if "me" not in known:
+            group, local = self.state.group.cast(dtypes.u32), self.state.local.cast(dtypes.u32)
+            known["me"] = (group << LOCAL_BITS) | local
+        return known["me"]
+
+    def site(self, op: Op, how: str, root: Value) -> int:
+        """The number of a place in the source; places past the room for them share the last number."""
+        entry = AccessSite(op.loc, how, root.name or "")
+        if entry not in self.sites and len(self.sites) < (1 << SITE_BITS):
+            self.sites[entry] = len(self.sites)
+            self.state.plan.sites.append(entry)
+        return self.sites.get(entry, (1 << SITE_BITS) - 1)
+
+
+class _Access:
+    """One access on its way to being instrumented."""
+
+    def __init__(self, races: Races, op: Op, root: Value, how: str, f: Formula) -> None:
+        self.races, self.op, self.root, self.f = races, op, root, f
+        self.cell = races.tracking.cell(op, f.builder)
+        self.shadow = races.state.param("shadow", hidden_array(dtypes.u64))
+        self.me = f.term(races.me().value)
+        self.epoch = races._epoch(f)
+        self.site = races.site(op, how, root)
+        self.conflicts: list[tuple[Term, Term]] = []
+
+    # -- the three kinds
+
+    def write(self) -> None:
+        value = self.op.operands[-1]
+        mark = _hash(self.f, value)
+        mine = self.word(mark)
+        before = self.exchange(WRITER, mine)
+        self.compare(before, differs=before.cast(dtypes.u32) ^ mark)
+        if self.races.reads:
+            for number in range(2):
+                self.compare(self.look(READERS + number))
+        if self.races.atomics:
+            for number in range(2):
+                self.compare(self.look(ATOMICS + number))
+        self.report()
+
+    def read(self) -> None:
+        self.leave(READERS, self.word(self.f.term(0, dtypes.u32)))
+        self.compare(self.look(WRITER))
+        if self.races.atomics:
+            for number in range(2):
+                self.compare(self.look(ATOMICS + number), ignore_reads=True)
+        self.report()
+
+    def atomic(self) -> None:
+        reads = self.op.name == "atomic_load"
+        self.leave(ATOMICS, self.word(self.f.term(_ONLY_READS if reads else 0, dtypes.u32)), prefer=not reads)
+        self.compare(self.look(WRITER))
+        if self.races.reads and not reads:
+            for number in range(2):
+                self.compare(self.look(READERS + number))
+        self.report()
+
+    # -- words
+
+    def word(self, mark: Term) -> Term:
+        low = (self.epoch << _BELOW_EPOCH) | (mark | (self.site << HASH_BITS))
+        return (self.me.cast(dtypes.u64) << 32) | low.cast(dtypes.u64)
+
+    def place(self, plane: int) -> Value:
+        if plane == 0:
+            return self.cell.value
+        return (self.cell + self.races.state.scalar("cells") * plane).value
+
+    def exchange(self, plane: int, word: Term) -> Term:
+        attrs = {"op": "exchange", "order": "relaxed", "scope": "device"}
+        return self.f.term(self.f.builder.emit("atomic", self.shadow, self.place(plane), word.value, **attrs))
+
+    def look(self, plane: int) -> Term:
+        place = self.place(plane)
+        return self.f.term(self.f.builder.emit("atomic_load", self.shadow, place, order="relaxed", scope="device"))
+
+    def put(self, plane: int, word: Term, condition: Term) -> None:
+        """Stores a word where the condition holds."""
+        builder = self.f.builder
+        taken, other = Region(), Region()
+        builder.op("if", condition.value, types=[], regions=[taken, other])
+        with builder.at(taken):
+            builder.op("atomic_store", self.shadow, self.place(plane), word.value, order="relaxed", scope="device")
+            builder.op("yield")
+        with builder.at(other):
+            builder.op("yield")
+
+    def leave(self, plane: int, mine: Term, *, prefer: bool = False) -> None:
+        """Puts a word into the first place of two unless another one there may still conflict, else into the second.
+
+        `prefer`: also over an own word, whose access only read.
+        """
+        first = self.look(plane)
+        who, low = (first >> 32).cast(dtypes.u32), first.cast(dtypes.u32)
+        present, epoch = (low >> _BELOW_EPOCH).differs(0), low >> _BELOW_EPOCH
+        own = who.equals(self.me)
+        stale = epoch.differs(self.epoch)
+        if array_of(self.root).space == "global":
+            stale = stale & ((who ^ self.me) >> LOCAL_BITS).equals(0)
+        replaced = ~present | stale
+        if prefer:
+            replaced = replaced | own
+        self.put(plane, mine, replaced)
+        again = self.look(plane)
+        lost = (again >> 32).cast(dtypes.u32).differs(self.me)
+        self.put(plane + 1, mine, lost)
+
+    # -- conflicts
+
+    def compare(self, word: Term, *, differs: Term | None = None, ignore_reads: bool = False) -> None:
+        """Notes a conflict with the access of a word. `differs`: bits by which the values differ."""
+        who, low = (word >> 32).cast(dtypes.u32), word.cast(dtypes.u32)
+        epoch = low >> _BELOW_EPOCH
+        unordered = who.differs(self.me) & self._unordered(who, epoch)
+        if differs is not None:
+            unordered = unordered & (differs & ((1 << HASH_BITS) - 1)).differs(0)
+        if ignore_reads:
+            unordered = unordered & (low & _ONLY_READS).equals(0)
+        self.conflicts.append((unordered, word))
+
+    def _unordered(self, who: Term, epoch: Term) -> Term:
+        races = self.races
+        together = epoch.equals(self.epoch)  # never with a cell that nobody touched: epochs begin at 1
+        if races.barriers:
+            together = together & self.epoch.differs(LAST_EPOCH)
+        if races.ordered_invocations:
+            together = self.f.term(False, dtypes.boolean)
+        if array_of(self.root).space == "shared":
+            return together
+        same = ((who ^ self.me) >> LOCAL_BITS).equals(0)
+        inside = same & together
+        if races.ordered_groups:
+            return inside
+        return inside | (~same & epoch.differs(0))
+
+    def report(self) -> None:
+        """One report of the first conflict found."""
+        found, word = self.conflicts[0]
+        for condition, other in self.conflicts[1:]:
+            word = self.f.select(found, word, other)
+            found = found | condition
+        kind, how = array_of(self.root), {"load": "read", "store": "write"}.get(self.op.name, "atomic access")
+        indices = self.op.operands[1 : 1 + kind.rank]
+        shown = ", ".join(f"{{{axis}}}" for axis in range(kind.rank))
+        name = self.root.name or "memory of a collective"
+        text = f"{kind.space} race: {how} of {name}[{shown}] isn't ordered with another invocation's access"
+        site = self.races.state.module.add_site(ReportSite("race", self.op.loc, text))
+        self.f.builder.op("report", found.value, *indices, word.value, site=site)
+
+
+def _passed_on(ops: list[Op]) -> tuple[bool, bool]:
+    """Whether atomics and fences may order accesses of different workgroups, and those of one workgroup."""
+    used = {value for op in ops for value in op.operands}
+    atomics = [op for op in ops if op.name.startswith("atomic")]
+    seen = [op for op in atomics if op.results and op.result in used]
+    fences = [op for op in ops if op.name == "fence"]
+    acquiring = [op for op in seen if op.attrs["order"] in ("acquire", "acq_rel")]
+    if not acquiring and not (fences and seen):
+        return False, False
+    marks = [*acquiring, *fences]
+    wide = any(op.attrs["scope"] == "device" for op in marks)
+    return wide, any(op.attrs["scope"] != "device" for op in marks) or wide
+
+
+def _hash(f: Formula, value: Value) -> Term:
+    """A value in HASH_BITS bits."""
+    parts = [value]
+    if isinstance(value.type, Vector):
+        scalar = Scalar(value.type.dtype)
+        parts = [f.builder.emit("vec_extract", value, lane=lane, type=scalar) for lane in range(value.type.size)]
+    total = f.term(0, dtypes.u32)
+    for part in parts:
+        total = (total ^ _word(f, f.term(part))) * _FACTOR
+    return total >> (32 - HASH_BITS)
+
+
+def _word(f: Formula, term: Term) -> Term:
+    """A scalar as 32 bits."""
+    dtype = term.dtype
+    if dtype.kind == "bool":
+        return f.select(term, f.term(1, dtypes.u32), 0)
+    if dtype is dtypes.index:
+        term = term.cast(dtypes.i64)
+    elif dtype in (dtypes.f16, dtypes.bf16):
+        term = term.cast(dtypes.f32)
+    bits = term.bits()
+    if bits.dtype is dtypes.u64:
+        return (bits >> 32).cast(dtypes.u32) ^ bits.cast(dtypes.u32)
+    return bits.cast(dtypes.u32)
+
+
+assert EPOCH_BITS + _BELOW_EPOCH == 32

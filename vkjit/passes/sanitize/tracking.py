@@ -1,0 +1,183 @@
+"""Which arrays are watched, and which cell of shadow memory stands for an element.
+
+Enters: a kernel in normal form. Leaves: a `Tracking`: the accesses of each array, and the cell of an access. Cells of
+global arrays are numbered from a base that the launch gives, along the array's own strides, so that arrays that overlap
+share cells; shared arrays have cells per workgroup behind them; local arrays have shadows of their own.
+
+Watched for races are global and shared arrays that are written, and accessed otherwise than by atomics alone. Left out
+is an array that overlaps no other and of which every invocation of an `over=` kernel touches its own element only. Where
+arrays may overlap, all global ones are watched as soon as one of them is written.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from ...ir.builder import Builder
+from ...ir.core import Op, Value
+from ...ir.types import Array
+from ..formula import Formula, Term
+from ..memory import origin
+from .state import State
+
+__all__ = ["ACCESSES", "Accesses", "Tracking", "array_of"]
+
+ACCESSES = frozenset({"load", "store", "atomic", "atomic_cas", "atomic_load", "atomic_store"})
+
+
+def array_of(value: Value) -> Array:
+    """The type of an array value."""
+    assert isinstance(value.type, Array)
+    return value.type
+
+
+@dataclass(slots=True)
+class Accesses:
+    """The operations on one array."""
+
+    root: Value
+    loads: list[Op] = field(default_factory=list)
+    stores: list[Op] = field(default_factory=list)
+    atomics: list[Op] = field(default_factory=list)
+
+    @property
+    def all(self) -> list[Op]:
+        return [*self.loads, *self.stores, *self.atomics]
+
+    @property
+    def space(self) -> str:
+        return array_of(self.root).space
+
+    @property
+    def changes(self) -> bool:
+        """Whether something is written."""
+        return bool(self.stores) or any(op.name != "atomic_load" for op in self.atomics)
+
+    @property
+    def fetches(self) -> bool:
+        """Whether something is read."""
+        return bool(self.loads) or any(op.name != "atomic_store" for op in self.atomics)
+
+
+class Tracking:
+    """The arrays of one kernel."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.arrays: dict[Value, Accesses] = {}
+        self.hidden = set(state.params.values())
+        self._shared: dict[Value, int] = {}
+        for op in state.kernel.body.walk():
+            if op.name in ACCESSES and origin(op.operands[0]) not in self.hidden:
+                self._note(op)
+
+    def _note(self, op: Op) -> None:
+        root = origin(op.operands[0])
+        entry = self.arrays.setdefault(root, Accesses(root))
+        kind = {"load": entry.loads, "store": entry.stores}.get(op.name, entry.atomics)
+        kind.append(op)
+
+    def racing(self) -> dict[Value, Accesses]:
+        """The arrays that are watched for races."""
+        shared = {r: a for r, a in self.arrays.items() if a.space == "shared" and a.changes and not _only_atomics(a)}
+        globals_ = {r: a for r, a in self.arrays.items() if a.space == "global"}
+        if all(array_of(root).restrict for root in globals_):
+            watched = {r: a for r, a in globals_.items() if a.changes and not _only_atomics(a) and not self._own(a)}
+        else:
+            watched = globals_ if any(a.changes for a in globals_.values()) else {}
+        return shared | watched
+
+    def unsure(self) -> dict[Value, Accesses]:
+        """The arrays that may be read before they are written: shared and local ones, and Outs."""
+        return {
+            root: a
+            for root, a in self.arrays.items()
+            if a.fetches and (a.space in ("shared", "local") or array_of(root).access == "out")
+        }
+
+    def _own(self, accesses: Accesses) -> bool:
+        """Whether each invocation stays at the one element whose index is its own."""
+        over = self.state.kernel.attrs.get("over")
+        target = next((p for p in self.state.kernel.params if p.name == over), None)
+        if target is None or not isinstance(target.type, Array) or not 1 <= target.type.rank <= 3:
+            return False
+        if not array_of(accesses.root).contiguous:
+            return False  # its elements might lie on each other
+        wanted = frozenset(range(target.type.rank))
+        first = _dims(accesses.all[0])
+        return frozenset(first) == wanted and all(_dims(op) == first for op in accesses.all)
+
+    # -- cells
+
+    def cell(self, op: Op, builder: Builder) -> Term:
+        """The cell of an access to a global or shared array."""
+        root = origin(op.operands[0])
+        f = Formula(builder)
+        indices = [f.term(value) for value in op.operands[1 : 1 + array_of(root).rank]]
+        if array_of(root).space == "global":
+            return self._global_cell(root, indices, f)
+        base = self._shared_base(f)
+        return base + (static_offset(indices, array_of(root), f) + self._place(root))
+
+    def _global_cell(self, root: Value, indices: list[Term], f: Formula) -> Term:
+        number = self._number(root)
+        if number not in self.state.plan.tracked:
+            self.state.plan.tracked.append(number)
+        offset = f.term(0, indices[0].dtype) if indices else f.term(f.builder.index(0))
+        for axis, index in enumerate(indices):
+            term = index * self._stride(root, axis)
+            offset = term if axis == 0 else offset + term
+        if not array_of(root).restrict:
+            offset = offset * self.state.scalar("scale", number)
+        return offset + self.state.scalar("base", number)
+
+    def _stride(self, root: Value, axis: int) -> Term:
+        known, key = self.state.known, f"stride {self._number(root)} {axis}"
+        if key not in known:
+            prologue = self.state.prologue
+            known[key] = Formula(prologue).term(prologue.emit("stride", root, axis=axis))
+        return known[key]
+
+    def _number(self, root: Value) -> int:
+        """The number of a parameter among the user's."""
+        numbers: tuple[int, ...] = self.state.kernel.attrs["arg_index"]
+        return numbers[self.state.kernel.params.index(root)]
+
+    def _shared_base(self, f: Formula) -> Term:
+        """The first cell of the workgroup's shared arrays; their number is known when all accesses have been seen."""
+        known = self.state.known
+        if "shared cells" not in known:
+            first = self.state.scalar("shared")
+            known["shared cells"] = first + self.state.group * self.state.scalar("per_group")
+        return f.term(known["shared cells"].value)
+
+    def _place(self, root: Value) -> int:
+        if root not in self._shared:
+            self._shared[root] = self.state.plan.shared_cells
+            self.state.plan.shared_cells += math.prod(array_of(root).shape or ())
+        return self._shared[root]
+
+
+def static_offset(indices: list[Term], kind: Array, f: Formula) -> Term:
+    """The offset in a shared or local array."""
+    total = f.term(f.builder.index(0))
+    shape = kind.shape or ()
+    for axis, index in enumerate(indices):
+        term = index * math.prod(shape[axis + 1 :])
+        total = term if axis == 0 else total + term
+    return total
+
+
+def _only_atomics(accesses: Accesses) -> bool:
+    return not accesses.loads and not accesses.stores
+
+
+def _dims(op: Op) -> tuple[int, ...]:
+    """The dimensions of the grid that the indices are the ids of; () for anything else."""
+    dims: list[int] = []
+    for value in op.operands[1 : 1 + array_of(op.operands[0]).rank]:
+        if value.op is None or value.op.name != "global_id":
+            return ()
+        dims.append(value.op.attrs["dim"])
+    return tuple(dims)
