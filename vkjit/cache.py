@@ -29,7 +29,6 @@ import numpy as np
 
 from . import dtypes
 from .errors import Loc, ReportSite
-from .passes.trip_bound import bound_from_json, bound_to_json
 from .runtime.artifact import ArgField, KernelArtifact
 
 __all__ = [
@@ -327,6 +326,8 @@ def clear() -> int:
 
 
 def _encode(artifact: KernelArtifact, key: str) -> bytes:
+    from .passes.trip_bound import bound_to_json
+
     header = {
         "key": key,
         "name": artifact.name,
@@ -388,9 +389,10 @@ def _artifact(header: dict[str, Any], code: bytes) -> KernelArtifact:
 def _info(header: dict[str, Any]) -> dict[str, Any]:
     """The parts of an artifact's `info` that launches need."""
     info: dict[str, Any] = {}
-    bound = bound_from_json(header["trip_bound"])
-    if bound is not None:
-        info["trip_bound"] = bound
+    if header["trip_bound"] is not None:
+        from .passes.trip_bound import bound_from_json  # it brings the IR along
+
+        info["trip_bound"] = bound_from_json(header["trip_bound"])
     if header["report_values"]:
         info["report_values"] = {site: tuple(kinds) for site, kinds in header["report_values"]}
     return info

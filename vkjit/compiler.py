@@ -14,21 +14,23 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from . import cache, emit, frontend
+from . import cache, frontend
 from .errors import InternalError
 from .frontend import ConstArg, KernelSpec, Signature
-from .ir.core import Module
-from .passes import pipeline
-from .passes.loop_guard import LoopGuard, bounded_trip_product
-from .passes.trip_bound import TripBound
 from .runtime.artifact import KernelArtifact
 from .runtime.handles import on_fork
 from .runtime.interface import DeviceCaps
 
+if TYPE_CHECKING:  # a process that finds everything in the cache loads neither passes nor emitters
+    from .ir.core import Module
+    from .passes.trip_bound import TripBound
+
 __all__ = ["CompileTimes", "compile_kernel", "emit_module", "lower_for", "optimisation_level"]
 
-AfterPass = Callable[[str, Module], None]
+AfterPass = Callable[[str, Any], None]
+"""Gets the name of a pass and the module after it."""
 
 _COMPILER = cache.compiler_digest()  # of the files that were just loaded, not of what they become later
 
@@ -91,6 +93,8 @@ def lower_for(
     spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, after_pass: AfterPass | None = None
 ) -> Module:
     """The module as the back end of that device gets it; the interpreter takes the front end's form."""
+    from .passes import pipeline
+
     module = frontend.lower_kernel(spec, signature)
     if after_pass is not None:
         after_pass("frontend", module)
@@ -145,6 +149,8 @@ def _compile(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarde
 
 def emit_module(module: Module, caps: DeviceCaps) -> KernelArtifact:
     """The artifact by the back end of the device's kind."""
+    from . import emit
+
     if caps.kind == "interpreter":
         return emit.interpreter_artifact(module, caps)
     if caps.kind == "llvm-cpu":
@@ -156,6 +162,9 @@ def emit_module(module: Module, caps: DeviceCaps) -> KernelArtifact:
 
 def _optimise(module: Module, caps: DeviceCaps, *, guarded: bool) -> tuple[Module, TripBound | None]:
     """The pipeline; with the bound on iterations where the guard was left out because of it."""
+    from .passes import pipeline
+    from .passes.loop_guard import LoopGuard, bounded_trip_product
+
     if caps.loop_cap is None or guarded:
         return pipeline.run(module, caps, optimisation_level()), None
     bounds: list[TripBound | None] = []
