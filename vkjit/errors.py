@@ -70,8 +70,8 @@ UNKNOWN = Loc("<unknown>", 0)
 class ReportSite:
     """One place in a kernel that can report: its number in the report buffer is its position in `sites`, plus one.
 
-    `kind` is "loop_limit", "bounds", "assert", "zero_division"; `message` is a str.format template over the values that
-    the kernel stores with the report (`{0}`, `{1}`...).
+    `kind` is "loop_limit", "bounds", "assert", "zero_division", "uniform"; `message` is a str.format template over the
+    values that the kernel stores with the report (`{0}`, `{1}`...).
     """
 
     kind: str

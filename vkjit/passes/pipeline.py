@@ -19,6 +19,7 @@ from ..runtime.interface import DeviceCaps
 from . import Pass
 from .barriers import RemoveBarriers
 from .bounds import Bounds
+from .check_promises import CheckPromises
 from .cse import CSE
 from .dce import DCE
 from .dead_stores import DeadStores
@@ -72,14 +73,14 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     full = opt_level >= 2
     twice = (*_SIMPLIFY, LICM(), CSE()) if full else ()
     high: list[Pass] = [CheckUniformity()]
-    if caps.kind == "interpreter":
+    if caps.kind == "interpreter":  # it checks promises by itself
         return [("high", high), *([("normal", _LEVEL)] if sanitized else [])]
     functions = own_functions(caps)
     native, last = (LLVM_FLOATS, "normal") if caps.kind == "llvm-cpu" else (frozenset(), "primitive")
     guard = LoopGuard(caps.loop_cap, caps.subgroup_size, "subgroup_arithmetic" in caps.features)
     fuse = FuseMultiplyAdd(caps.kind not in ("cpu", "llvm-cpu"))  # LLVM fuses by itself, software drivers can't
     return [
-        ("high", high),
+        ("high", [*high, CheckPromises()]),
         ("normal", _LEVEL),
         ("normal", simplify),
         ("normal", [_unroll(caps), ScalarReplacement(), RemoveBarriers()] if full else []),

@@ -97,6 +97,7 @@ class Uniformity:
     checking: bool = False
     changed: bool = False
     entry: Found = None
+    promises: dict[Op, Found] = field(default_factory=dict)
 
     @staticmethod
     def of(module: Module) -> Uniformity:
@@ -162,9 +163,24 @@ class Uniformity:
             return self.exit(op, outer, inner)
         if self.checking:
             _check(self, op, _worst(inner, outer, self.entry))
+        if op.name == "assume_uniform":
+            self.promise(op, _worst(inner, outer, self.entry))
         for result in op.results:
             self.learn(result, self.value(op))
         return None
+
+    def promise(self, op: Op, control: Found) -> None:
+        """Remembers under which divergence an `assume_uniform` is reached; nothing to doubt where its value is uniform."""
+        if op.operands[0] in self.found:
+            self.promises[op] = _worst(self.promises.get(op), control)
+
+    def promised(self) -> dict[Op, Found]:
+        """The promises about values that aren't known to be uniform, with the divergence under which they are reached."""
+        found = dict(self.promises)
+        for inner in self.calls.values():
+            for op, control in inner.promised().items():
+                found[op] = _worst(found.get(op), control)
+        return found
 
     def exit(self, op: Op, outer: Found, inner: Found) -> _Exits | None:
         control = inner

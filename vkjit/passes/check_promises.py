@@ -1,0 +1,118 @@
+"""Checks in debug kernels that what `assume_uniform` promises is true.
+
+Before: `assume_uniform %v` in the high form. After, in kernels with `debug` and where the whole workgroup comes by: the first
+invocation puts its value into shared memory, a barrier, all compare, a barrier; who differs reports. Values that are known to
+be uniform aren't checked. Where a part of the workgroup comes by, nothing can be compared without making the others wait. The
+interpreter checks by itself, everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from .. import dtypes
+from ..errors import ReportSite
+from ..ir import types
+from ..ir.builder import Builder
+from ..ir.core import Function, Module, Op, Region, Value
+from ..ir.types import Array, Scalar, Vector
+from .uniformity import Uniformity
+
+__all__ = ["CheckPromises"]
+
+MESSAGE = "assume_uniform: the value differs within the workgroup: it is {0} here and {1} in another invocation"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPromises:
+    """Does nothing for kernels without `debug`."""
+
+    name: ClassVar[str] = "check_promises"
+
+    def run(self, module: Module) -> Module:
+        if not module.kernel.attrs.get("debug"):
+            return module
+        functions = module.all_functions()
+        if not any(op.name == "assume_uniform" for function in functions for op in function.body.walk()):
+            return module
+        reached = Uniformity.of(module).promised()
+        for function in functions:
+            writer = _Writer(module, function, {op for op, found in reached.items() if found is None})
+            writer.region(function.body)
+            function.body.ops[:0] = writer.allocations
+        return module
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Adds the checks to one function; `allocations` are the shared arrays that they need."""
+
+    module: Module
+    function: Function
+    checked: set[Op]
+    allocations: list[Op] = field(default_factory=list)
+
+    def region(self, region: Region) -> None:
+        ops, region.ops = region.ops, []
+        builder = Builder(region)
+        for op in ops:
+            region.ops.append(op)
+            for inner in op.regions:
+                self.region(inner)
+            if op in self.checked:
+                builder.loc = op.loc
+                self.check(builder, op)
+
+    def check(self, builder: Builder, op: Op) -> None:
+        value = op.operands[0]
+        if isinstance(value.type, Vector):
+            scalar = Scalar(value.type.dtype)
+            for lane in range(value.type.size):
+                self.compare(builder, op, builder.emit("vec_extract", value, lane=lane, type=scalar))
+            return
+        self.compare(builder, op, value)
+
+    def compare(self, builder: Builder, op: Op, value: Value) -> None:
+        assert isinstance(value.type, Scalar)
+        slot = self.slot(op, value.type)
+        zero = builder.index(0)
+        own, none = Region(), Region()
+        with builder.at(own):
+            builder.op("store", slot, zero, value)
+            builder.op("yield")
+        with builder.at(none):
+            builder.op("yield")
+        builder.op("if", self.is_first(builder), types=[], regions=[own, none])
+        builder.op("barrier")
+        other = builder.emit("load", slot, zero)
+        builder.op("barrier")
+        differs = builder.emit("ne", _bits(builder, value), _bits(builder, other))
+        site = self.module.add_site(ReportSite("uniform", op.loc, MESSAGE))
+        builder.op("report", differs, value, other, site=site)
+
+    def slot(self, op: Op, kind: Scalar) -> Value:
+        """A shared array of one element."""
+        type_ = Array(kind, 1, space="shared", shape=(1,), contiguous=True)
+        self.allocations.append(Op("shared", [], [type_], {"type": type_}, None, op.loc))
+        return self.allocations[-1].result
+
+    def is_first(self, builder: Builder) -> Value:
+        """Whether this is the first invocation of its workgroup."""
+        first = builder.const(True, types.BOOL)
+        for dim, size in enumerate(self.module.kernel.attrs["local_size"]):
+            if size > 1:
+                here = builder.emit("eq", builder.emit("local_id", dim=dim), builder.index(0))
+                first = builder.emit("and", first, here)
+        return first
+
+
+_INTEGERS = {16: dtypes.u16, 32: dtypes.u32, 64: dtypes.u64}
+
+
+def _bits(builder: Builder, value: Value) -> Value:
+    """A float as an integer, so that NaN equals itself; anything else as it is."""
+    assert isinstance(value.type, Scalar)
+    if not value.type.dtype.is_float:
+        return value
+    return builder.emit("bitcast", value, type=Scalar(_INTEGERS[value.type.dtype.bits]))
