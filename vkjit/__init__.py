@@ -147,6 +147,7 @@ from .lang import *  # noqa: F403  # the language's names are listed in one plac
 __version__ = "0.1.0"
 
 _MODULES = ("autograd", "io", "nn", "optim", "stdlib", "tensor", "testing")
+_FROM_GRAPHS = frozenset({"Graph", "capture"})
 _FROM_STREAMS = frozenset({"Event", "Stream", "current_stream"})
 _FROM_AUTOGRAD = ("enable_grad", "grad", "is_grad_enabled", "no_grad", "set_grad_enabled")
 
@@ -172,6 +173,12 @@ if TYPE_CHECKING:
     from .autograd import (
         set_grad_enabled as set_grad_enabled,
     )
+    from .graphs import (
+        Graph as Graph,
+    )
+    from .graphs import (
+        capture as capture,
+    )
     from .streams import (
         Event as Event,
     )
@@ -191,6 +198,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f".{name}", __name__)
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _FROM_GRAPHS:
+        return getattr(importlib.import_module(".graphs", __name__), name)
     if name in _FROM_STREAMS:
         return getattr(importlib.import_module(".streams", __name__), name)
     if name in _FROM_AUTOGRAD:

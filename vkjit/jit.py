@@ -11,6 +11,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -433,7 +434,8 @@ class Kernel:
 
         with self._lock:
             artifact = compiler.compile_kernel(self._expanded, signature, device.caps)
-            made = LaunchPlan(device, artifact)
+            parameters = tuple(p.name for p in self._expanded.params)
+            made = LaunchPlan(device, replace(artifact, info={**artifact.info, "parameters": parameters}))
             self._plans[key] = (made, constant_captures(values))
         return made
 

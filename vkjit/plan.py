@@ -22,7 +22,7 @@ from .runtime.interface import Buffer, Device, DeviceArray, DeviceCaps, LoadedKe
 if TYPE_CHECKING:
     from .passes.trip_bound import TripBound
 
-__all__ = ["LaunchPlan", "PreparedLaunch", "default_local_size", "grid_for_shape"]
+__all__ = ["LaunchPlan", "PreparedLaunch", "default_local_size", "field_code", "grid_for_shape"]
 
 _STRUCT_CODES = {
     "bool": "?", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
@@ -172,12 +172,13 @@ def _format(fields: tuple[ArgField, ...], size: int) -> str:
     """The struct format of an argument block; gaps are padding."""
     text, position = "<", 0
     for item in fields:
-        text += "x" * (item.offset - position) + _code(item.role, item.dtype)
+        text += "x" * (item.offset - position) + field_code(item.role, item.dtype)
         position = item.offset + item.size
     return text + "x" * (size - position)
 
 
-def _code(role: str, dtype: DType) -> str:
+def field_code(role: str, dtype: DType) -> str:
+    """The struct code of a field."""
     return "Q" if role in ("address", "report", "print") else _STRUCT_CODES[dtype.name]
 
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from vkjit.runtime import _vk
+from vkjit.runtime import _vk, queue_graph
 from vkjit.runtime.queue import Queue
 
 __all__ = ["Access", "Barrier", "Command", "Submit", "Trace", "barriers_that_matter", "tracing", "unordered"]
@@ -85,7 +85,7 @@ def unordered(trace: Trace) -> list[tuple[Command, Command]]:
     signals: dict[int, list[tuple[int, Clock]]] = defaultdict(list)
     fences: dict[int, Clock] = {}
     host: Clock = {}
-    seen: list[tuple[Command, int, int]] = []
+    seen: dict[int, list[tuple[Command, int, int]]] = defaultdict(list)
     wrong = []
     for event in trace.events:
         if isinstance(event, int):
@@ -102,10 +102,12 @@ def unordered(trace: Trace) -> list[tuple[Command, Command]]:
                 continue
             wrong += [
                 (earlier, item)
-                for earlier, queue, place in seen
+                for memory in {access.memory for access in item.accesses}
+                for earlier, queue, place in seen[memory]
                 if clock.get((queue, _needs_copies(earlier, item)), 0) <= place and earlier.conflicts(item)
             ]
-            seen.append((item, event.queue, counts[event.queue]))
+            for memory in {access.memory for access in item.accesses}:
+                seen[memory].append((item, event.queue, counts[event.queue]))
             counts[event.queue] += 1
         whole = counts[event.queue]
         reached = {**clock, (event.queue, False): whole, (event.queue, True): whole}
@@ -202,10 +204,10 @@ class _Recorder:
 
     def submit(self, _queue: Any, count: int, infos: Any, fence: Any) -> None:
         for info in infos[0:count]:
-            command = self.number(info.pCommandBuffers[0])
+            commands = [self.number(info.pCommandBuffers[i]) for i in range(info.commandBufferCount)]
             waits, signals = self._semaphores(info)
-            items = tuple(self.items[command])
-            self.trace.events.append(Submit(self.pools[command], items, waits, signals, self.number(fence)))
+            items = tuple(item for command in commands for item in self.items[command])
+            self.trace.events.append(Submit(self.pools[commands[0]], items, waits, signals, self.number(fence)))
 
     def _semaphores(self, info: Any) -> tuple[Any, Any]:
         if not info.pNext:
@@ -227,7 +229,7 @@ def tracing() -> Iterator[Trace]:
     """Records what devices opened inside the block give to the driver."""
     trace = Trace()
     recorder = _Recorder(trace, _vk.load().ffi)
-    look_up, dispatch = _vk.Functions.__getattr__, Queue.dispatch
+    look_up, dispatch, order = _vk.Functions.__getattr__, Queue.dispatch, queue_graph._Recorder.order
 
     def traced_look_up(self: _vk.Functions, name: str) -> Any:
         pointer = look_up(self, name)
@@ -248,18 +250,27 @@ def tracing() -> Iterator[Trace]:
         setattr(self, name, call)
         return call
 
-    def traced_dispatch(self: Queue, kernel: Any, groups: Any, block: bytes, reads: Any, writes: Any) -> None:
+    def note(reads: Any, writes: Any) -> None:
         accesses = [(buffer, False) for buffer in reads] + [(buffer, True) for buffer in writes]
         recorder.dispatched = tuple(
             Access(recorder.number(buffer.handle), buffer.offset, buffer.offset + buffer.nbytes, written)
             for buffer, written in accesses
         )
+
+    def traced_dispatch(self: Queue, kernel: Any, groups: Any, block: bytes, reads: Any, writes: Any) -> None:
+        note(reads, writes)
         dispatch(self, kernel, groups, block, reads, writes)
+
+    def traced_order(self: Any, entry: Any) -> None:
+        note(entry.reads, entry.writes)
+        order(self, entry)
 
     _vk.Functions.__getattr__ = traced_look_up  # type: ignore[method-assign]
     Queue.dispatch = traced_dispatch  # type: ignore[method-assign]
+    queue_graph._Recorder.order = traced_order  # type: ignore[method-assign]
     try:
         yield trace
     finally:
         _vk.Functions.__getattr__ = look_up  # type: ignore[method-assign]
         Queue.dispatch = dispatch  # type: ignore[method-assign]
+        queue_graph._Recorder.order = order  # type: ignore[method-assign]

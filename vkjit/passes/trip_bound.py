@@ -71,6 +71,10 @@ class TripBound:
             return values[0]
         return _COMPUTE[self.kind](*values)
 
+    def depends_on(self, scalar: int) -> bool:
+        """Whether the bound follows from scalar argument number `scalar`."""
+        return (self.kind == "scalar" and self.numbers[0] == scalar) or any(n.depends_on(scalar) for n in self.nodes)
+
     def size(self) -> int:
         """The number of nodes."""
         return 1 + sum(inner.size() for inner in self.nodes)

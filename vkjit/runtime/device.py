@@ -20,6 +20,7 @@ from .artifact import KernelArtifact
 from .buffer import HostView, Storage, VulkanBuffer
 from .cuda_clock import CudaClock
 from .features import enabling_chain, extensions_for
+from .graph import Entry
 from .handles import Handle, close_at_exit, on_fork
 from .hardware_queues import HardwareQueues
 from .interface import Buffer, Device, LoadedKernel
@@ -28,6 +29,7 @@ from .physical import DeviceInfo, Physical
 from .pipeline import Pipelines, VulkanKernel
 from .printing import Prints
 from .queue import Queue
+from .queue_graph import QueueGraph
 from .queue_group import QueueGroup
 from .queue_streams import QueueEvent, QueueStream, Timestamps
 from .reports import Reports
@@ -271,6 +273,22 @@ class VulkanDevice(Device):
                     self._vulkan, self._functions, self._handle.value, period, self._queues.timestamp_bits
                 )
             return self._timestamps
+
+    def make_graph(self, entries: list[Entry]) -> QueueGraph:
+        """As in `Device`."""
+        return QueueGraph(self, entries)
+
+    def argument_memory(self, nbytes: int) -> VulkanBuffer:
+        """Memory for an argument block that outlives a launch."""
+        return self._storage.buffer(None, self._storage.memory.arguments, nbytes)
+
+    def report_memory(self, nbytes: int) -> VulkanBuffer:
+        """See `Reports.memory`."""
+        return self._reports.memory(nbytes)
+
+    def watch_reports(self, slots: VulkanBuffer, owners: list[KernelArtifact]) -> None:
+        """See `Reports.watch`."""
+        self._reports.watch(slots, owners)
 
     def time_begin(self) -> None:
         """Starts measuring device time, in order with the launches made so far."""

@@ -14,7 +14,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import ArgumentError, DeviceError
 from .artifact import ArgField
@@ -22,7 +22,7 @@ from .artifact import ArgField
 if TYPE_CHECKING:
     from .interface import Buffer, Device, LoadedKernel
 
-__all__ = ["Capture", "Copy", "DeviceGraph", "Entry", "Fill", "Launch"]
+__all__ = ["Capture", "Copy", "DeviceGraph", "Entry", "Fill", "Launch", "Place"]
 
 _REFUSED = {
     "write": "uploads",
@@ -34,6 +34,19 @@ _REFUSED = {
 """Methods that make no sense while nothing runs, and what the caller does who ends up there."""
 
 _lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in an entry where a buffer comes in; `part` and `index` say which."""
+
+    entry: Entry
+    part: str
+    index: int
+
+    def move(self, buffer: Buffer, shift: int) -> None:
+        """Puts another buffer there; `shift` is added to addresses."""
+        self.entry.move(self.part, self.index, buffer, shift)
 
 
 @dataclass(slots=True)
@@ -49,25 +62,25 @@ class Launch:
     def run(self, device: Device) -> None:
         device.launch(self.kernel, self.groups, self.block, self.reads, self.writes)
 
-    def rebind(self, old: tuple[Buffer, int, int], new: Buffer, address: int) -> int:
-        """Replaces addresses inside `old` (buffer, first and last address past the end); how many there were."""
-        buffer, low, high = old
-        count = 0
-        for place in self._places("address"):
-            (value,) = struct.unpack_from("<Q", self.block, place.offset)
-            if low <= value < max(high, low + 1):
-                self._put(place.offset, struct.pack("<Q", value - low + address))
-                count += 1
-        if count:
-            others = any(
-                buffer.address <= struct.unpack_from("<Q", self.block, p.offset)[0] < buffer.address + buffer.nbytes
-                for p in self._places("address")
-            )
-            for used in (self.reads, self.writes):
-                if any(b is buffer for b in used):
-                    kept = [b for b in used if b is not buffer or others]
-                    used[:] = [*kept, new]
-        return count
+    def places(self, buffer: Buffer) -> list[Place]:
+        """Where the buffer comes in."""
+        found = [
+            Place(self, "address", place.offset) for place in self._places("address") if self._is_in(place, buffer)
+        ]
+        found += [Place(self, "reads", i) for i, used in enumerate(self.reads) if used is buffer]
+        return found + [Place(self, "writes", i) for i, used in enumerate(self.writes) if used is buffer]
+
+    def ranges(self, buffer: Buffer) -> list[int]:
+        """The addresses in the block that lie in the buffer."""
+        return [self._address(place) for place in self._places("address") if self._is_in(place, buffer)]
+
+    def move(self, part: str, index: int, buffer: Buffer, shift: int) -> None:
+        """Puts another buffer into a place; addresses shift."""
+        if part == "address":
+            (address,) = struct.unpack_from("<Q", self.block, index)
+            self._put(index, struct.pack("<Q", address + shift))
+        else:
+            (self.reads if part == "reads" else self.writes)[index] = buffer
 
     def scalar(self, number: int) -> ArgField | None:
         """The field of scalar parameter `number`."""
@@ -76,6 +89,12 @@ class Launch:
     def set_scalar(self, place: ArgField, data: bytes) -> None:
         """Replaces a scalar by its packed value."""
         self._put(place.offset, data)
+
+    def _address(self, place: ArgField) -> int:
+        return int(struct.unpack_from("<Q", self.block, place.offset)[0])
+
+    def _is_in(self, place: ArgField, buffer: Buffer) -> bool:
+        return buffer.address <= self._address(place) < buffer.address + max(buffer.nbytes, 1)
 
     def _places(self, role: str) -> Iterator[ArgField]:
         return (f for f in self.kernel.artifact.fields if f.role == role)
@@ -105,17 +124,25 @@ class Copy:
     def run(self, device: Device) -> None:
         device.copy(self.source, self.source_offset, self.target, self.target_offset, self.nbytes)
 
-    def rebind(self, old: tuple[Buffer, int, int], new: Buffer, address: int) -> int:
-        """As `Launch.rebind`."""
-        buffer, low, high = old
-        count = 0
-        if self.source is buffer and low <= buffer.address + self.source_offset < high:
-            self.source_offset += buffer.address - low + address - new.address
-            self.source, count = new, count + 1
-        if self.target is buffer and low <= buffer.address + self.target_offset < high:
-            self.target_offset += buffer.address - low + address - new.address
-            self.target, count = new, count + 1
-        return count
+    def places(self, buffer: Buffer) -> list[Place]:
+        """As `Launch.places`."""
+        ends = (("source", self.source), ("target", self.target))
+        return [Place(self, part, 0) for part, used in ends if used is buffer]
+
+    def ranges(self, buffer: Buffer) -> list[int]:
+        """As `Launch.ranges`."""
+        ends = ((self.source, self.source_offset), (self.target, self.target_offset))
+        return [used.address + offset for used, offset in ends if used is buffer]
+
+    def move(self, part: str, index: int, buffer: Buffer, shift: int) -> None:
+        """As `Launch.move`."""
+        del index
+        if part == "source":
+            self.source_offset += self.source.address + shift - buffer.address
+            self.source = buffer
+        else:
+            self.target_offset += self.target.address + shift - buffer.address
+            self.target = buffer
 
 
 @dataclass(slots=True)
@@ -135,17 +162,22 @@ class Fill:
     def run(self, device: Device) -> None:
         device.fill(self.target, self.offset, self.nbytes, self.pattern)
 
-    def rebind(self, old: tuple[Buffer, int, int], new: Buffer, address: int) -> int:
-        """As `Launch.rebind`."""
-        buffer, low, high = old
-        if self.target is not buffer or not low <= buffer.address + self.offset < high:
-            return 0
-        self.offset += buffer.address - low + address - new.address
-        self.target = new
-        return 1
+    def places(self, buffer: Buffer) -> list[Place]:
+        """As `Launch.places`."""
+        return [Place(self, "target", 0)] if self.target is buffer else []
+
+    def ranges(self, buffer: Buffer) -> list[int]:
+        """As `Launch.ranges`."""
+        return [self.target.address + self.offset] if self.target is buffer else []
+
+    def move(self, part: str, index: int, buffer: Buffer, shift: int) -> None:
+        """As `Launch.move`."""
+        del part, index
+        self.offset += self.target.address + shift - buffer.address
+        self.target = buffer
 
 
-Entry = Launch | Copy | Fill
+Entry: TypeAlias = "Launch | Copy | Fill"
 
 
 class DeviceGraph:

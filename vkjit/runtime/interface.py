@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ..dtypes import DType
 from ..errors import ArgumentError
 from .artifact import KernelArtifact
+from .graph import DeviceGraph, Entry
 from .streams import DeviceEvent, DeviceStream, ImmediateEvent, ImmediateStream
 
 __all__ = ["Buffer", "Device", "DeviceArray", "DeviceCaps", "LoadedKernel", "MatrixShape"]
@@ -176,7 +177,12 @@ class Device(ABC):
         self._this_thread().stream = stream
 
     def _this_thread(self) -> threading.local:
-        return self.__dict__.setdefault("_threads", threading.local())
+        local: threading.local = self.__dict__.setdefault("_threads", threading.local())
+        return local
+
+    def make_graph(self, entries: list[Entry]) -> DeviceGraph:
+        """Captured work made ready to be replayed; see `graph.Capture`."""
+        return DeviceGraph(self, entries)
 
     def adopt(self, address: int, nbytes: int, owner: object) -> Buffer | None:
         """Host memory as a buffer of the device, without a copy, where kernels can work on it; None elsewhere.

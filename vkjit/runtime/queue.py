@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .buffer import VulkanBuffer
     from .pipeline import VulkanKernel
 
-__all__ = ["Queue", "Submission"]
+__all__ = ["Queue", "Submission", "memory_barriers"]
 
 FIRST_BUDGET, BUDGET = 8, 64
 """Commands after which a submission goes out: few while the device is idle, so that it starts early; then more."""
@@ -104,7 +104,7 @@ class Queue:
         self.handle = handle
         self._pool = self._create_pool(family)
         self._begin_info = vulkan.struct("VkCommandBufferBeginInfo", flags=_ONE_TIME)
-        self._barriers = _barriers(vulkan)
+        self._barriers = memory_barriers(vulkan)
         self._copy_region = vulkan.ffi.new("VkBufferCopy *")
         group.queues.append(self)
         f = functions
@@ -289,32 +289,56 @@ class Queue:
     def submit(self) -> None:
         """Sends the open submission, if there is one, to the device."""
         with self.lock:
-            submission = self._open
-            if submission is None:
-                return
-            self.check()
-            null, (stages, barrier) = self.vulkan.null, self._barriers[2]
-            command = submission.command
-            source = _COMPUTE | _TRANSFER
-            self._pipeline_barrier(command, source, stages, 0, 1, barrier, 0, null, 0, null)
-            self.epoch = next(self.group.epochs)
-            self._transferred = False
-            self._open = None
-            try:
-                self._check(self.functions.vkEndCommandBuffer(command), "vkEndCommandBuffer")
-                self._send(submission)
-            except OutOfMemoryError as error:
-                # Going on without them would leave results silently wrong.
-                why = f"launches that were recorded are lost, and so is this device: {error}"
-                self.group.failure = OutOfMemoryError(why)
-                raise self.group.failed() from None
-            self._in_flight.append(submission)
-            self.serial += 1
+            if self._open is not None:
+                self._submit(self._open, self._open.info)
 
-    def _send(self, submission: Submission) -> None:
+    def submit_with(
+        self, info: Any, commands: Any, reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer]
+    ) -> int:
+        """Sends the open submission followed by a command buffer that was recorded before; the submission's serial.
+
+        `info` and `commands` are from `new_command`; `reads` and `writes` are all buffers that the command buffer uses.
+        Call it under the lock.
+        """
+        submission = self._order(reads, writes)
+        commands[0] = submission.command
+        self._submit(submission, info)
+        return submission.serial
+
+    def new_command(self) -> tuple[Any, Any, Handle]:
+        """A command buffer for `submit_with`: its VkSubmitInfo, the array of two command buffers in that, its owner."""
+        vulkan, functions, device, pool = self.vulkan, self.functions, self.device, self._pool.value
+        info = vulkan.struct("VkCommandBufferAllocateInfo", commandPool=pool, commandBufferCount=1)
+        own = vulkan.ffi.new("VkCommandBuffer[1]")
+        self._check(functions.vkAllocateCommandBuffers(device, info, own), "vkAllocateCommandBuffers")
+        free = functions.vkFreeCommandBuffers
+        owner = Handle("command buffer", own[0], lambda _: free(device, pool, 1, own))
+        both = vulkan.array("VkCommandBuffer", [vulkan.null, own[0]])
+        return vulkan.struct("VkSubmitInfo", commandBufferCount=2, pCommandBuffers=both), both, owner
+
+    def _submit(self, submission: Submission, info: Any) -> None:
+        self.check()
+        null, (stages, barrier) = self.vulkan.null, self._barriers[2]
+        command = submission.command
+        source = _COMPUTE | _TRANSFER
+        self._pipeline_barrier(command, source, stages, 0, 1, barrier, 0, null, 0, null)
+        self.epoch = next(self.group.epochs)
+        self._transferred = False
+        self._open = None
+        try:
+            self._check(self.functions.vkEndCommandBuffer(command), "vkEndCommandBuffer")
+            self._send(submission, info)
+        except OutOfMemoryError as error:
+            # Going on without them would leave results silently wrong.
+            why = f"launches that were recorded are lost, and so is this device: {error}"
+            self.group.failure = OutOfMemoryError(why)
+            raise self.group.failed() from None
+        self._in_flight.append(submission)
+        self.serial += 1
+
+    def _send(self, submission: Submission, info: Any) -> None:
         """Submits; where the driver has no memory for it, once more with nothing else in flight."""
         call, fence = self.functions.vkQueueSubmit, submission.fence.value
-        info = submission.info
         if self._waits or self._timeline:
             waits = [(queue.timeline, value) for queue, value in self._waits.items()]
             signals = [] if self._timeline is None else [(self._timeline.value, self.serial)]
@@ -491,7 +515,7 @@ class Queue:
         return submission
 
 
-def _barriers(vulkan: Vulkan) -> tuple[tuple[int, Any], tuple[int, Any], tuple[int, Any]]:
+def memory_barriers(vulkan: Vulkan) -> tuple[tuple[int, Any], tuple[int, Any], tuple[int, Any]]:
     """(stages, barrier) between kernels, between kernels and copies, and at the end of a submission."""
     shader = _SHADER_READ | _SHADER_WRITE
     transfer = _TRANSFER_READ | _TRANSFER_WRITE

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ..errors import DeviceError
-from .artifact import REPORT_WORDS
+from ..errors import DeviceError, FeatureError
+from .artifact import REPORT_WORDS, KernelArtifact
 from .buffer import VulkanBuffer
 from .graph import Copy, DeviceGraph, Entry, Fill, Launch
 from .handles import Handle
@@ -35,6 +35,11 @@ class QueueGraph(DeviceGraph):
     device: VulkanDevice
 
     def __init__(self, device: VulkanDevice, entries: list[Entry]) -> None:
+        printing = [e.kernel.artifact.name for e in entries if isinstance(e, Launch) and _prints(e)]
+        if printing:
+            raise FeatureError(
+                f"kernel {printing[0]} prints, which replays can't show: take print() out, or capture without it"
+            )
         super().__init__(device, entries)
         self._commands: dict[Queue, _Commands] = {}
         self._slots: VulkanBuffer | None = None
@@ -66,11 +71,19 @@ class QueueGraph(DeviceGraph):
 
     def _record(self, queue: Queue) -> _Commands:
         info, commands, owner = queue.new_command()
-        command = owner.value
+        try:
+            owners = self._record_into(queue, owner.value)
+        except BaseException:
+            owner.close()
+            raise
+        return _Commands(owner, info, commands, self.entries, owners)
+
+    def _record_into(self, queue: Queue, command: Any) -> list[KernelArtifact]:
+        """Records all entries; the artifacts of those that can report, by slot."""
         begin = queue.vulkan.struct("VkCommandBufferBeginInfo", flags=_SIMULTANEOUS_USE)
         queue.vulkan.check(queue.functions.vkBeginCommandBuffer(command, begin), "vkBeginCommandBuffer")
         recorder = _Recorder(queue, command)
-        owners = []
+        owners: list[KernelArtifact] = []
         for number, entry in enumerate(self.entries):
             recorder.order(entry)
             if isinstance(entry, Launch):
@@ -84,7 +97,7 @@ class QueueGraph(DeviceGraph):
                 recorder.fill(entry)
         recorder.barrier(2)
         queue.vulkan.check(queue.functions.vkEndCommandBuffer(command), "vkEndCommandBuffer")
-        return _Commands(owner, info, commands, self.entries, owners)
+        return owners
 
     def _block(self, number: int, entry: Launch, kernel: VulkanKernel, slot: int) -> bytes:
         """What is pushed: the block with its report slot, or the address of memory that holds it."""
@@ -114,7 +127,9 @@ class _Commands:
 
     nbytes = 0
 
-    def __init__(self, owner: Handle, info: Any, commands: Any, entries: list[Entry], owners: list[Any]) -> None:
+    def __init__(
+        self, owner: Handle, info: Any, commands: Any, entries: list[Entry], owners: list[KernelArtifact]
+    ) -> None:
         self._owner = owner
         self.info = info
         self.commands = commands
@@ -179,6 +194,10 @@ class _Recorder:
         offset = target.offset + entry.offset
         self._f.vkCmdFillBuffer(self._command, target.handle, offset, entry.nbytes, entry.pattern)
         self._transferred = True
+
+
+def _prints(entry: Launch) -> bool:
+    return cast("VulkanKernel", entry.kernel).print_offset >= 0
 
 
 def _unique(items: Iterable[Any]) -> list[Any]:

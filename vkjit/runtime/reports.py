@@ -50,11 +50,22 @@ class Reports:
         self._owners: list[KernelArtifact | None] = [None] * SLOTS
         self._first = self._next = 0
         self._errors: list[KernelError] = []
+        self._watched: dict[VulkanBuffer, list[KernelArtifact]] = {}
 
     @property
     def outstanding(self) -> bool:
         """True when something may have been reported since the last check."""
-        return self._next > self._first or bool(self._errors)
+        return self._next > self._first or bool(self._errors) or bool(self._watched)
+
+    def memory(self, nbytes: int) -> VulkanBuffer:
+        """Slots outside of the ring, all zero, for `watch`."""
+        slots = self._storage.buffer(None, self._storage.memory.main, nbytes)
+        self._zero(slots, 0, nbytes)
+        return slots
+
+    def watch(self, slots: VulkanBuffer, owners: list[KernelArtifact]) -> None:
+        """Has the next check look at these slots, which belong to launches of these artifacts, one each."""
+        self._watched[slots] = owners
 
     @property
     def address(self) -> int:
@@ -81,6 +92,7 @@ class Reports:
         self._queue.wait_all()
         with self._queue.lock:
             self._collect(target)
+            self._collect_watched()
             if self._errors:
                 first = self._errors[0]
                 self._errors.clear()
@@ -96,10 +108,7 @@ class Reports:
         if self._slots is None:
             pool = self._storage.memory.main
             slots = self._storage.buffer(None, pool, SLOTS * SLOT_BYTES)
-            if slots.bytes is not None:
-                slots.bytes[:] = 0
-            else:
-                self._queue.fill(slots, 0, slots.nbytes, 0)
+            self._zero(slots, 0, slots.nbytes)
             if not (pool.kind.mapped and pool.kind.cached):
                 self._mirror = self._storage.buffer(None, self._storage.memory.download, SLOTS * SLOT_BYTES)
             self._slots = slots
@@ -135,14 +144,31 @@ class Reports:
             self._owners[start : start + count] = [None] * count
         self._first = target
 
+    def _collect_watched(self) -> None:
+        """Looks at slots outside of the ring; everything is complete."""
+        watched, self._watched = self._watched, {}
+        for slots, owners in watched.items():
+            visible = slots
+            if slots.bytes is None or not slots.chunk.pool.kind.cached:
+                visible = self._storage.buffer(None, self._storage.memory.download, slots.nbytes)
+                self._queue.copy(slots, 0, visible, 0, slots.nbytes)
+                self._queue.wait_all()
+            if visible.bytes is None:
+                continue
+            table = visible.bytes.view(np.uint32).reshape(-1, REPORT_WORDS)
+            for place in np.flatnonzero(table[: len(owners), 0]):
+                self._errors.append(error_of_report(owners[place], table[place]))
+                self._zero(slots, int(place) * SLOT_BYTES, SLOT_BYTES)
+
     def _clear(self, place: int) -> None:
-        slots = self._slots
-        if slots is None:
-            return
+        if self._slots is not None:
+            self._zero(self._slots, place * SLOT_BYTES, SLOT_BYTES)
+
+    def _zero(self, slots: VulkanBuffer, offset: int, nbytes: int) -> None:
         if slots.bytes is not None:
-            slots.bytes[place * SLOT_BYTES : (place + 1) * SLOT_BYTES] = 0
+            slots.bytes[offset : offset + nbytes] = 0
         else:
-            self._queue.fill(slots, place * SLOT_BYTES, SLOT_BYTES, 0)
+            self._queue.fill(slots, offset, nbytes, 0)
 
 
 def error_of_report(artifact: KernelArtifact, words: npt.NDArray[np.uint32]) -> KernelError:

@@ -31,7 +31,7 @@ def create_timeline(vulkan: Vulkan, functions: Functions, device: Any) -> Handle
 def with_semaphores(
     vulkan: Vulkan, submit: Any, waits: Sequence[tuple[Any, int]], signals: Sequence[tuple[Any, int]]
 ) -> Any:
-    """A VkSubmitInfo with the command buffer of `submit`, and what it waits for and signals: (semaphore, value)."""
+    """A VkSubmitInfo with the command buffers of `submit`, and what it waits for and signals: (semaphore, value)."""
     values = vulkan.struct(
         "VkTimelineSemaphoreSubmitInfo",
         waitSemaphoreValueCount=len(waits),
@@ -45,7 +45,7 @@ def with_semaphores(
         waitSemaphoreCount=len(waits),
         pWaitSemaphores=vulkan.array("VkSemaphore", [semaphore for semaphore, _ in waits]),
         pWaitDstStageMask=vulkan.array("VkPipelineStageFlags", [_COMPUTE | _TRANSFER] * len(waits)),
-        commandBufferCount=1,
+        commandBufferCount=submit.commandBufferCount,
         pCommandBuffers=submit.pCommandBuffers,
         signalSemaphoreCount=len(signals),
         pSignalSemaphores=vulkan.array("VkSemaphore", [semaphore for semaphore, _ in signals]),

@@ -1,0 +1,263 @@
+"""Captured launches: replays do what the block would do, with arguments replaced, in order with other work."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkjit as vk
+
+
+@vk.kernel(over="y")
+def mix(x: vk.In[vk.i64, "N"], y: vk.InOut[vk.i64, "N"], a: vk.i64):
+    i = vk.global_id(0)
+    y[i] = (x[i] * 31 + y[i] * 17 + a) % 1000003
+
+
+@vk.kernel(over="y")
+def scaled(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], a: vk.f32):
+    y[vk.global_id(0)] = x[vk.global_id(0)] * a
+
+
+def mixed(x: Any, y: Any, a: int) -> Any:
+    return (x * 31 + y * 17 + a) % 1000003
+
+
+def test_nothing_runs_before_the_replay(device: Any) -> None:
+    x, y = vk.tensor(np.arange(100)), vk.tensor(np.ones(100, np.int64))
+    mix(x, y, 1)  # compiled, and once outside
+    first = mixed(np.arange(100), np.ones(100, np.int64), 1)
+    with vk.capture() as graph:
+        mix(x, y, 2)
+        mix(x, y, 3)
+    assert np.array_equal(y.numpy(), first)
+    expected = first
+    for _ in range(5):
+        graph.replay()
+        expected = mixed(np.arange(100), mixed(np.arange(100), expected, 2), 3)
+    assert np.array_equal(y.numpy(), expected)
+    assert "2 steps" in repr(graph)
+
+
+def test_random_graphs_do_what_their_launches_do(device: Any) -> None:
+    random = Random(5)
+    for _ in range(6):
+        ours = [vk.tensor(np.arange(777) + n) for n in range(4)]
+        theirs = [np.arange(777) + n for n in range(4)]
+        steps = [(random.randrange(4), random.randrange(4), random.randrange(100)) for _ in range(25)]
+        steps = [(x, y, a) for x, y, a in steps if x != y]
+        stream = vk.Stream(device)
+        with vk.capture() as graph:
+            for x, y, a in steps:
+                mix(ours[x], ours[y], a)
+        for turn in range(4):
+            if turn % 2:
+                with stream:
+                    graph.replay()
+            else:
+                graph.replay()
+            mix(ours[0], ours[1], turn)
+            for x, y, a in steps:
+                theirs[y] = mixed(theirs[x], theirs[y], a)
+            theirs[1] = mixed(theirs[0], theirs[1], turn)
+        for mine, expected in zip(ours, theirs, strict=True):
+            assert np.array_equal(mine.numpy(), expected)
+
+
+def test_tensors_made_in_a_capture_belong_to_it(device: Any) -> None:
+    x = vk.tensor(np.arange(12, dtype=np.float32))
+    (x * 2 + 1).sum()  # compiled
+    with vk.capture() as graph:
+        doubled = x * 2
+        total = (doubled + 1).sum()
+    gc.collect()
+    others = [vk.zeros(12) for _ in range(20)]  # must not get the graph's memory
+    graph.replay()
+    assert total.item() == 2 * 66 + 12
+    assert np.array_equal(doubled.numpy(), np.arange(12) * 2)
+    assert all(not other.numpy().any() for other in others)
+    x.copy_(vk.ones(12))
+    graph.replay()
+    assert total.item() == 36
+
+
+def test_arguments_are_replaced_by_name(device: Any) -> None:
+    x, y = vk.tensor(np.arange(50)), vk.tensor(np.zeros(50, np.int64))
+    with vk.capture(x=x, y=y) as graph:
+        mix(x, y, 5)
+        mix(x, y, 6)
+    assert graph.arguments == ("x", "y", "mix.a")
+    other = vk.tensor(np.arange(50) * 3)
+    graph.replay(x=other, a=7)
+    expected = mixed(np.arange(50) * 3, mixed(np.arange(50) * 3, 0, 7), 7)
+    assert np.array_equal(y.numpy(), expected) and np.array_equal(x.numpy(), np.arange(50))
+    graph.replay(x=y, y=x, **{"mix.a": 1})  # they change places
+    assert np.array_equal(x.numpy(), mixed(expected, mixed(expected, np.arange(50), 1), 1))
+    assert np.array_equal(y.numpy(), expected)
+
+
+def test_scalars_of_several_kernels(device: Any) -> None:
+    f, g = vk.tensor(np.ones(5, np.float32)), vk.zeros(5)
+    x, y = vk.tensor(np.arange(5)), vk.tensor(np.zeros(5, np.int64))
+    with vk.capture() as graph:
+        scaled(f, g, 2.0)
+        mix(x, y, 1)
+    graph.replay(**{"scaled.a": 2.5})
+    assert g.numpy().tolist() == [2.5] * 5 and np.array_equal(y.numpy(), mixed(np.arange(5), 0, 1))
+    with pytest.raises(vk.ArgumentError, match=r"replay\(\): a could be scaled.a or mix.a"):
+        graph.replay(a=3)
+    with pytest.raises(vk.ArgumentError, match="wrong is none of its arguments; this graph has scaled.a, mix.a"):
+        graph.replay(wrong=3)
+    with pytest.raises(vk.VkjitError, match="a"):
+        graph.replay(**{"mix.a": 2.5})
+
+
+def test_many_replays_in_flight(device: Any) -> None:
+    x, y = vk.tensor(np.arange(3000)), vk.tensor(np.zeros(3000, np.int64))
+    with vk.capture() as graph:
+        mix(x, y, 5)
+    expected = np.zeros(3000, np.int64)
+    for step in range(40):
+        graph.replay(a=step)
+        expected = mixed(np.arange(3000), expected, step)
+    graph.close()
+    assert np.array_equal(y.numpy(), expected)
+
+
+def test_copies_and_fills_are_captured(device: Any) -> None:
+    x, y = vk.tensor(np.arange(8)), vk.zeros(8, dtype=vk.i64)
+    device.synchronize()
+    source, target = x.__vkjit_array__.buffer, y.__vkjit_array__.buffer
+    with vk.capture(x=x, y=y) as graph:
+        device.copy(source, 0, target, 0, 64)
+        device.fill(target, 56, 8, 1)
+    assert not y.numpy().any()
+    graph.replay()
+    assert y.numpy().tolist() == [0, 1, 2, 3, 4, 5, 6, (1 << 32) + 1]
+    other = vk.zeros(8, dtype=vk.i64)
+    graph.replay(y=other)
+    assert other.numpy().tolist() == y.numpy().tolist()
+
+
+def test_scalars_that_decide_how_long_loops_run(device: Any) -> None:
+    @vk.kernel(over="y")
+    def counted(y: vk.InOut[vk.i64, "N"], rounds: vk.i32):
+        for _ in range(rounds):
+            y[vk.global_id(0)] += 1
+
+    y = vk.zeros(3, dtype=vk.i64)
+    with vk.capture() as graph:
+        counted(y, 10)
+    if device.caps.loop_cap is None:
+        graph.replay(rounds=70_000)
+        assert y.numpy().tolist() == [70_000] * 3
+    else:
+        with pytest.raises(vk.ArgumentError, match="rounds decides how often loops run"):
+            graph.replay(rounds=70_000)
+
+
+def test_reports_of_replays_surface(device: Any) -> None:
+    @vk.kernel(over="y", debug=True)
+    def checked(y: vk.InOut[vk.i64, "N"]):
+        assert y[vk.global_id(0)] < 3, "too large"
+        y[vk.global_id(0)] += 1
+
+    y = vk.tensor(np.zeros(4, np.int64))
+    with vk.capture() as graph:
+        checked(y)
+    for _ in range(3):
+        graph.replay()
+    device.synchronize()
+    graph.replay()
+    with pytest.raises(vk.KernelAssertionError, match="too large"):
+        device.synchronize()
+    device.synchronize()
+
+
+def test_kernels_that_print(device: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    @vk.kernel(groups=1, local=1)
+    def speaks(y: vk.InOut[vk.i64, "N"]):
+        print("y is", y[0])
+
+    y = vk.zeros(3, dtype=vk.i64)
+    if device.caps.kind in ("interpreter", "llvm-cpu"):
+        with vk.capture() as graph:
+            speaks(y)
+        graph.replay()
+        device.synchronize()
+        assert "y is 0" in capsys.readouterr().out
+    else:
+        with pytest.raises(vk.FeatureError, match="kernel speaks prints"), vk.capture():
+            speaks(y)
+
+
+def test_other_threads_run_while_one_captures(device: Any) -> None:
+    results: list[Any] = []
+
+    def work() -> None:
+        with vk.use_device(device):
+            y = vk.tensor(np.zeros(10, np.int64))
+            mix(vk.tensor(np.arange(10)), y, 1)
+            results.append(y.numpy())
+
+    x, y = vk.tensor(np.arange(10)), vk.tensor(np.zeros(10, np.int64))
+    with vk.capture() as graph:
+        mix(x, y, 1)
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert np.array_equal(results[0], mixed(np.arange(10), 0, 1))
+    assert not y.numpy().any()
+    graph.replay()
+    assert np.array_equal(y.numpy(), results[0])
+
+
+def test_misuse_is_told(device: Any) -> None:
+    x, y = vk.tensor(np.arange(10)), vk.tensor(np.zeros(10, np.int64))
+    with pytest.raises(vk.ArgumentError, match="reads results while it is captured"), vk.capture():
+        y.numpy()
+    with pytest.raises(vk.ArgumentError, match="while it is captured, when nothing runs"), vk.capture():
+        mix(np.arange(10), y, 1)
+    with pytest.raises(vk.DeviceError, match="captured already"), vk.capture(), vk.capture():
+        pass
+    with pytest.raises(ZeroDivisionError), vk.capture() as broken:
+        mix(x, y, 1 // 0)
+    with pytest.raises(vk.DeviceError, match="its capture ended by an exception"):
+        broken.replay()
+    with vk.capture(x=x, y=y) as graph:
+        mix(x, y, 1)
+        with pytest.raises(vk.DeviceError, match="its capture hasn't ended"):
+            graph.replay()
+    assert not y.numpy().any()
+    with pytest.raises(vk.ArgumentError, match=r"argument x has shape \(9,\), captured was \(10,\)"):
+        graph.replay(x=vk.tensor(np.arange(9)))
+    with pytest.raises(vk.ArgumentError, match="argument x has type vk.f32, captured was vk.i64"):
+        graph.replay(x=vk.zeros(10))
+    with pytest.raises(vk.ArgumentError, match="expected a tensor on a device, found ndarray"):
+        graph.replay(x=np.arange(10))
+    with pytest.raises(vk.ArgumentError, match="arguments x and y have memory in common"):
+        graph.replay(x=y)
+    with (
+        pytest.raises(vk.ArgumentError, match="unused isn't used by what was captured"),
+        vk.capture(unused=vk.zeros(3)),
+    ):
+        mix(x, y, 1)
+    whole = vk.tensor(np.arange(32))
+    half, rest = whole[:16], whole[16:]
+    long = vk.zeros(16, dtype=vk.i64)
+    with (
+        pytest.raises(vk.ArgumentError, match="half is a part of memory that is used otherwise"),
+        vk.capture(half=half),
+    ):
+        mix(half, long, 1), mix(rest, long, 1)
+    graph.close()
+    graph.close()
+    with pytest.raises(vk.DeviceError, match="it was closed"):
+        graph.replay()
+    device.synchronize()
+    assert not y.numpy().any()

@@ -1,0 +1,201 @@
+"""Captured launches for users: noted once, replayed at the price of one submission, with other arguments if need be.
+
+Enters: a block of code that launches. Leaves: a `Graph`. Holds: a replay does what the block would do with the arguments at
+hand, in order with everything else on the device; grids, shapes and the choice of kernels stay as they were captured.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from . import arguments, plan, staging
+from .devices import device as open_device
+from .errors import ArgumentError, DeviceError
+from .runtime.graph import Capture, DeviceGraph, Launch, Place
+from .runtime.interface import Device, DeviceArray
+
+__all__ = ["Graph", "capture"]
+
+_ALIGNMENT = 64
+"""Kernels may rely on how addresses are aligned, up to this many bytes."""
+
+
+class Graph:
+    """What a `capture` noted; see there."""
+
+    def __init__(self, device: Device, arrays: dict[str, DeviceArray]) -> None:
+        self.device = device
+        self._arrays = arrays
+        self._places: dict[str, list[Place]] = {}
+        self._graph: DeviceGraph | None = None
+        self._state = "its capture hasn't ended"
+
+    def __repr__(self) -> str:
+        steps = "closed" if self._graph is None else f"{len(self._graph.entries)} steps"
+        return f"<Graph of {self.device.name}, {steps}, arguments {', '.join(self.arguments) or 'none'}>"
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The names that `replay` takes: the arrays that `capture` named, and scalars as "kernel.parameter"."""
+        return (*self._arrays, *self._scalars())
+
+    def replay(self, **values: Any) -> None:
+        """Runs what was captured, once; the host doesn't wait. Arguments given stay for later replays.
+
+        An array must have the shape, type, strides and alignment (modulo 64 bytes) of the one that it replaces, and no
+        memory in common with what the graph uses otherwise. A scalar is named `kernel.parameter`, or by its parameter alone
+        where one kernel of the graph has a scalar of that name; pass such names as `**{"kernel.parameter": 2.0}`.
+        Raises ArgumentError for values that don't fit, DeviceError once the graph was closed.
+        """
+        graph = self._ready()
+        if values:
+            self._replace(graph, values)
+        graph.replay()
+
+    def close(self) -> None:
+        """Lets go of the memory; replaying is an error afterwards."""
+        if self._graph is not None:
+            self._graph.close()
+            self._graph = None
+            self._state = "it was closed"
+
+    def _finish(self, graph: DeviceGraph) -> None:
+        """Takes what was captured."""
+        for name, array in self._arrays.items():
+            low, high = staging.byte_range(array)
+            self._places[name] = [place for e in graph.entries for place in e.places(array.buffer)]
+            if not self._places[name]:
+                raise ArgumentError(f"capture(): {name} isn't used by what was captured")
+            if any(not low <= address < high for e in graph.entries for address in e.ranges(array.buffer)):
+                raise ArgumentError(
+                    f"capture(): {name} is a part of memory that is used otherwise too: pass a copy of it"
+                )
+        self._check_disjoint(graph, self._arrays)
+        self._graph = graph
+
+    def _ready(self) -> DeviceGraph:
+        if self._graph is None:
+            raise DeviceError(f"this graph can't be replayed: {self._state}")
+        return self._graph
+
+    def _replace(self, graph: DeviceGraph, values: dict[str, Any]) -> None:
+        arrays = {name: self._fitting(name, value) for name, value in values.items() if name in self._arrays}
+        scalars = self._scalars()
+        packed = [
+            _packed(scalars[self._full(name, scalars)], name, values[name]) for name in values if name not in arrays
+        ]
+        after = self._arrays | arrays
+        self._check_disjoint(graph, after)
+        for name, array in arrays.items():
+            shift = array.address - self._arrays[name].address
+            for place in self._places[name]:
+                place.move(array.buffer, shift)
+        for launch, field, data in (step for steps in packed for step in steps):
+            launch.set_scalar(field, data)
+        self._arrays = after
+        graph.changed()
+
+    def _fitting(self, name: str, value: Any) -> DeviceArray:
+        array, old = _device_array(name, value), self._arrays[name]
+        for what, found, expected in (
+            ("shape", array.shape, old.shape),
+            ("type", array.dtype, old.dtype),
+            ("strides", array.strides, old.strides),
+            ("device", array.device.name, old.device.name),
+            (f"address modulo {_ALIGNMENT}", array.address % _ALIGNMENT, old.address % _ALIGNMENT),
+        ):
+            if found != expected:
+                raise ArgumentError(f"replay(): argument {name} has {what} {found}, captured was {expected}")
+        return array
+
+    def _check_disjoint(self, graph: DeviceGraph, arrays: dict[str, DeviceArray]) -> None:
+        """Kernels were chosen for arguments that overlap as the captured ones did."""
+        ranges = {name: staging.byte_range(array) for name, array in arrays.items()}
+        names = list(ranges)
+        for i, name in enumerate(names):
+            low, high = ranges[name]
+            for other in names[:i]:
+                if low < ranges[other][1] and ranges[other][0] < high:
+                    raise ArgumentError(f"replay(): arguments {other} and {name} have memory in common: pass a copy")
+        old = {id(array.buffer) for array in self._arrays.values()}
+        unnamed = {id(b): b for e in graph.entries for b in (*e.reads, *e.writes) if id(b) not in old}
+        for name, array in arrays.items():
+            if id(array.buffer) in unnamed:
+                raise ArgumentError(f"replay(): argument {name} is memory that the graph uses otherwise: pass a copy")
+
+    def _scalars(self) -> dict[str, list[tuple[Launch, int]]]:
+        """Scalar parameters by "kernel.parameter": the launches that take them, with the parameter's number."""
+        found: dict[str, list[tuple[Launch, int]]] = {}
+        for entry in [] if self._graph is None else self._graph.entries:
+            if not isinstance(entry, Launch):
+                continue
+            artifact = entry.kernel.artifact
+            for number, name in enumerate(artifact.info.get("parameters", ())):
+                if entry.scalar(number) is not None:
+                    found.setdefault(f"{artifact.name}.{name}", []).append((entry, number))
+        return found
+
+    def _full(self, name: str, scalars: dict[str, Any]) -> str:
+        """The name with its kernel."""
+        if name in scalars:
+            return name
+        fitting = [full for full in scalars if full.partition(".")[2] == name]
+        if len(fitting) == 1:
+            return fitting[0]
+        known = ", ".join(self.arguments) or "none"
+        what = "could be " + " or ".join(fitting) if fitting else "is none of its arguments"
+        raise ArgumentError(f"replay(): {name} {what}; this graph has {known}")
+
+
+@contextmanager
+def capture(device: int | str | Device | None = None, /, **arrays: Any) -> Iterator[Graph]:
+    """Notes what the block launches, copies and fills on a device (the default one), to be replayed; nothing runs meanwhile.
+
+    Tensors made in the block belong to the graph: look at them after a replay. `arrays` names tensors that later replays may
+    replace: `with vk.capture(x=x) as g: ...` then `g.replay(x=other)`. Only this thread's calls are noted. Raises
+    ArgumentError where the block reads or uploads (results don't exist yet; NumPy arguments need both), DeviceError when
+    another capture of the device is open. A block that ends by an exception leaves a graph that can't be replayed.
+    """
+    target = open_device(device)
+    named = {name: _device_array(name, value) for name, value in arrays.items()}
+    for name, array in named.items():
+        if array.device is not target:
+            raise ArgumentError(f"capture(): {name} is on {array.device.name}, what is captured on {target.name}")
+    graph = Graph(target, named)
+    taken = Capture(target)
+    taken.start()
+    try:
+        yield graph
+    except BaseException:
+        graph._state = "its capture ended by an exception"
+        raise
+    finally:
+        taken.stop()
+    graph._finish(target.make_graph(taken.entries))
+
+
+def _device_array(name: str, value: Any) -> DeviceArray:
+    array = getattr(value, "__vkjit_array__", value)
+    if not isinstance(array, DeviceArray):
+        raise ArgumentError(f"argument {name}: expected a tensor on a device, found {type(value).__name__}")
+    return array
+
+
+def _packed(places: list[tuple[Launch, int]], name: str, value: Any) -> list[tuple[Launch, Any, bytes]]:
+    """A scalar's launches, fields and bytes."""
+    steps = []
+    for launch, number in places:
+        field = launch.scalar(number)
+        if field is None:
+            continue
+        bound = launch.kernel.artifact.info.get("trip_bound")
+        if bound is not None and bound.depends_on(number):
+            raise ArgumentError(
+                f"replay(): {name} decides how often loops run, and this driver stops long ones: capture again"
+            )
+        fitted = arguments.fit_scalar(value, field.dtype, name)
+        steps.append((launch, field, struct.pack("<" + plan.field_code("scalar", field.dtype), fitted)))
+    return steps
