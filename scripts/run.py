@@ -3,6 +3,7 @@
 
     python3 scripts/run.py demo          installs vkjit and runs `python -m vkjit demo`
     python3 scripts/run.py test [ARGS]   installs what the tests need, a Vulkan driver included, and runs them
+    python3 scripts/run.py validate [ARGS]  the tests on Vulkan devices under Khronos' validation layer
     python3 scripts/run.py lint          installs the linters and runs ruff, mypy and import-linter
 
 Needs nothing but Python 3.10 or newer. Arguments after the job's name go to the demo or to pytest. The exit code is the
@@ -18,12 +19,14 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 DRIVER_PACKAGES = ["libvulkan1", "mesa-vulkan-drivers"]
+LAYER_PACKAGES = ["vulkan-validationlayers"]
 WORKERS = ["-n", "auto", "--maxprocesses=8"]
 
 # Run in a process of its own: a broken driver may take the process down. Exits with 0 when a device is there.
@@ -47,6 +50,16 @@ if vulkan.vkCreateInstance(ctypes.byref(info), None, ctypes.byref(instance)) != 
     sys.exit(3)
 vulkan.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), None)
 sys.exit(0 if count.value else 4)
+"""
+
+
+# Exits with 0 when the validation layer is there and a device works under it.
+LAYER_PROBE = """
+import os, sys
+os.environ["VKJIT_VALIDATE"] = "1"
+from vkjit.runtime import instance
+found = instance.get_instance()
+sys.exit(0 if found.validating and found.physical_devices() else 1)
 """
 
 
@@ -148,6 +161,28 @@ def test(arguments: list[str]) -> int:
     return call(str(PYTHON), "-m", "pytest", *WORKERS, *arguments)
 
 
+def validate(arguments: list[str]) -> int:
+    """The tests on Vulkan devices, each failing for what the validation layer says about it; then what it says at exits."""
+    install("test")
+    ensure_driver()
+    if call(str(PYTHON), "-c", LAYER_PROBE, quiet=True) != 0:
+        prefix = root_prefix() if shutil.which("apt-get") else None
+        if prefix is not None:
+            say(f"installing the validation layer: {' '.join(LAYER_PACKAGES)}")
+            call(*prefix, "apt-get", "install", "-y", "-qq", "--no-install-recommends", *LAYER_PACKAGES, quiet=True)
+    if call(str(PYTHON), "-c", LAYER_PROBE, quiet=True) != 0:
+        say(f"skipped: no device under VK_LAYER_KHRONOS_validation; sudo apt-get install {' '.join(LAYER_PACKAGES)}")
+        return 0
+    with tempfile.TemporaryDirectory(prefix="vkjit-validation-") as folder:
+        os.environ |= {"VKJIT_VALIDATE": "1", "VKJIT_VALIDATE_LOG": f"{folder}/messages"}
+        code = call(str(PYTHON), "-m", "pytest", *WORKERS, "--vkjit-device=vulkan", *arguments)
+        rows = [line for file in sorted(Path(folder).iterdir()) for line in file.read_text("utf-8").splitlines()]
+    for row in rows:
+        print(row)
+    print(f"validation layer: {len(rows)} messages")
+    return code or (1 if rows else 0)
+
+
 def lint(arguments: list[str]) -> int:
     """All linters, so that one run shows everything; fails when one of them does."""
     install("test,lint")
@@ -165,7 +200,7 @@ def main() -> int:
     """Runs the job that the command line names."""
     if sys.version_info < (3, 10):
         stop(f"vkjit needs Python 3.10 or newer, this is {platform.python_version()} ({sys.executable})")
-    jobs = {"demo": demo, "test": test, "lint": lint}
+    jobs = {"demo": demo, "test": test, "validate": validate, "lint": lint}
     if len(sys.argv) < 2 or sys.argv[1] not in jobs:
         print(__doc__, file=sys.stderr)
         return 2

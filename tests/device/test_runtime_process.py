@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.validation import QUIET
 from vkjit.runtime import select
 
 SETUP = """
@@ -208,7 +209,7 @@ def test_validation_messages_are_collected() -> None:
     device._functions.vkCreateFence(device._handle.value, info, device._vulkan.null, out)
     print(len(instance.validation_messages()) > 0)
     """
-    done = run(code, VKJIT_VALIDATE="1")
+    done = run(code, VKJIT_VALIDATE="1", **QUIET)
     if done.stdout == "absent\n":
         pytest.skip("the validation layer (vulkan-validationlayers) isn't installed")
     assert done.stdout == "True\n", done.stderr

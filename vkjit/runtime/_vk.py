@@ -46,6 +46,7 @@ _INSTALL = {
 _STYPES = {
     "VkApplicationInfo": "APPLICATION_INFO",
     "VkInstanceCreateInfo": "INSTANCE_CREATE_INFO",
+    "VkValidationFeaturesEXT": "VALIDATION_FEATURES_EXT",
     "VkDebugUtilsMessengerCreateInfoEXT": "DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT",
     "VkPhysicalDeviceFeatures2": "PHYSICAL_DEVICE_FEATURES_2",
     "VkPhysicalDeviceProperties2": "PHYSICAL_DEVICE_PROPERTIES_2",

@@ -1,13 +1,16 @@
 """The Vulkan instance: one per process, created on first need.
 
-Enters: nothing but the environment (`VKJIT_VALIDATE=1` asks for the validation layer). Leaves: the physical devices'
-handles and the instance's functions. Holds: an instance is never shared with a child of fork.
+Enters: nothing but the environment: `VKJIT_VALIDATE=1` asks for the validation layer, synchronisation included, and
+`VKJIT_VALIDATE_LOG` names a file that gets its messages too. Leaves: the physical devices' handles and the instance's
+functions. Holds: an instance is never shared with a child of fork.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import sys
 import threading
 from typing import Any
 
@@ -22,6 +25,8 @@ API_VERSION = (1 << 22) | (3 << 12)
 
 VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
 _DEBUG_UTILS = "VK_EXT_debug_utils"
+_FEATURES = "VK_EXT_validation_features"
+_SYNCHRONISATION = 4  # VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT
 _PORTABILITY = "VK_KHR_portability_enumeration"
 
 _log = logging.getLogger("vkjit.validation")
@@ -68,8 +73,15 @@ class Instance:
         extensions = self._extensions()
         names = [vulkan.text(name) for name in (*layers, *extensions)]
         application = vulkan.struct("VkApplicationInfo", pEngineName=vulkan.text("vkjit"), apiVersion=API_VERSION)
+        features = vulkan.null
+        if _FEATURES in extensions:
+            enabled = vulkan.array("VkValidationFeatureEnableEXT", [_SYNCHRONISATION])
+            features = vulkan.struct(
+                "VkValidationFeaturesEXT", enabledValidationFeatureCount=1, pEnabledValidationFeatures=enabled
+            )
         info = vulkan.struct(
             "VkInstanceCreateInfo",
+            pNext=features,
             flags=1 if _PORTABILITY in extensions else 0,
             pApplicationInfo=application,
             enabledLayerCount=len(layers),
@@ -106,7 +118,7 @@ class Instance:
         if self.validating:
             layer = vulkan.text(VALIDATION_LAYER)
             present |= {vulkan.string(e.extensionName) for e in vulkan.enumerate("VkExtensionProperties", call, layer)}
-        wanted = [_PORTABILITY, *([_DEBUG_UTILS] if self.validating else [])]
+        wanted = [_PORTABILITY, *([_DEBUG_UTILS, _FEATURES] if self.validating else [])]
         return [name for name in wanted if name in present]
 
     def _listen(self) -> Handle:
@@ -120,6 +132,7 @@ class Instance:
         def receive(severity: int, _kind: int, data: Any, _user: Any) -> int:
             text = vulkan.string(data.pMessage)
             _messages.append(text)
+            _append(os.environ.get("VKJIT_VALIDATE_LOG"), text)
             _log.log(logging.ERROR if severity >= 0x1000 else logging.WARNING, "%s", text)
             return 0
 
@@ -135,6 +148,15 @@ class Instance:
         vulkan.check(call(self.handle, info, vulkan.null, out), "vkCreateDebugUtilsMessengerEXT")
         destroy, instance = self.functions.vkDestroyDebugUtilsMessengerEXT, self.handle
         return Handle("debug messenger", out[0], lambda handle: destroy(instance, handle, vulkan.null))
+
+
+def _append(path: str | None, text: str) -> None:
+    """Adds a message to the file that processes which validate share."""
+    if not path:
+        return
+    line = json.dumps({"process": os.getpid(), "program": sys.argv[:1], "message": text})
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(line + "\n")
 
 
 _lock = threading.Lock()
