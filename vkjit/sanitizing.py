@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .canaries import Canaries
 from .errors import UNKNOWN, ArgumentError, LoopLimitError, ReportSite
 from .findings import Access, Invocation, SanitizerError, SanitizerReport, report_of
 from .passes.sanitize.plan import (
@@ -60,6 +61,7 @@ def launch(plan: LaunchPlan, groups: Grid, values: Sequence[Any], found: list[Sa
         return
     shadows = _Shadows.of(expected, artifact, device, groups, values)
     reports: list[SanitizerReport] = []
+    canaries = Canaries(expected.stores, values) if "outside" in expected.checks else None
     try:
         plan.launch(groups, [*values, *shadows.arguments])
         try:
@@ -67,6 +69,8 @@ def launch(plan: LaunchPlan, groups: Grid, values: Sequence[Any], found: list[Sa
         except LoopLimitError as error:
             reports.append(report_of("loop_limit", error.loc, error.message, artifact.name))
         records = shadows.records()
+        if canaries is not None:
+            reports += canaries.reports(artifact.name)
     finally:
         shadows.close()
     reports += _reports(expected, artifact, groups, records)
@@ -120,6 +124,8 @@ class _Shadows:
             return np.int64(cells.shared)
         if hidden.role == "per_group":
             return np.int64(cells.per_group)
+        if hidden.role == "votes_per_group":
+            return np.int64(cells.votes)
         if hidden.role == "base":
             return np.int64(cells.bases[hidden.arg])
         if hidden.role == "scale":
@@ -162,6 +168,7 @@ class _Cells:
     scales: dict[int, int]
     shared: int
     per_group: int
+    votes: int
     total: int
 
     @classmethod
@@ -176,7 +183,8 @@ class _Cells:
                 bases[arg] = total + (arrays[arg].address - low) // item
                 scales[arg] = arrays[arg].dtype.storage.itemsize // item
             total += -(-(high - low) // item)
-        return cls(bases, scales, total, expected.shared_cells, total + expected.shared_cells * math.prod(groups))
+        everything = total + expected.shared_cells * math.prod(groups)
+        return cls(bases, scales, total, expected.shared_cells, expected.votes, everything)
 
 
 def _stretches(ranges: dict[int, tuple[int, int]]) -> list[tuple[int, int, list[int]]]:

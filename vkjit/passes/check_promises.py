@@ -26,12 +26,12 @@ MESSAGE = "assume_uniform: the value differs within the workgroup: it is {0} her
 
 @dataclass(frozen=True, slots=True)
 class CheckPromises:
-    """Does nothing for kernels without `debug`."""
+    """Does nothing for kernels without `debug`, nor where the sanitizer checks promises, which adds no barriers."""
 
     name: ClassVar[str] = "check_promises"
 
     def run(self, module: Module) -> Module:
-        if not module.kernel.attrs.get("debug"):
+        if not module.kernel.attrs.get("debug") or "uniform" in module.kernel.attrs.get("sanitize", ()):
             return module
         functions = module.all_functions()
         if not any(op.name == "assume_uniform" for function in functions for op in function.body.walk()):

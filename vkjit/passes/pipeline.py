@@ -36,7 +36,7 @@ from .lower_bf16 import LowerBf16
 from .lower_exits import LowerExits
 from .lower_math import LowerMath
 from .narrow_index import NarrowIndex
-from .sanitize import Sanitize
+from .sanitize import DoubtPromises, Sanitize
 from .simplify_branches import SimplifyBranches
 from .sroa import ScalarReplacement
 from .uniformity import CheckUniformity
@@ -50,7 +50,7 @@ AfterPass = Callable[[str, Module], None]
 LLVM_FLOATS = frozenset({"min", "max", "copysign", "isfinite"})
 """What LLVM has for floats and SPIR-V hasn't."""
 
-_LEVEL: tuple[Pass, ...] = (Bounds(), LowerExits(), Inline(), Sanitize())
+_LEVEL: tuple[Pass, ...] = (DoubtPromises(), Bounds(), LowerExits(), Inline(), Sanitize())
 _SIMPLIFY: tuple[Pass, ...] = (Fold(), SimplifyBranches(), CSE(), Fold(), DCE())
 
 

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from .instrument import Sanitize
 from .plan import AccessSite, SanitizerPlan
+from .promises import DoubtPromises
 
-__all__ = ["AccessSite", "Sanitize", "SanitizerPlan"]
+__all__ = ["AccessSite", "DoubtPromises", "Sanitize", "SanitizerPlan"]

@@ -9,11 +9,14 @@ and how records are read. The kernel goes on after a finding, and computes what 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from ...ir.builder import Builder
-from ...ir.core import Module, Region
+from ...ir.core import Module, Op, Region
+from .arithmetic import Arithmetic
+from .endless import Endless
 from .initialised import Initialised
+from .promises import Promises
 from .races import Races
 from .records import write_records
 from .state import State
@@ -34,19 +37,38 @@ class Sanitize:
             return module
         state = State.of(module, checks)
         tracking = Tracking(state)
-        parts: list[Initialised | Races] = []
+        state.plan.stores = tracking.written()
+        promises = Promises(state)
+        parts: list[Part] = []
         if state.has("uninitialised"):
             parts.append(Initialised(state, tracking))
         if state.has("races"):
             parts.append(Races(state, tracking))
+        if state.has("uniform"):
+            parts.append(promises)
+        if state.has("overflow") or state.has("nan"):
+            parts.append(Arithmetic(state, state.has("overflow"), state.has("nan")))
         if parts:
             _instrument(module.kernel.body, parts)
+        promises.finish()
+        if state.has("loops"):
+            Endless(state).run(module.kernel.body)
         write_records(state)
         state.finish()
         return module
 
 
-def _instrument(region: Region, parts: list[Initialised | Races]) -> None:
+class Part(Protocol):
+    """One kind of check."""
+
+    def before_access(self, op: Op, builder: Builder) -> None:
+        """Appends what stands before an access to memory."""
+
+    def after(self, op: Op, builder: Builder) -> None:
+        """Appends what follows an operation."""
+
+
+def _instrument(region: Region, parts: list[Part]) -> None:
     """Asks each part at each operation for what stands before and after it."""
     source, region.ops = region.ops, []
     builder = Builder(region)

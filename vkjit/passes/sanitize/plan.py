@@ -13,7 +13,7 @@ Epochs count barriers from 1; 0 means that nobody touched the cell.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...errors import Loc
 
@@ -54,9 +54,9 @@ class Hidden:
     """One hidden parameter.
 
     `role`: "records", "written" (u32 per cell: 1 once it was written), "shadow" (`planes` u64 per cell), "votes" (u64 per
-    workgroup and place that promises uniform values), "cells" (the number of cells), "shared" (the first cell of shared
-    arrays), "per_group" (their cells in one workgroup), "base" (the first cell of array `arg`) or "scale" (cells per
-    element of array `arg`).
+    workgroup and promise), "votes_per_group", "cells" (the number of cells), "shared" (the first cell of shared arrays),
+    "per_group" (their cells in one workgroup), "base" (the first cell of array `arg`) or "scale" (cells per element of
+    array `arg`).
     """
 
     role: str
@@ -67,7 +67,8 @@ class Hidden:
 class SanitizerPlan:
     """`first` is the number of the first hidden parameter, `sites` the places of accesses that shadow words name,
     `value_kinds` by report site the kinds of its values ("int", "f32", "f64"). `tracked` are the numbers of global arrays
-    with cells, `shared_cells` those of one workgroup; `planes` u64 shadows per cell; `votes` per workgroup."""
+    with cells, `shared_cells` those of one workgroup; `planes` u64 shadows per cell; `votes` per workgroup. `stores` has a place that
+    writes for each array that is written."""
 
     checks: tuple[str, ...]
     first: int
@@ -78,4 +79,5 @@ class SanitizerPlan:
     shared_cells: int = 0
     planes: int = 0
     votes: int = 0
+    stores: dict[int, Loc] = field(default_factory=dict)
     local_size: tuple[int, int, int] = (1, 1, 1)

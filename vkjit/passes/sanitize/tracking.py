@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from ...errors import Loc
 from ...ir.builder import Builder
 from ...ir.core import Op, Value
 from ...ir.types import Array
@@ -95,6 +96,11 @@ class Tracking:
             for root, a in self.arrays.items()
             if a.fetches and (a.space in ("shared", "local") or array_of(root).access == "out")
         }
+
+    def written(self) -> dict[int, Loc]:
+        """By number of a global array, a place that writes it."""
+        changed = [a for a in self.arrays.values() if a.space == "global" and a.changes]
+        return {self._number(a.root): (a.stores or a.atomics)[0].loc for a in changed}
 
     def _own(self, accesses: Accesses) -> bool:
         """Whether each invocation stays at the one element whose index is its own."""

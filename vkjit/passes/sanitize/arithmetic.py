@@ -1,0 +1,112 @@
+"""Arithmetic that goes wrong without a word: integers that wrap, the first NaN.
+
+Before: an operation. After: a report where a signed sum, difference, product, negation or a conversion to a narrower
+signed type doesn't hold the exact result; where a float result is NaN though no operand is. Values that pass through
+memory or come from constants are nobody's birthplace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ... import dtypes
+from ...errors import ReportSite
+from ...ir.builder import Builder
+from ...ir.core import Op, Value
+from ...ir.ops import OPS
+from ...ir.types import Scalar, Vector
+from ..formula import Formula, Term
+from .state import State
+
+__all__ = ["Arithmetic"]
+
+_WRAPPING = {"add": "+", "sub": "-", "mul": "*", "neg": "-", "abs": "abs"}
+_PASS_ON = frozenset({
+    "select", "min", "max", "fmin", "fmax", "neg", "abs", "sign", "copysign", "floor", "ceil", "trunc", "round", "cast",
+    "bitcast", "const", "poison",
+})  # fmt: skip
+"""Operations whose NaN was one of their operands."""
+
+
+@dataclass(slots=True)
+class Arithmetic:
+    """Instruments operations that compute, each component of vectors."""
+
+    state: State
+    wraps: bool
+    nans: bool
+
+    def before_access(self, op: Op, builder: Builder) -> None:
+        """Nothing to do at accesses."""
+
+    def after(self, op: Op, builder: Builder) -> None:
+        """Looks at the result of an operation."""
+        if len(op.results) != 1 or not isinstance(op.result.type, (Scalar, Vector)):
+            return
+        dtype = op.result.type.dtype
+        if self.nans and dtype.is_float and op.name not in _PASS_ON and OPS[op.name].elementwise:
+            self._birth(op, Formula(builder))
+        if self.wraps and dtype.is_integer and dtype.is_signed:
+            self._wrap(op, Formula(builder))
+
+    def _birth(self, op: Op, f: Formula) -> None:
+        operands = [v for v in op.operands if getattr(v.type, "dtype", dtypes.i32).is_float]
+        for lane in range(_size(op.result)):
+            born = f.call("isnan", _lane(f, op.result, lane))
+            parts = [_lane(f, value, lane) for value in operands]
+            for part in parts:
+                born = born & ~f.call("isnan", part)
+            shown = ", ".join(f"{{{number}}}" for number in range(len(parts)))
+            self._report(f, op, born, parts, "nan", f"{op.name} of {shown} gives NaN")
+
+    def _wrap(self, op: Op, f: Formula) -> None:
+        for lane in range(_size(op.result)):
+            result = _lane(f, op.result, lane)
+            operands = [_lane(f, value, lane) for value in op.operands]
+            if op.name in _WRAPPING:
+                wrapped = _wrapped(op.name, operands, result)
+                sign = _WRAPPING[op.name]
+                shown = f"{{0}} {sign} {{1}}" if len(operands) == 2 else f"{sign} {{0}}"
+                text = f"{shown} wraps in {result.dtype.name}"
+            elif op.name == "cast" and _narrows(operands[0], result) and not op.attrs.get("raw"):
+                wrapped = result.cast(operands[0].dtype).differs(operands[0])
+                text = f"{{0}} doesn't fit {result.dtype.name}"
+            else:
+                return
+            self._report(f, op, wrapped, operands, "overflow", text)
+
+    def _report(self, f: Formula, op: Op, condition: Term, values: list[Term], kind: str, text: str) -> None:
+        site = self.state.module.add_site(ReportSite(kind, op.loc, text))
+        f.builder.op("report", condition.value, *(term.value for term in values), site=site)
+
+
+def _size(value: Value) -> int:
+    return value.type.size if isinstance(value.type, Vector) else 1
+
+
+def _lane(f: Formula, value: Value, lane: int) -> Term:
+    if not isinstance(value.type, Vector):
+        return f.term(value)
+    return f.term(f.builder.emit("vec_extract", value, lane=lane, type=Scalar(value.type.dtype)))
+
+
+def _narrows(source: Term, target: Term) -> bool:
+    return source.dtype.is_integer and source.dtype.is_signed and target.dtype.bits < source.dtype.bits
+
+
+def _wrapped(name: str, operands: list[Term], result: Term) -> Term:
+    """Whether the exact result is another one."""
+    a = operands[0]
+    if name in ("neg", "abs"):
+        return (a < 0) & (result < 0 if name == "abs" else result.equals(a))
+    b = operands[1]
+    if name == "add":
+        return ((a ^ result) & (b ^ result)) < 0
+    if name == "sub":
+        return ((a ^ b) & (a ^ result)) < 0
+    if result.dtype.bits <= 32:
+        return (a.cast(dtypes.i64) * b.cast(dtypes.i64)).differs(result.cast(dtypes.i64))
+    f = result.formula
+    undone = f.call("truncdiv", result, b)
+    least = -(1 << 63)
+    return b.differs(0) & (undone.differs(a) | (b.equals(-1) & a.equals(least)))

@@ -1,0 +1,66 @@
+"""Loops without end: a `while` that goes on and on is left, and reported.
+
+Before: `loop`. After: each invocation counts its rounds, from each entry of the loop; past `MOST_ROUNDS` it reports and
+leaves with zeros as the results. A `for` ends by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ... import dtypes
+from ...errors import ReportSite
+from ...ir.builder import Builder
+from ...ir.core import Op, Region
+from ...ir.types import Array, Scalar, Type, Vector
+from ..formula import Formula
+from .state import State
+
+__all__ = ["MOST_ROUNDS", "Endless"]
+
+MOST_ROUNDS = 50_000
+"""Below the cap of drivers that stop loops silently."""
+
+
+@dataclass(slots=True)
+class Endless:
+    """Instruments loops."""
+
+    state: State
+
+    def run(self, region: Region) -> None:
+        """All loops of a region."""
+        source, region.ops = region.ops, []
+        builder = Builder(region)
+        for op in source:
+            builder.loc = op.loc
+            if op.name == "loop":
+                self._count(op, builder)
+            region.ops.append(op)
+            for inner in op.regions:
+                self.run(inner)
+
+    def _count(self, op: Op, builder: Builder) -> None:
+        prologue = self.state.prologue
+        kind = Array(Scalar(dtypes.u32), 1, space="local", shape=(1,), contiguous=True)
+        counter = prologue.emit("local", type=kind)
+        builder.op("store", counter, builder.index(0), builder.const(0, dtypes.u32))
+        head = Builder(Region(), op.loc)
+        f = Formula(head)
+        rounds = f.term(head.emit("load", counter, head.index(0))) + 1
+        head.op("store", counter, head.index(0), rounds.value)
+        leave, stay = Region(), Region()
+        head.op("if", (rounds > MOST_ROUNDS).value, types=[], regions=[leave, stay])
+        with head.at(stay):
+            head.op("yield")
+        with head.at(leave):
+            text = f"this loop went on after {MOST_ROUNDS:,} rounds of one invocation, and was left"
+            site = self.state.module.add_site(ReportSite("loops", op.loc, text))
+            head.op("report", head.const(True, dtypes.boolean), site=site)
+            head.op("break", *(head.const(_zero(r.type), r.type) for r in op.results))
+        op.regions[0].ops[:0] = head.region.ops
+
+
+def _zero(kind: Type) -> bool | int | float:
+    dtype = kind.dtype if isinstance(kind, (Scalar, Vector)) else dtypes.i32
+    return False if dtype.kind == "bool" else 0.0 if dtype.is_float else 0

@@ -1,0 +1,130 @@
+"""Checks that what `assume_uniform` promises is true, without making anybody wait.
+
+Before: `assume_uniform %v` about a value that isn't known to be uniform, where the whole workgroup comes by. After: the
+first invocation of a workgroup to come by for the n-th time leaves n and its value in a word of hidden memory; others that
+find the same n compare, report, and go on with the first one's value, so that a broken promise tears no barrier apart.
+Values of 64 bits are compared by a hash, and stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from ... import dtypes
+from ...errors import ReportSite
+from ...ir.builder import Builder
+from ...ir.core import Module, Op, Region, Value
+from ...ir.rewrite import replace_uses
+from ...ir.types import Array, Scalar
+from ..formula import Formula, Term
+from ..uniformity import Uniformity
+from .state import State, hidden_array
+
+__all__ = ["DoubtPromises", "Promises"]
+
+_DOUBTED = "doubted"
+MESSAGE = "assume_uniform: the value differs within the workgroup, it is {0} here"
+
+
+@dataclass(frozen=True, slots=True)
+class DoubtPromises:
+    """Marks, in the high form of kernels that the sanitizer checks, the promises that can be checked."""
+
+    name: ClassVar[str] = "doubt_promises"
+
+    def run(self, module: Module) -> Module:
+        if "uniform" not in module.kernel.attrs.get("sanitize", ()):
+            return module
+        functions = module.all_functions()
+        if not any(op.name == "assume_uniform" for function in functions for op in function.body.walk()):
+            return module
+        for op, control in Uniformity.of(module).promised().items():
+            source = op.operands[0].op
+            made_together = source is not None and source.loc == op.loc  # by a collective, about its own result
+            if control is None and isinstance(op.operands[0].type, Scalar) and not made_together:
+                op.attrs[_DOUBTED] = True
+        return module
+
+
+@dataclass(slots=True)
+class Promises:
+    """Instruments promises that were marked."""
+
+    state: State
+    replaced: dict[Value, Value] = field(default_factory=dict)
+
+    def before_access(self, op: Op, builder: Builder) -> None:
+        """Nothing to do at accesses."""
+
+    def after(self, op: Op, builder: Builder) -> None:
+        """The vote on a promise."""
+        if op.name != "assume_uniform" or not op.attrs.pop(_DOUBTED, False):
+            return
+        f = Formula(builder)
+        value = f.term(op.operands[0])
+        count = self._count(builder, f)
+        mine = (count.cast(dtypes.u64) << 32) | _bits(f, value).cast(dtypes.u64)
+        winner = self._first(f, count, mine)
+        together = (winner >> 32).cast(dtypes.u32).equals(count)
+        differs = together & winner.differs(mine)
+        site = self.state.module.add_site(ReportSite("uniform", op.loc, MESSAGE))
+        builder.op("report", differs.value, value.value, site=site)
+        agreed = f.select(differs, _value(winner.cast(dtypes.u32), value), value)
+        self.replaced[op.result] = builder.emit("assume_uniform", agreed.value)
+
+    def _count(self, builder: Builder, f: Formula) -> Term:
+        """How often the invocation came by, from 1."""
+        prologue = self.state.prologue
+        kind = Array(Scalar(dtypes.u32), 1, space="local", shape=(1,), contiguous=True)
+        counter = prologue.emit("local", type=kind)
+        prologue.op("store", counter, prologue.index(0), prologue.const(0, dtypes.u32))
+        count = f.term(builder.emit("load", counter, builder.index(0))) + 1
+        builder.op("store", counter, builder.index(0), count.value)
+        return count
+
+    def _first(self, f: Formula, count: Term, mine: Term) -> Term:
+        """The word of the first invocation that came by as often as this one, or of one that is ahead."""
+        builder, number = f.builder, self.state.plan.votes
+        self.state.plan.votes += 1
+        votes = self.state.param("votes", hidden_array(dtypes.u64))
+        place = (f.term(self.state.group.value) * self.state.scalar("votes_per_group") + number).value
+        attrs = {"order": "relaxed", "scope": "device"}
+        before = f.term(builder.emit("atomic_load", votes, place, **attrs))
+        taken, other = Region(), Region()
+        with builder.at(taken):
+            found = f.term(builder.emit("atomic_cas", votes, place, before.value, mine.value, **attrs))
+            builder.op("yield", f.select(found.equals(before), mine, found).value)
+        with builder.at(other):
+            builder.op("yield", before.value)
+        behind = (before >> 32).cast(dtypes.u32) < count
+        return f.term(builder.op("if", behind.value, types=[Scalar(dtypes.u64)], regions=[taken, other]).result)
+
+    def finish(self) -> None:
+        """Puts the agreed values in place."""
+        replace_uses(self.state.kernel.body, self.replaced)
+
+
+def _bits(f: Formula, value: Term) -> Term:
+    """A scalar as 32 bits; of 64 bits, a hash."""
+    if value.dtype.kind == "bool":
+        return f.select(value, f.term(1, dtypes.u32), 0)
+    if value.dtype is dtypes.index:
+        value = value.cast(dtypes.i64)
+    bits = value.bits()
+    if bits.dtype is dtypes.u64:
+        return (bits >> 32).cast(dtypes.u32) * 0x9E3779B1 + bits.cast(dtypes.u32)
+    return bits.cast(dtypes.u32)
+
+
+def _value(bits: Term, like: Term) -> Term:
+    """The scalar that 32 bits stand for; `like` itself where they are only a hash, but an index as its low half."""
+    dtype = like.dtype
+    if dtype.kind == "bool":
+        return bits.differs(0)
+    if dtype is dtypes.index:
+        return bits.as_bits_of(dtypes.i32).cast(dtypes.index)
+    if dtype.bits == 64:
+        return like
+    narrow = bits.cast({8: dtypes.u8, 16: dtypes.u16, 32: dtypes.u32}[dtype.bits])
+    return narrow.as_bits_of(dtype)
