@@ -12,6 +12,7 @@ from . import (
     arithmetic,
     copies,
     creation,
+    dlpack,
     elementwise,
     indexing,
     linalg,
@@ -30,6 +31,7 @@ from . import (
 from .arithmetic import *  # noqa: F403  # each module lists its public names
 from .copies import *  # noqa: F403
 from .creation import *  # noqa: F403
+from .dlpack import *  # noqa: F403
 from .elementwise import *  # noqa: F403
 from .indexing import *  # noqa: F403
 from .linalg import *  # noqa: F403
@@ -46,7 +48,7 @@ from .tensor import Tensor
 from .views import *  # noqa: F403
 
 _MODULES = (
-    arithmetic, copies, creation, elementwise, indexing, linalg, nn_activation, nn_conv, nn_embedding, nn_norm, nn_pool,
+    arithmetic, copies, creation, dlpack, elementwise, indexing, linalg, nn_activation, nn_conv, nn_embedding, nn_norm, nn_pool,
     nn_softmax, random, reductions, scans, views,
 )  # fmt: skip
 _INTERNAL = frozenset(

@@ -46,6 +46,10 @@ class Tensor(TensorMethods):
     __array_priority__ = 1000  # NumPy's operators leave mixed expressions to this class
 
     def __init__(self, array: DeviceArray, *, version: Version | None = None, meta: GradMeta | None = None) -> None:
+        if not isinstance(array, DeviceArray):
+            raise ArgumentError(
+                f"a tensor of a {type(array).__name__} is made by vk.tensor(...), not by vk.Tensor(...)"
+            )
         self._array = array
         self._is_view = version is not None
         self._version = version if version is not None else Version()
@@ -274,6 +278,32 @@ class Tensor(TensorMethods):
             raise ValueError("a tensor reaches NumPy by a copy only: leave copy out")
         values = self._fetch()
         return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A DLPack capsule of the tensor, for `numpy.from_dlpack`, `torch.from_dlpack` and their like.
+
+        Without a copy where the host sees the memory (the `cpu` device, lavapipe, integrated GPUs); what was launched so
+        far is complete. Elsewhere ask for `dl_device=(1, 0)`, which copies. Raises BufferError for what can't be exported:
+        tensors that require a gradient, types that DLPack lacks, copies that `copy=False` forbids.
+        """
+        from . import dlpack
+
+        if stream is not None:
+            raise BufferError(f"stream={stream!r}: memory of the CPU has no stream, leave it out")
+        return dlpack.export(self, max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The DLPack device of the memory: (1, 0), the CPU, where the host sees it, else (7, number), Vulkan."""
+        from . import dlpack
+
+        return dlpack.device_of(self)
 
     def item(self) -> Any:
         """The value of a tensor of one element as a Python number."""

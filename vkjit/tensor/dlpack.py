@@ -1,0 +1,273 @@
+"""Exchange of arrays with other libraries by DLPack 1.x, without a copy where the memory allows it.
+
+Enters and leaves: capsules that hold a DLManagedTensor or a DLManagedTensorVersioned (https://dmlc.github.io/dlpack). Holds: memory
+given away lives until the receiver's last use; memory taken lives until our last use, and its giver is told once. Memory
+that the host can see is CPU memory to others; what was launched before the exchange is complete by then, what comes later
+is the caller's to order (`vk.synchronize()`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import weakref
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..devices import device as open_device
+from ..dtypes import DType
+from ..errors import ArgumentError, DTypeError
+from ..runtime.interface import Device, DeviceArray, contiguous_strides
+from .tensor import Tensor
+
+__all__ = ["from_dlpack"]
+
+CPU, VULKAN = 1, 7
+_READ_ONLY, _COPIED = 1, 2
+_OURS = (1, 0)
+_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
+
+
+class _Device(ctypes.Structure):
+    _fields_ = (("kind", ctypes.c_int32), ("number", ctypes.c_int32))
+
+
+class _DataType(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", _Device),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _DataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+_DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = (("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+class _Versioned(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _DLTensor),
+    )
+
+
+_NAMES: dict[type[ctypes.Structure], bytes] = {_Managed: b"dltensor", _Versioned: b"dltensor_versioned"}
+
+_api = ctypes.pythonapi
+_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", _api)
+)
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
+_pointer_in = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
+_set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", _api))
+
+_given: dict[int, tuple[Any, ...]] = {}
+"""What others hold, by the address of its managed tensor: the structure, its shape and strides, and the memory."""
+
+_USED = {name: b"used_" + name for name in _NAMES.values()}
+
+
+@_DELETER
+def _take_back(address: int | None) -> None:
+    """The receiver is done."""
+    if address is not None:
+        _given.pop(address, None)
+
+
+@_DELETER
+def _drop_capsule(capsule: int | None) -> None:
+    """A capsule is collected: what nobody received out of it is taken back."""
+    for name in _NAMES.values():
+        if capsule is not None and _is_valid(capsule, name):
+            address = _pointer_in(capsule, name)
+            if address is not None:
+                _given.pop(address, None)
+
+
+for _callback in (_take_back, _drop_capsule):  # others may call them when this module is gone already
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_callback))
+
+
+def device_of(x: Tensor) -> tuple[int, int]:
+    """The DLPack device of a tensor's memory: the CPU where the host sees it, else a Vulkan device by number."""
+    array = x.__vkjit_array__
+    if array.device.host_view(array.buffer) is not None:
+        return CPU, 0
+    return VULKAN, array.device.index
+
+
+def export(
+    x: Tensor, *, max_version: tuple[int, int] | None, dl_device: tuple[int, int] | None, copy: bool | None
+) -> Any:
+    """A capsule of the tensor; see `Tensor.__dlpack__`."""
+    if x.requires_grad:
+        raise BufferError("this tensor requires a gradient: export x.detach()")
+    here = device_of(x)
+    wanted = here if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
+    if wanted not in (here, (CPU, 0)):
+        raise BufferError(f"a tensor on DLPack device {here} can't be exported to {wanted}: copy it over first")
+    copied = bool(copy) or wanted != here
+    if copied and copy is False:
+        raise BufferError(f"exporting from DLPack device {here} to {wanted} takes a copy, and copy=False forbids it")
+    if wanted[0] == VULKAN:
+        raise BufferError(
+            "no other library takes a Vulkan buffer's address: export with dl_device=(1, 0), or use .numpy()"
+        )
+    address, strides, owner = _on_host(x, copied)
+    versioned = max_version is not None and max_version[0] >= 1
+    kind: type[ctypes.Structure] = _Versioned if versioned else _Managed
+    managed: Any = kind()
+    shape = (ctypes.c_int64 * len(x.shape))(*x.shape)
+    steps = (ctypes.c_int64 * len(x.shape))(*strides)
+    code, bits = _code_of(x.dtype)
+    tensor = managed.tensor
+    tensor.data, tensor.device, tensor.ndim = address, _Device(*wanted), len(x.shape)
+    tensor.dtype, tensor.shape, tensor.strides = _DataType(code, bits, 1), shape, steps
+    managed.deleter = ctypes.cast(_take_back, ctypes.c_void_p)
+    if versioned:
+        managed.major, managed.minor = _OURS
+        managed.flags = _COPIED if copied else 0
+    place = ctypes.addressof(managed)
+    _given[place] = (managed, shape, steps, owner)
+    return _new_capsule(place, _NAMES[kind], ctypes.cast(_drop_capsule, ctypes.c_void_p))
+
+
+def _on_host(x: Tensor, copied: bool) -> tuple[int, tuple[int, ...], Any]:
+    """Address and strides of the elements in host memory, and what keeps that memory alive."""
+    array = x.__vkjit_array__
+    memory = None if copied else array.device.host_view(array.buffer)
+    if memory is None:
+        from .. import staging
+
+        values = staging.fetch(array)
+        return values.ctypes.data, contiguous_strides(x.shape), values
+    array.device.synchronize()
+    return int(memory.ctypes.data) + array.offset, array.strides, (memory, array.buffer)
+
+
+def _code_of(dtype: DType) -> tuple[int, int]:
+    if dtype is dtypes.bf16:
+        return _CODES["bfloat"], 16
+    if dtype is dtypes.boolean:
+        return _CODES["bool"], 8
+    if dtype.is_float and dtype.bits < 16:
+        raise BufferError(f"DLPack {_OURS[0]}.{_OURS[1]} has no element type for {dtype!r}: convert with .to(vk.f32)")
+    kind = "float" if dtype.is_float else "uint" if dtype.name.startswith("u") else "int"
+    return _CODES[kind], dtype.bits
+
+
+def _dtype_of(found: Any) -> DType:
+    names = {value: name for name, value in _CODES.items()}
+    kind = names.get(found.code)
+    prefix = {"int": "i", "uint": "u", "float": "f", "bfloat": "bf"}.get(kind or "")
+    name = "bool" if kind == "bool" and found.bits == 8 else f"{prefix}{found.bits}"
+    if found.lanes != 1 or name not in dtypes.by_name:
+        raise DTypeError(
+            f"an array of DLPack type code {found.code}, {found.bits} bits, {found.lanes} lanes: expected a real number type"
+        )
+    return dtypes.by_name[name]
+
+
+class _Taken:
+    """Memory of another library; tells it when the last user is gone."""
+
+    def __init__(self, address: int, deleter: int | None) -> None:
+        if deleter:
+            weakref.finalize(self, _DELETER(deleter), address).atexit = False
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor of an array that offers `__dlpack__` (NumPy, PyTorch, JAX, CuPy...) and lies in CPU memory.
+
+    Without a copy where the device (the default one, if none is named) works on host memory; then both sides see each
+    other's writes. `copy`: True copies always, False raises BufferError where a copy is needed. Raises ArgumentError for
+    objects without `__dlpack__` and for other memory than the CPU's, DTypeError for types that vkjit hasn't (complex).
+    """
+    target = open_device(device)
+    if isinstance(x, Tensor) and x.device is target and not copy:
+        return x.detach()
+    if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
+        raise ArgumentError(f"from_dlpack() takes an array that offers __dlpack__, found {type(x).__name__}")
+    if int(x.__dlpack_device__()[0]) != CPU:
+        if isinstance(x, Tensor):
+            return x.to(device=target, copy=True)
+        raise ArgumentError(f"an array on DLPack device {tuple(x.__dlpack_device__())}: bring it to the CPU first")
+    return _adopted(_capsule_of(x), target, copy)
+
+
+def _capsule_of(x: Any) -> Any:
+    try:
+        return x.__dlpack__(max_version=_OURS)
+    except TypeError:  # a library from before version 1
+        return x.__dlpack__()
+
+
+def _adopted(capsule: Any, target: Device, copy: bool | None) -> Tensor:
+    fresh = [(kind, name) for kind, name in _NAMES.items() if _is_valid(id(capsule), name)]
+    if not fresh:
+        raise ArgumentError("__dlpack__ gave no fresh DLPack capsule: expected one that nobody has used yet")
+    kind, name = fresh[0]
+    address = _pointer_in(id(capsule), name)
+    managed: Any = kind.from_address(address)
+    if kind is _Versioned and managed.major != _OURS[0]:
+        raise ArgumentError(f"a DLPack array of version {managed.major}.{managed.minor}, expected version 1")
+    _set_name(capsule, _USED[name])
+    owner = _Taken(address, managed.deleter)
+    read_only = kind is _Versioned and bool(managed.flags & _READ_ONLY)
+    found = managed.tensor
+    shape = tuple(found.shape[i] for i in range(found.ndim))
+    strides = tuple(found.strides[i] for i in range(found.ndim)) if found.strides else contiguous_strides(shape)
+    return _tensor_around(target, found, _dtype_of(found.dtype), shape, strides, owner, read_only, copy)
+
+
+def _tensor_around(
+    target: Device,
+    found: Any,
+    dtype: DType,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    owner: _Taken,
+    read_only: bool,
+    copy: bool | None,
+) -> Tensor:
+    first = (found.data or 0) + found.byte_offset
+    item = dtype.itemsize
+    reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+    low = first + item * sum(r for r in reach if r < 0)
+    high = first + item * (sum(r for r in reach if r > 0) + 1)
+    if 0 in shape:
+        low = high = first
+    if not copy and not read_only and first and first % item == 0 and 0 not in shape:
+        buffer = target.adopt(low, high - low, owner)
+        if buffer is not None:
+            return Tensor(DeviceArray(buffer, first - low, dtype, shape, strides))
+    if copy is False:
+        why = "it is read-only" if read_only else "kernels there can't work on this memory"
+        raise BufferError(f"{target.name} needs a copy of this array ({why}), and copy=False forbids it")
+    from .creation import allocate
+
+    made = allocate(shape, dtype, target)
+    size = math.prod(shape)
+    if size:
+        source = np.ctypeslib.as_array(ctypes.cast(low, ctypes.POINTER(ctypes.c_uint8)), shape=(high - low,))
+        view = np.ndarray(shape, dtype.storage, source.data, first - low, [s * item for s in strides])
+        target.write(made.buffer, 0, np.ascontiguousarray(view).reshape(-1).view(np.uint8))
+    del owner
+    return Tensor(made)
