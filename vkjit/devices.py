@@ -13,6 +13,7 @@ from typing import Any
 from .errors import ArgumentError
 from .runtime import select
 from .runtime.interface import Device
+from .runtime.pipeline_data import Keeper, keep_with
 from .runtime.select import DeviceInfo
 
 __all__ = ["default_device", "device", "devices", "set_default_device", "synchronize", "use_device"]
@@ -23,9 +24,10 @@ _default = threading.local()
 @functools.lru_cache(maxsize=1)
 def _register_kinds() -> None:
     """The interpreter's factory is imported when it is first opened."""
-    from . import cpu
+    from . import cache, cpu
     from .interp.device import INTERPRETER_CAPS
 
+    keep_with(Keeper(cache.load_pipelines, cache.store_pipelines))
     if cpu.available():
         select.register_device_kind("cpu", _open_cpu, kind="llvm-cpu")
     select.register_device_kind("interpreter", _open_interpreter, INTERPRETER_CAPS)
@@ -49,17 +51,22 @@ def devices() -> list[DeviceInfo]:
     return select.devices()
 
 
-def device(spec: int | str | Device | None = None) -> Device:
-    """Opens a device by number, by part of its name or by kind ("cpu", "interpreter"); without one, the default device.
+def device(spec: int | str | Device | DeviceInfo | None = None) -> Device:
+    """Opens a device by number, by part of its name, by kind ("cpu", "interpreter") or by what `devices()` lists; without
+    one, the default device.
 
     Opening a device twice gives the same object. Raises DeviceNotFoundError with a list of what exists.
     """
     if isinstance(spec, Device):
         return spec
+    if isinstance(spec, DeviceInfo):
+        spec = spec.index
     if spec is None:
         return default_device()
     if isinstance(spec, bool) or not isinstance(spec, (int, str)):
-        raise ArgumentError(f"a device is named by a number or a part of its name, found {spec!r}")
+        raise ArgumentError(
+            f"a device is named by a number, a part of its name or an item of vk.devices(), found {spec!r}"
+        )
     _register_kinds()
     return select.open_device(spec)
 
@@ -84,7 +91,7 @@ class _Process:
 _process = _Process()
 
 
-def set_default_device(spec: int | str | Device | None) -> Device | None:
+def set_default_device(spec: int | str | Device | DeviceInfo | None) -> Device | None:
     """Sets the device that NumPy arguments and new tensors go to, for all threads; None goes back to the automatic choice.
 
     Returns the device that was set before (None: automatic), so that it can be put back.
@@ -97,7 +104,7 @@ def set_default_device(spec: int | str | Device | None) -> Device | None:
 class use_device:  # noqa: N801  # a context manager, used like a function
     """`with vk.use_device("interpreter"): ...`: the default device of this thread inside the block."""
 
-    def __init__(self, spec: int | str | Device) -> None:
+    def __init__(self, spec: int | str | Device | DeviceInfo) -> None:
         self._device = device(spec)
         self._saved: list[Any] = []
 
@@ -110,6 +117,6 @@ class use_device:  # noqa: N801  # a context manager, used like a function
         _default.device = self._saved.pop()
 
 
-def synchronize(spec: int | str | Device | None = None) -> None:
+def synchronize(spec: int | str | Device | DeviceInfo | None = None) -> None:
     """Waits until the device (default: the default device) has done all that was queued; raises what kernels reported."""
     device(spec).synchronize()

@@ -27,6 +27,7 @@ from .interface import Buffer, Device, LoadedKernel
 from .memory import Memory
 from .physical import DeviceInfo, Physical
 from .pipeline import Pipelines, VulkanKernel
+from .pipeline_data import Identity
 from .printing import Prints
 from .queue import Queue
 from .queue_graph import QueueGraph
@@ -66,7 +67,8 @@ class VulkanDevice(Device):
             undo.callback(self._handle.close)
             self._queue = self._open_queue(0)
             undo.callback(self._queue.close)
-            self._pipelines = Pipelines(self._vulkan, self._functions, device, caps)
+            identity = Identity.of(physical.properties)
+            self._pipelines = Pipelines(self._vulkan, self._functions, device, caps, identity)
             undo.pop_all()
         self._storage = Storage(Memory(physical, self._functions, device), self._queue)
         self._current = _Current(QueueStream(self, self._queue, 0))
@@ -173,6 +175,7 @@ class VulkanDevice(Device):
         if lost is None:
             with contextlib.suppress(DeviceError):
                 self._group.wait_all()
+                self._pipelines.save()
         with self._queue.lock:
             self._group.failure = lost or DeviceError(f"{self.name} was closed: open it again to use it")
             if self._handle.closed:
@@ -216,15 +219,17 @@ class VulkanDevice(Device):
         self._storage.trim()
 
     def pipeline_cache_data(self) -> bytes:
-        """The driver's pipeline cache, for `restore_pipeline_cache` in a later process."""
+        """The driver's pipeline cache with a header of ours, for `restore_pipeline_cache` in a later process."""
         self._queue.check()
         return self._pipelines.cache_data()
 
-    def restore_pipeline_cache(self, data: bytes) -> None:
-        """Starts with the pipeline cache of an earlier process; a driver ignores what isn't its own."""
+    def restore_pipeline_cache(self, data: bytes) -> bool:
+        """Starts with the pipeline cache of an earlier process; False, and nothing happens, where the data is damaged, or
+        of another device or driver.
+        """
         self._queue.check()
         with self._queue.lock:
-            self._pipelines.restore_cache(data)
+            return self._pipelines.restore_cache(data)
 
     def kernel_statistics(self, artifact: KernelArtifact) -> dict[str, int | float]:
         """What the driver tells of the compiled kernel (registers, spills, code size, under its own names).

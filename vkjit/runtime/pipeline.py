@@ -16,6 +16,7 @@ from ._vk import Functions, Vulkan
 from .artifact import KernelArtifact
 from .handles import Handle
 from .interface import DeviceCaps, LoadedKernel
+from .pipeline_data import Identity, keeper, unwrap, wrap
 from .queue import Queue
 from .queue_group import Awaited, Releasable
 from .statistics import CAPTURE_STATISTICS, read_statistics
@@ -26,6 +27,10 @@ _COMPUTE_STAGE = 0x20
 _FULL_SUBGROUPS = 0x2  # VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT
 _SPIRV_MAGIC = b"\x03\x02\x23\x07"
 _ADDRESS_BYTES = 8
+_EMPTY_CACHE = 32
+"""Bytes of a driver's cache in which there is nothing but its header."""
+_SAVED_EVERY = 32
+"""New pipelines after which they are kept for other processes, should this one not end in order."""
 
 
 class VulkanKernel(LoadedKernel):
@@ -87,15 +92,19 @@ class _Dropped:
 
 
 class Pipelines:
-    """Makes kernels; owns the layouts and the driver's pipeline cache."""
+    """Makes kernels; owns the layouts and the driver's pipeline cache, which starts with what earlier processes kept."""
 
-    def __init__(self, vulkan: Vulkan, functions: Functions, device: Any, caps: DeviceCaps) -> None:
+    def __init__(self, vulkan: Vulkan, functions: Functions, device: Any, caps: DeviceCaps, identity: Identity) -> None:
         self._vulkan = vulkan
         self._functions = functions
         self._device = device
         self._caps = caps
         self._layouts: dict[int, Handle] = {}
-        self._cache = self._create_cache(b"")
+        self._identity = identity
+        self._keeper = keeper()
+        self._known = unwrap(identity, self._keeper.load(identity.name))
+        self._cache = self._create_cache(self._known)
+        self._unsaved = 0
         self._owners: list[Handle] = []
 
     def load(self, queue: Queue, artifact: KernelArtifact) -> VulkanKernel:
@@ -105,6 +114,9 @@ class Pipelines:
         owner = self._create_pipeline(artifact, layout, 0)
         self._owners = [known for known in self._owners if not known.closed]
         self._owners.append(owner)
+        self._unsaved += 1
+        if self._unsaved >= _SAVED_EVERY:
+            self.save()
         return VulkanKernel(queue, artifact, owner, layout)
 
     def statistics(self, artifact: KernelArtifact) -> dict[str, int | float]:
@@ -119,13 +131,35 @@ class Pipelines:
         finally:
             owner.close()
 
-    def restore_cache(self, data: bytes) -> None:
-        """Replaces the cache by one that starts with what `cache_data` returned earlier."""
+    def restore_cache(self, kept: bytes) -> bool:
+        """Replaces the cache by one that starts with what `cache_data` returned earlier; False, and nothing happens, where
+        that is damaged or of another device or driver.
+        """
+        data = unwrap(self._identity, kept)
+        if not data:
+            return False
         former, self._cache = self._cache, self._create_cache(data)
         former.close()
+        return True
 
     def cache_data(self) -> bytes:
-        """The driver's pipeline cache, to be given back when the same device is opened again; may be empty."""
+        """The driver's pipeline cache behind our header, to be given back when the same device is opened again."""
+        return wrap(self._identity, self._drivers_data())
+
+    def save(self) -> None:
+        """Keeps the pipelines for other processes, if there are new ones and the driver gives them away."""
+        if self._unsaved == 0:
+            return
+        self._unsaved = 0
+        try:
+            data = self._drivers_data()
+        except DeviceError:
+            return
+        if len(data) > _EMPTY_CACHE and data != self._known:
+            self._known = data
+            self._keeper.save(self._identity.name, wrap(self._identity, data))
+
+    def _drivers_data(self) -> bytes:
         size = self._vulkan.ffi.new("size_t *")
         call = self._functions.vkGetPipelineCacheData
         self._vulkan.check(call(self._device, self._cache.value, size, self._vulkan.null), "vkGetPipelineCacheData")
