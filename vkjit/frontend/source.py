@@ -10,12 +10,13 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 
 from ..errors import CompileError, Loc
 
-__all__ = ["FunctionSource", "source_of"]
+__all__ = ["FunctionSource", "edited", "source_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,23 @@ _SOURCES: dict[int, tuple[CodeType, FunctionSource]] = {}
 """By identity: equal code objects may come from different files. The code is held, so that its identity stays its
 own.
 """
+
+
+def edited(function: FunctionType, lines: Sequence[str]) -> FunctionType:
+    """The same function as if its file held these lines; the definition has to begin and be named as before.
+
+    Nothing is run: the copy is there to be compiled. CompileError where the definition doesn't parse any more.
+    """
+    code = function.__code__.replace()
+    node = _definition(code, list(lines))
+    if node is None:
+        raise CompileError(f"{code.co_name} doesn't parse with its new text", Loc(code.co_filename, code.co_firstlineno))
+    _SOURCES[id(code)] = (code, FunctionSource(node, code.co_filename, tuple(lines)))
+    made = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    made.__annotations__ = function.__annotations__
+    made.__qualname__, made.__module__ = function.__qualname__, function.__module__
+    return made
 
 
 def _find(function: FunctionType, code: CodeType) -> FunctionSource:
