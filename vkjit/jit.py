@@ -404,6 +404,8 @@ class Kernel:
             args=tuple(args),
             local_size=local,
             narrow=narrow,
+            aligned=device.caps.kind not in ("llvm-cpu", "interpreter")  # those make no use of it
+            and all(staging.aligned_rows(a, contiguous=_is_contiguous(a)) for a in arrays),
             backward=any(stride < 0 for a in arrays for stride in a.strides),
             cut=any(g > limit for g, limit in zip(grid, limits, strict=True)),
             strict=self._strict,

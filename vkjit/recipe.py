@@ -154,6 +154,7 @@ class Keys:
         arrays: list[DeviceArray] = []
         device: Device | None = None
         buffers = set()
+        places = 0
         changed: list[Any] = []
         for (position, is_array, by_value), value in zip(slots, (*args, *kwargs.values()) if kwargs else args):  # noqa: B905
             kind = type(value)
@@ -169,6 +170,7 @@ class Keys:
                     if device is not None:
                         return None
                     device = buffer.device
+                places |= buffer.address | array.offset
                 buffers.add(id(buffer))
                 arrays.append(array)
                 values.append((position, array))
@@ -180,7 +182,7 @@ class Keys:
         if not arrays:
             return None
         shared = len(buffers) < len(arrays) and self._overlap(arrays, slots)
-        key += (device, shared)
+        key += (device, shared, places % staging.ROW_ALIGNMENT == 0)
         return Call(tuple(key), values, changed)
 
     def _overlap(self, arrays: list[DeviceArray], slots: list[tuple[int, bool, bool]]) -> bool:

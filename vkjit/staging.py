@@ -258,3 +258,17 @@ def overlaps(arrays: list[DeviceArray], written: list[bool]) -> bool:
         if (written[i] or written[j]) and a[0] < b[1] and b[0] < a[1]:
             return True
     return False
+ROW_ALIGNMENT = 16
+"""Bytes of the widest access of one invocation."""
+
+
+def aligned_rows(array: DeviceArray, *, contiguous: bool) -> bool:
+    """Whether an array, and every row along its last axis, begins at a multiple of `ROW_ALIGNMENT` bytes.
+
+    `contiguous`: kernels work out the strides from the extents, whatever the strides of axes of length 1 are.
+    """
+    item = array.dtype.itemsize
+    steps = array.strides[:-1] if not contiguous else array.shape[-1:] if len(array.shape) > 1 else ()
+    return array.address % ROW_ALIGNMENT == 0 and not any(step * item % ROW_ALIGNMENT for step in steps)
+
+

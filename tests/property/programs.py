@@ -143,6 +143,9 @@ class _Generator:
         if not self.arrays:
             self.expression()
             return
+        if self.draw(0, 3) == 0:
+            self.neighbours()
+            return
         name = self.pick(sorted(self.arrays))
         where = self.place(name)
         if name == "x" or self.flip():
@@ -151,6 +154,22 @@ class _Generator:
         element = where[0].type
         assert isinstance(element, Array)
         self.builder.op("store", *where, self.value(element.element))
+
+    def neighbours(self) -> None:
+        """Loads, or stores, of a few elements of four that lie side by side."""
+        name = self.pick(["x", "y", "z"])
+        first = self.builder.emit("mul", self.small(INVOCATIONS // 4), self.builder.index(4))
+        stores = name != "x" and self.flip()
+        for number in self.random.sample(range(4), self.draw(2, 4)):
+            if name == "x":
+                where = [self.arrays[name], self.builder.emit("add", first, self.builder.index(number))]
+            else:
+                assert self.row is not None
+                where = [self.arrays[name], self.row, self.builder.index(number)]
+            if stores:
+                self.builder.op("store", *where, self.value(F32 if name == "z" else I32))
+            else:
+                self.keep(self.builder.emit("load", *where))
 
     # -- control flow
 
@@ -329,14 +348,15 @@ def generate(seed: int, statements: int) -> Module:
     generator.body(inner, end, 8)
     region.ops += inner.ops
     attrs = {"local_size": (LOCAL, 1, 1), "arg_index": tuple(range(len(PARAMETERS))), "narrow": generator.flip()}
+    attrs["aligned"] = generator.flip()
     functions = {callee.name: callee} if callee is not None else {}
     return Module(Function("k", region, [], attrs), functions)
 
 
 def arguments() -> list[Any]:
-    """Fresh arguments, the same each time; `y` isn't contiguous."""
+    """Fresh arguments, the same each time; `y` isn't contiguous. Rows of `y` and `z` are multiples of 16 bytes apart."""
     x = np.array([0.0, -0.0, 1.5, np.inf, -3.25, np.nan, 1e-3, 7.0], dtype=np.float32)
-    y = np.arange(INVOCATIONS * COLUMNS * 2, dtype=np.int32).reshape(COLUMNS, 2 * INVOCATIONS).T[::2] - 5
+    y = np.arange(INVOCATIONS * COLUMNS * 4, dtype=np.int32).reshape(COLUMNS, 4 * INVOCATIONS).T[::4] - 5
     z = np.linspace(-2, 2, INVOCATIONS * COLUMNS, dtype=np.float32).reshape(INVOCATIONS, COLUMNS)
     return [5, 0.75, x, y, z]
 

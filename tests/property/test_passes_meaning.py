@@ -41,6 +41,7 @@ CHAINS = [
     ("cse,dead_stores", "high"),
     ("fuse_multiply_add,dce", "high"),
     ("lower_exits,inline,fold,simplify_branches,unroll,sroa,fold,dce", "normal"),
+    ("lower_exits,inline,lower_access,narrow_index,fold,cse,widen_access,dce", "normal"),
     ("pipeline0", "primitive"),
     ("pipeline1", "primitive"),
     ("pipeline2", "primitive"),

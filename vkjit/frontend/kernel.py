@@ -92,7 +92,7 @@ def _attributes(spec: KernelSpec, signature: Signature, names: list[str], positi
     }
     if spec.over is not None:
         found["over"] = spec.over
-    for flag in ("narrow", "backward", "cut", "strict", "fast_math", "debug", "bounds"):
+    for flag in ("narrow", "aligned", "backward", "cut", "strict", "fast_math", "debug", "bounds"):
         if getattr(signature, flag):
             found[flag] = True
     if signature.sanitize:

@@ -65,7 +65,8 @@ Argument = ArrayArg | ScalarArg | ConstArg
 class Signature:
     """Arguments in the order of the kernel's parameters, and what the launch fixes at compile time.
 
-    `narrow`: every array spans fewer than 2**31 elements. `backward`: an array has a negative stride. `cut`: the grid
+    `narrow`: every array spans fewer than 2**31 elements. `aligned`: every array, and every row of it, begins at a
+    multiple of 16 bytes (`aligned_rows` in `vkjit.staging`). `backward`: an array has a negative stride. `cut`: the grid
     may be cut over several dispatches. `typevars` binds the names of the kernel's type variables; those that array
     and scalar arguments bind may be left out. `sanitize` names the checks that the sanitizer builds in.
     """
@@ -77,6 +78,7 @@ class Signature:
     cut: bool = False
     strict: bool = False
     fast_math: bool = False
+    aligned: bool = False
     debug: bool = False
     bounds: bool = False
     typevars: tuple[tuple[str, DType], ...] = ()

@@ -316,7 +316,8 @@ _row("stride", "array -> index", "Distance in elements along `axis`.", attrs=("a
 _row(
     "linear",
     "array -> type",
-    "The array as a linear one: same first element; the element may become another of the same size.",
+    "The array as a linear one: same first byte; the element may become another one of its size, or of a multiple "
+    "of it (global arrays, for accesses to whole aligned groups of elements).",
     attrs=("type",),
     uniformity="always",
 )

@@ -209,11 +209,18 @@ def _array_errors(op: Op) -> list[str]:
         return ["a linear array has neither extents nor strides"]
     if op.name == "linear":
         target = op.attrs["type"]
-        same = isinstance(target, Array) and target.space == array.space and _bytes(target) == _bytes(array)
-        expected = f"expected a linear array of {array.element}, or of elements of its size, in {array.space} memory"
-        return [] if same and isinstance(target, Array) and target.linear else [expected]
+        if isinstance(target, Array) and target.linear and _views(target, array):
+            return []
+        size = "its size or a multiple of it" if array.space == "global" else "its size"
+        return [f"expected a linear array of {array.element}, or of elements of {size}, in {array.space} memory"]
     writes = op.name in ("store", "atomic", "atomic_cas", "atomic_store")
     return ["an `in` array can't be written"] if writes and array.access == "in" else []
+
+
+def _views(target: Array, array: Array) -> bool:
+    """Whether elements of the target are made of whole elements of the array."""
+    size, own = _bytes(target), _bytes(array)
+    return target.space == array.space and (size == own or (array.space == "global" and size % own == 0))
 
 
 def _bytes(array: Array) -> int:

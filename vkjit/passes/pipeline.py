@@ -41,6 +41,7 @@ from .simplify_branches import SimplifyBranches
 from .sroa import ScalarReplacement
 from .uniformity import CheckUniformity
 from .unroll import Unroll
+from .widen_access import WidenAccess
 
 __all__ = ["LLVM_FLOATS", "AfterPass", "own_functions", "passes_for", "run"]
 
@@ -79,13 +80,14 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     native, last = (LLVM_FLOATS, "normal") if caps.kind == "llvm-cpu" else (frozenset(), "primitive")
     guard = LoopGuard(caps.loop_cap, caps.subgroup_size, "subgroup_arithmetic" in caps.features)
     fuse = FuseMultiplyAdd(caps.kind not in ("cpu", "llvm-cpu"))  # LLVM fuses by itself, software drivers can't
+    widen = WidenAccess("scalar_loads" in caps.quirks)
     return [
         ("high", [*high, CheckPromises()]),
         ("normal", _LEVEL),
         ("normal", simplify),
         ("normal", [_unroll(caps), ScalarReplacement(), RemoveBarriers()] if full else []),
         ("normal", [LowerAccess()]),
-        ("normal", [NarrowIndex(), *twice, DeadStores(), fuse] if full else []),
+        ("normal", [NarrowIndex(), *twice, DeadStores(), fuse, widen] if full else []),
         (last, [LowerAtomics(caps.features), LowerBf16(), LowerMath(functions), LowerArithmetic(native), guard]),
         (last, [*(twice or simplify), HideZeros("literal_float_zero" in caps.quirks)]),
     ]

@@ -40,6 +40,7 @@ from ..passes.simplify_branches import SimplifyBranches
 from ..passes.sroa import ScalarReplacement
 from ..passes.uniformity import CheckUniformity
 from ..passes.unroll import Unroll
+from ..passes.widen_access import WidenAccess
 from ..runtime.interface import DeviceCaps
 
 __all__ = ["PASSES", "main", "run_passes"]
@@ -66,6 +67,7 @@ PASSES: dict[str, Callable[[], Pass]] = {
     ScalarReplacement.name: ScalarReplacement,
     SimplifyBranches.name: SimplifyBranches,
     Unroll.name: Unroll,
+    WidenAccess.name: WidenAccess,
     CheckUniformity.name: CheckUniformity,
 }
 """Passes by name, with the options that the tool gives them."""
