@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,9 +167,14 @@ def _raw_bytes(span: _Span, members: list[NumpyArray]) -> npt.NDArray[np.uint8]:
     if whole is not None:
         return whole
     data = np.zeros(span.high - span.low, dtype=np.uint8)
-    for array in members:
+    for array in map(_once, members):
         _span_view(data, span.low, array)[...] = array
     return data
+
+
+def _once(array: NumpyArray) -> NumpyArray:
+    """The array with each element once: one step along axes of stride 0."""
+    return array[tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)]
 
 
 def _span_view(data: npt.NDArray[np.uint8], low: int, array: NumpyArray) -> NumpyArray:
@@ -188,7 +194,7 @@ def copy_back(device: Device, staged: list[Staged], written: list[bool]) -> None
             device.synchronize()
             continue
         if not item.spanned:
-            item.host[...] = fetch(item.array)
+            item.host[...] = fetch(item.array).view(item.host.dtype)  # bf16 is fetched as its bits
             continue
         buffer = item.array.buffer
         data = spans.get(id(buffer))
@@ -220,7 +226,10 @@ def fetch(array: DeviceArray) -> NumpyArray:
 
 
 def to_host(array: DeviceArray) -> NumpyArray:
-    """As `fetch`, for an array in C order that nobody else holds: memory of the host is handed over without a copy."""
+    """As `fetch`, for an array in C order that nobody else holds: memory of the host is handed over without a copy.
+
+    bf16 comes as ml_dtypes' type where that package is loaded, else as its bits, uint16.
+    """
     device, dtype = array.device, array.dtype.storage
     memory = device.host_view(array.buffer) if device.caps.kind == "llvm-cpu" else None
     if memory is None or 0 in array.shape:
@@ -230,6 +239,8 @@ def to_host(array: DeviceArray) -> NumpyArray:
         count = math.prod(array.shape)
         result = memory[array.offset : array.offset + count * dtype.itemsize].view(dtype).reshape(array.shape)
     array.buffer.close()
+    if array.dtype is dtypes.bf16 and "ml_dtypes" in sys.modules:
+        result = result.view(sys.modules["ml_dtypes"].bfloat16)
     return result
 
 
@@ -249,15 +260,6 @@ def byte_range(array: DeviceArray) -> tuple[int, int]:
     return array.address + low * item, array.address + (high + 1) * item
 
 
-def overlaps(arrays: list[DeviceArray], written: list[bool]) -> bool:
-    """Whether a written array shares bytes with another argument."""
-    if not any(written) or len(arrays) < 2:
-        return False
-    ranges = [byte_range(a) if 0 not in a.shape else (0, 0) for a in arrays]
-    for (i, a), (j, b) in itertools.combinations(enumerate(ranges), 2):
-        if (written[i] or written[j]) and a[0] < b[1] and b[0] < a[1]:
-            return True
-    return False
 ROW_ALIGNMENT = 16
 """Bytes of the widest access of one invocation."""
 
@@ -272,3 +274,12 @@ def aligned_rows(array: DeviceArray, *, contiguous: bool) -> bool:
     return array.address % ROW_ALIGNMENT == 0 and not any(step * item % ROW_ALIGNMENT for step in steps)
 
 
+def overlaps(arrays: list[DeviceArray], written: list[bool]) -> bool:
+    """Whether a written array shares bytes with another argument."""
+    if not any(written) or len(arrays) < 2:
+        return False
+    ranges = [byte_range(a) if 0 not in a.shape else (0, 0) for a in arrays]
+    for (i, a), (j, b) in itertools.combinations(enumerate(ranges), 2):
+        if (written[i] or written[j]) and a[0] < b[1] and b[0] < a[1]:
+            return True
+    return False

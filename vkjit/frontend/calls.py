@@ -20,15 +20,14 @@ from ..dtypes import DType
 from ..errors import InternalError
 from ..ir.core import Value
 from ..lang import random
-from .context import Call, Context, expression
+from .context import Call, Context, evaluate_items, expression
 from .conversions import convert, dtype_of_value, numeric
 from .elementwise import is_spread, map_elements
 from .elsewhere import advice_on_attribute, advice_on_object
 from .resolve import also_capturable
-from .syntax import unsupported
 from .values import KernelValue, Method, describe_value, is_literal
 
-__all__ = ["bind_arguments", "callable_values", "cast_value", "intrinsic", "lowers", "lowers_method"]
+__all__ = ["bind_arguments", "callable_values", "cast_value", "intrinsic", "intrinsic_of", "lowers", "lowers_method"]
 
 IntrinsicLowering = Callable[..., KernelValue]
 _INTRINSICS: dict[Any, IntrinsicLowering] = {}
@@ -49,6 +48,11 @@ def intrinsic(*objects: Any) -> Callable[[IntrinsicLowering], IntrinsicLowering]
         return function
 
     return register
+
+
+def intrinsic_of(key: Any) -> IntrinsicLowering:
+    """The lowering that is registered for an object."""
+    return _INTRINSICS[key]
 
 
 def lowers(stub: Any, *others: Any) -> Callable[[IntrinsicLowering], IntrinsicLowering]:
@@ -105,9 +109,6 @@ def bind_arguments(ctx: Context, call: Call, signature: inspect.Signature, name:
 @expression(ast.Call)
 def _call(ctx: Context, node: ast.Call) -> KernelValue:
     callee = ctx.evaluate(node.func)
-    for argument in node.args:
-        if isinstance(argument, ast.Starred):
-            raise unsupported(ctx.source, argument)
     for keyword in node.keywords:
         if keyword.arg is None:
             raise ctx.error(keyword.value, "** can't be used in a kernel", "write each keyword")
@@ -115,7 +116,7 @@ def _call(ctx: Context, node: ast.Call) -> KernelValue:
     if lower is None:
         raise _not_callable(ctx, node, callee)
     raw = getattr(lower, "_raw_arguments", False)
-    args = [] if raw else [ctx.evaluate(argument) for argument in node.args]
+    args = [] if raw else evaluate_items(ctx, node.args)
     keywords = {} if raw else {k.arg: ctx.evaluate(k.value) for k in node.keywords if k.arg is not None}
     ctx.builder.loc = ctx.loc(node)
     if any(map(is_spread, (*args, *keywords.values()))) and _is_elementwise(callee, lower):

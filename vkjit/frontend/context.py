@@ -21,13 +21,25 @@ from .scope import Scope
 from .signature import Signature
 from .source import FunctionSource
 from .syntax import unsupported
-from .values import Binding, Conflict, KernelValue, Unbound
+from .values import Binding, Conflict, KernelValue, Unbound, describe_value
 
 if TYPE_CHECKING:
     from .carried import Knowledge
     from .loops import LoopFrame
 
-__all__ = ["Call", "Context", "Origin", "Origins", "Place", "Return", "Session", "expression", "place", "statement"]
+__all__ = [
+    "Call",
+    "Context",
+    "Origin",
+    "Origins",
+    "Place",
+    "Return",
+    "Session",
+    "evaluate_items",
+    "expression",
+    "place",
+    "statement",
+]
 
 Place = ast.AST | Loc
 """Where an error is to point."""
@@ -237,3 +249,17 @@ class Context:
     def finish_entry(self) -> None:
         """Puts the arrays of the function before its other operations."""
         self.target.body.ops[:0] = self.allocations.values()
+
+
+def evaluate_items(ctx: Context, nodes: list[ast.expr]) -> list[KernelValue]:
+    """The values of items in a row; `*t` stands for the items of a tuple."""
+    values: list[KernelValue] = []
+    for node in nodes:
+        if not isinstance(node, ast.Starred):
+            values.append(ctx.evaluate(node))
+            continue
+        found = ctx.evaluate(node.value)
+        if not isinstance(found, tuple):
+            raise ctx.error(node, f"* takes a tuple in a kernel, found {describe_value(found)}", "write each item")
+        values += found
+    return values

@@ -15,11 +15,11 @@ from ..ir import types
 from ..ir.core import Region, Value
 from . import operators
 from .attributes import attribute_of
-from .context import Context, expression
+from .context import Context, evaluate_items, expression
 from .conversions import truth
 from .elsewhere import advice_on_attribute
 from .joins import choose, is_speculatable
-from .resolve import MISSING, captured, look_up
+from .resolve import MISSING, captured, constant_fields, look_up
 from .syntax import unsupported
 from .values import KernelValue, describe_value
 
@@ -64,7 +64,7 @@ def _name(ctx: Context, node: ast.Name) -> KernelValue:
 
 @expression(ast.Tuple)
 def _tuple(ctx: Context, node: ast.Tuple) -> KernelValue:
-    return tuple(ctx.evaluate(item) for item in node.elts)
+    return tuple(evaluate_items(ctx, node.elts))
 
 
 def attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValue:
@@ -77,6 +77,11 @@ def attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelVal
         return captured(ctx, node, ast.unparse(node), found)
     if isinstance(base, enum.Enum) and node.attr in ("value", "name"):
         return captured(ctx, node, ast.unparse(node), getattr(base, node.attr))
+    names = constant_fields(base)
+    if node.attr in names:
+        return captured(ctx, node, ast.unparse(node), getattr(base, node.attr))
+    if names:
+        raise ctx.error(node, f"{describe_value(base)} has no field {node.attr}", f"its fields are {', '.join(names)}")
     return attribute_of(ctx, node, base)
 
 

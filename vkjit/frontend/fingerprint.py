@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
+import dataclasses
 import enum
 import functools
 import hashlib
@@ -29,7 +30,7 @@ from ..lang.structs import StructType
 from ..lang.types import ArrayAnnotation, ConstAnnotation
 from ..lang.vectors import VectorType
 from .function import DeviceFunction
-from .names import MISSING, find_global
+from .names import MISSING, find_global, is_frozen
 from .scope import local_names
 from .signature import exact
 from .source import source_of
@@ -182,6 +183,11 @@ class _Walk:
             self.add("numpy dtype", value.descr)
         elif isinstance(value, TypeVar):
             self.add("type variable", value.__name__)
+        elif is_frozen(value) and not isinstance(value, _BY_TEXT):
+            self.add("dataclass", type(value).__module__, type(value).__qualname__)
+            for field in dataclasses.fields(cast(Any, value)):
+                self.add("field", field.name)
+                self.value(getattr(value, field.name))
         elif isinstance(value, _BY_TEXT):
             self.add(type(value).__name__, repr(value))
         else:

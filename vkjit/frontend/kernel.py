@@ -21,6 +21,7 @@ from . import (  # noqa: F401  (they register lowerings)
     loops,
     mathematics,
     memory,
+    numpy_names,
     printing,
     random,
     ranges,
@@ -33,6 +34,7 @@ from . import (  # noqa: F401  (they register lowerings)
 )
 from .composites import expanded
 from .context import Context, Session
+from .resolve import captured
 from .scope import analyse
 from .signature import ArrayArg, ConstArg, ScalarArg, Signature
 from .source import source_of
@@ -62,7 +64,10 @@ def lower_kernel(spec: KernelSpec, signature: Signature) -> Module:
     ctx.is_kernel = True
     values = iter(kernel.params)
     for parameter, argument in zip(spec.params, signature.args, strict=True):
-        ctx.bind(parameter.name, argument.value if isinstance(argument, ConstArg) else next(values))
+        if isinstance(argument, ConstArg):
+            ctx.bind(parameter.name, captured(ctx, source.name_loc(), parameter.name, argument.value))
+        else:
+            ctx.bind(parameter.name, next(values))
     _bind_composites(ctx, spec, kernel.params)
     _body(ctx, spec)
     ctx.finish_entry()

@@ -21,7 +21,7 @@ from ..ir.ops import KINDS, OPS
 from ..ir.types import Scalar, Vector
 from . import operators
 from .annotations import dtype_of
-from .calls import cast_value, elementwise, intrinsic, lowers
+from .calls import cast_value, elementwise, intrinsic, intrinsic_of, lowers
 from .context import Call, Context
 from .conversions import common_dtype, convert, dtype_of_value, numeric, truth, unify
 from .joins import choose
@@ -29,7 +29,7 @@ from .memory import extent
 from .records import first_array, is_records
 from .values import KernelValue, describe_value, is_array, is_literal, is_runtime
 
-__all__: list[str] = []
+__all__ = ["extremum", "intrinsic_of"]
 
 
 def _float_dtype(dtype: DType) -> DType:
@@ -78,7 +78,7 @@ def _alias(name: str, *others: str) -> list[Any]:
 def _register_float(name: str, *others: str) -> None:
     """A function of floats: integers are converted to f32."""
 
-    @intrinsic(*_alias(name, *others))
+    @intrinsic(*(one for one in _alias(name, *others) if one is not math.log))
     @elementwise
     def lower(ctx: Context, call: Call) -> KernelValue:
         value = _one(ctx, call, name)
@@ -210,10 +210,11 @@ def _register_extremum(name: str, objects: list[Any]) -> None:
         if call.keywords or len(values) < (1 if isinstance(single, tuple) else 2):
             hint = "for the elements of an array, loop over them" if is_array(single) else ""
             raise ctx.error(call.node, f"{name} takes two values or more, or a tuple", hint)
-        return functools.reduce(lambda a, b: _extremum(ctx, call, name, a, b), values)
+        return functools.reduce(lambda a, b: extremum(ctx, call, name, a, b), values)
 
 
-def _extremum(ctx: Context, call: Call, name: str, a: KernelValue, b: KernelValue) -> KernelValue:
+def extremum(ctx: Context, call: Call, name: str, a: KernelValue, b: KernelValue) -> KernelValue:
+    """`min` or `max` of two values."""
     numeric(ctx, call.node, a)
     numeric(ctx, call.node, b)
     if is_literal(a) and is_literal(b):
@@ -231,7 +232,7 @@ _register_extremum("max", [lang.max, builtins.max, np.maximum])
 @lowers(lang.clamp)
 @elementwise
 def _clamp(ctx: Context, call: Call, x: KernelValue, low: KernelValue, high: KernelValue) -> KernelValue:
-    return _extremum(ctx, call, "min", _extremum(ctx, call, "max", x, low), high)
+    return extremum(ctx, call, "min", extremum(ctx, call, "max", x, low), high)
 
 
 @lowers(lang.fma)
@@ -292,7 +293,7 @@ def _sigmoid(ctx: Context, call: Call, x: KernelValue) -> KernelValue:
 @lowers(lang.relu)
 @elementwise
 def _relu(ctx: Context, call: Call, x: KernelValue) -> KernelValue:
-    return _extremum(ctx, call, "max", x, 0)
+    return extremum(ctx, call, "max", x, 0)
 
 
 # -- Python's builtins
@@ -312,12 +313,14 @@ def _len(ctx: Context, call: Call) -> KernelValue:
 
 @intrinsic(builtins.sum)
 def _sum(ctx: Context, call: Call) -> KernelValue:
-    value = call.args[0] if len(call.args) in (1, 2) else None
+    value = call.args[0] if len(call.args) in (1, 2) and len(call.args) + len(call.keywords) <= 2 else None
+    if call.keywords.keys() - {"start"}:
+        raise ctx.error(call.node, f"sum has no parameter {next(iter(call.keywords.keys() - {'start'}))}")
     if not isinstance(value, tuple):
         hint = "loop: `for i in range(len(x)): total += x[i]`" if is_array(value) else ""
         raise ctx.error(call.node, f"sum takes a tuple, found {describe_value(value)}", hint)
-    start = call.args[1] if len(call.args) == 2 else 0
-    items = [*value] if start == 0 and value else [start, *value]
+    start = call.args[1] if len(call.args) == 2 else call.keywords.get("start", 0)
+    items = [*value] if is_literal(start) and start == 0 and value else [start, *value]
     return functools.reduce(lambda a, b: operators.binary(ctx, call.node, "add", a, b), items)
 
 

@@ -6,9 +6,21 @@ import builtins
 from types import FunctionType
 from typing import Any
 
-__all__ = ["MISSING", "find_global"]
+__all__ = ["MISSING", "find_global", "is_frozen"]
 
 MISSING: Any = object()
+
+
+_OURS = ("vkjit.frontend", "vkjit.ir", "vkjit.lang")
+"""Where the classes of kernel values are."""
+
+
+def is_frozen(value: object) -> bool:
+    """Whether the value is an instance of a user's frozen dataclass."""
+    if type(value).__module__.startswith(_OURS):
+        return False
+    parameters = getattr(type(value), "__dataclass_params__", None)
+    return parameters is not None and bool(parameters.frozen)
 
 
 def find_global(function: FunctionType, name: str) -> Any:

@@ -40,6 +40,9 @@ _PYTHON: dict[str, Callable[[Any, Any], Any]] = {
     "ge": operator.ge,
 }
 
+_LONGEST = 1024
+"""Items of a tuple that is repeated."""
+
 _SIGNS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%", "pow": "**", "and": "&",
     "or": "|", "xor": "^", "shl": "<<", "shr": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
@@ -88,6 +91,10 @@ def _fold(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue) 
         return a + b
     if isinstance(a, str) and isinstance(b, str) and name == "add":
         return a + b
+    if name == "mul" and (isinstance(a, tuple) or isinstance(b, tuple)):
+        items, count = (a, b) if isinstance(a, tuple) else (b, a)
+        if isinstance(count, int) and not isinstance(count, bool) and count <= _LONGEST:
+            return items * count  # type: ignore[operator]
     _operands(ctx, node, name, a, b)
     try:
         result = _PYTHON[name](a, b)

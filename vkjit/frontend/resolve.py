@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import dataclasses
 import enum
 from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -18,15 +19,16 @@ import numpy as np
 from .. import dtypes
 from ..dtypes import DType
 from ..errors import CompileError, Note
+from ..ir.core import Value
 from ..lang.control import Tune
 from .annotations import dtype_of
-from .context import Context
+from .context import Context, Place
 from .elsewhere import advice_on_capture, advice_on_name, advice_on_object, is_foreign_function
-from .names import MISSING, find_global
+from .names import MISSING, find_global, is_frozen
 from .spec import KernelSpec
 from .values import Binding, Conflict, KernelValue, Unbound
 
-__all__ = ["MISSING", "capturable", "captured", "find_global", "look_up"]
+__all__ = ["MISSING", "capturable", "captured", "constant_fields", "find_global", "look_up"]
 
 
 def look_up(ctx: Context, node: ast.Name) -> KernelValue:
@@ -80,7 +82,19 @@ def capturable(value: object) -> bool:
         return all(map(capturable, value))
     if isinstance(value, (np.generic, np.ufunc, np.dtype, TypeVar, Tune, *_ATOMS)):
         return True
+    fields = constant_fields(value)
+    if fields:
+        return all(capturable(getattr(value, name)) for name in fields)
     return any(test(value) for test in _KNOWN)
+
+
+def constant_fields(value: object) -> tuple[str, ...]:
+    """The names of the fields of a frozen dataclass's instance or of a named tuple; none for anything else."""
+    if isinstance(value, type | Value):
+        return ()
+    if isinstance(value, tuple):
+        return tuple(getattr(value, "_fields", ()))
+    return tuple(f.name for f in dataclasses.fields(value)) if is_frozen(value) else ()
 
 
 _KNOWN: list[Callable[[object], bool]] = []
@@ -91,12 +105,14 @@ def also_capturable(test: Callable[[object], bool]) -> None:
     _KNOWN.append(test)
 
 
-def captured(ctx: Context, node: ast.expr, text: str, value: Any) -> KernelValue:
+def captured(ctx: Context, node: Place, text: str, value: Any) -> KernelValue:
     """A captured object as a kernel value; CompileError where a kernel may not capture it."""
     if isinstance(value, TypeVar):
         return _type_variable(ctx, node, value)
     if not capturable(value):
         raise _not_capturable(ctx, node, text, value)
+    if isinstance(value, np.float64):  # as an argument: a Python float, which takes the type of what it meets
+        return float(value)
     if isinstance(value, np.generic):
         dtype = dtypes.from_numpy(value.dtype)
         return ctx.builder.const(value.item(), dtype)
@@ -105,11 +121,12 @@ def captured(ctx: Context, node: ast.expr, text: str, value: Any) -> KernelValue
     if isinstance(value, int) and isinstance(value, enum.Enum):
         return int(value)
     if isinstance(value, tuple):
-        return tuple(captured(ctx, node, text, item) for item in value)
+        items = tuple(captured(ctx, node, text, item) for item in value)
+        return type(value)(*items) if hasattr(value, "_fields") else items
     return value
 
 
-def _not_capturable(ctx: Context, node: ast.expr, text: str, value: object) -> CompileError:
+def _not_capturable(ctx: Context, node: Place, text: str, value: object) -> CompileError:
     if is_foreign_function(value):
         return ctx.error(node, f"{text} has no meaning in a kernel", advice_on_object(value))
     if isinstance(getattr(value, "spec", None), KernelSpec):
@@ -124,7 +141,7 @@ def _with_article(word: str) -> str:
     return f"an {word}" if word[:1].lower() in "aeiou" else f"a {word}"
 
 
-def _type_variable(ctx: Context, node: ast.expr, variable: TypeVar) -> DType:
+def _type_variable(ctx: Context, node: Place, variable: TypeVar) -> DType:
     name = variable.__name__
     if name not in ctx.typevars:
         raise ctx.error(node, f"the type variable {name} isn't bound: no argument has it as its type")

@@ -6,10 +6,12 @@ kernel.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
 from ..dtypes import DType
+from .names import is_frozen
 
 __all__ = ["Argument", "ArrayArg", "ConstArg", "ScalarArg", "Signature", "exact"]
 
@@ -23,6 +25,8 @@ def exact(value: Any) -> Any:
         return (kind, *map(exact, value))
     if isinstance(value, float):
         return (kind, value.hex())
+    if is_frozen(value):
+        return (kind, *(exact(getattr(value, field.name)) for field in dataclasses.fields(value)))
     return (kind, value)
 
 
@@ -74,11 +78,11 @@ class Signature:
     args: tuple[Argument, ...]
     local_size: tuple[int, int, int] = (1, 1, 1)
     narrow: bool = False
+    aligned: bool = False
     backward: bool = False
     cut: bool = False
     strict: bool = False
     fast_math: bool = False
-    aligned: bool = False
     debug: bool = False
     bounds: bool = False
     typevars: tuple[tuple[str, DType], ...] = ()

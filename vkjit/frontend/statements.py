@@ -69,18 +69,29 @@ def assign(ctx: Context, target: ast.expr, value: KernelValue, place: ast.expr |
 
 
 def _unpack(ctx: Context, target: ast.Tuple | ast.List, value: KernelValue, place: ast.expr | None) -> None:
-    """Assigns each item; a starred target is an error."""
-    starred = next((t for t in target.elts if isinstance(t, ast.Starred)), None)
-    if starred is not None:
-        raise ctx.error(starred, "a starred target can't be used in a kernel", "name each item")
+    """Assigns each item; a starred target takes those that are left over, as a tuple."""
     items = _items(ctx, value)
     if items is None:
         raise ctx.error(target, f"expected a tuple of {len(target.elts)} to unpack, found {describe_value(value)}")
+    if any(isinstance(t, ast.Starred) for t in target.elts):
+        _unpack_starred(ctx, target, items)
+        return
     if len(items) != len(target.elts):
         raise ctx.error(target, f"{len(items)} values for {len(target.elts)} names")
     places = place.elts if isinstance(place, ast.Tuple) and len(place.elts) == len(items) else [None] * len(items)
     for one, item, part in zip(target.elts, items, places, strict=True):
         assign(ctx, one, item, part)
+
+
+def _unpack_starred(ctx: Context, target: ast.Tuple | ast.List, items: tuple[KernelValue, ...]) -> None:
+    before = next(i for i, t in enumerate(target.elts) if isinstance(t, ast.Starred))
+    after = len(target.elts) - before - 1
+    if len(items) < before + after:
+        raise ctx.error(target, f"{len(items)} values for {before + after} names and a starred one")
+    stop = len(items) - after
+    values = [*items[:before], items[before:stop], *items[stop:]]
+    for one, item in zip(target.elts, values, strict=True):
+        assign(ctx, one.value if isinstance(one, ast.Starred) else one, item)
 
 
 def _items(ctx: Context, value: KernelValue) -> tuple[KernelValue, ...] | None:

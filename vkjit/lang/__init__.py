@@ -61,7 +61,7 @@ from .math import (
 )
 from .memory import barrier, fence, local, shared
 from .random import philox
-from .structs import StructType, struct, struct_dtype
+from .structs import Struct, StructType, struct, struct_dtype
 from .types import Array, Const, In, InOut, Out, bitcast
 from .vectors import VectorType, dot, vec
 
@@ -72,6 +72,7 @@ __all__ = [
     "InOut",
     "Out",
     "Scope",
+    "Struct",
     "StructType",
     "Subgroup",
     "Tune",

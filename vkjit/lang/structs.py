@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..errors import ArgumentError, InternalError
 
-__all__ = ["StructType", "on_host", "struct", "struct_dtype"]
+__all__ = ["Struct", "StructType", "on_host", "struct", "struct_dtype"]
 
 Class = TypeVar("Class", bound=type)
 
@@ -66,12 +66,18 @@ def struct_dtype(struct: Any) -> Any:
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
 
+    class Struct(Any):
+        """The base of a struct whose arrays a type checker shall accept: `p[i].x` where p is `vk.In[S, "N"]`."""
+
     @dataclass_transform()
     def struct(cls: Class) -> Class:
         """Makes a struct of a class with annotated fields. Raises ArgumentError for a class without any."""
         ...
 
 else:
+
+    class Struct:
+        """The base of a struct whose arrays a type checker shall accept: `p[i].x` where p is `vk.In[S, "N"]`."""
 
     def struct(cls):
         """Makes a struct of a class with annotated fields. Raises ArgumentError for a class without any."""

@@ -42,7 +42,7 @@ def walrus(x: vk.InOut[vk.f32, "N"]):
 
 
 def starred_call(x: vk.InOut[vk.f32, "N"]):
-    x[0] = max(*(1, 2))
+    x[0] = max(*x)
 
 
 def keyword_call(x: vk.InOut[vk.f32, "N"]):
@@ -99,7 +99,7 @@ def attribute_target(x: vk.InOut[vk.f32, "N"]):
 
 
 def starred_target(x: vk.InOut[vk.f32, "N"]):
-    a, *b = (1, 2, 3)
+    a, *b, c, d = (1, 2)
 
 
 def wrong_unpacking(x: vk.InOut[vk.f32, "N"]):
