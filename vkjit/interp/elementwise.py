@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import dtypes
 from ..dtypes import DType
-from ..errors import KernelError
+from ..errors import KernelError, KernelZeroDivisionError, Loc
 from ..ir import semantics
 from ..ir.core import Op
 from ..ir.ops import OPS
@@ -75,9 +75,36 @@ def _apply(function: Callable[..., Lanes], sources: list[int], target: int) -> S
     return general
 
 
+_DIVISIONS = frozenset({"floordiv", "floormod", "truncdiv", "truncrem"})
+
+
 def _elementwise(compiler: FunctionCompiler, op: Op) -> Step:
-    function = meaning_of(op.name, element_type(op.result.type))
-    return _apply(function, compiler.slots(op.operands), compiler.define(op.result))
+    function, dtype = meaning_of(op.name, element_type(op.result.type)), element_type(op.result.type)
+    sources, target = compiler.slots(op.operands), compiler.define(op.result)
+    step = _apply(function, sources, target)
+    if op.name in _DIVISIONS and dtype.is_integer and compiler.program.module.kernel.attrs.get("debug"):
+        return _reporting_zeros(step, sources, op.loc)
+    return step
+
+
+def _reporting_zeros(step: Step, sources: list[int], loc: Loc) -> Step:
+    """The division, and before it the error about a divisor that is 0."""
+    dividend, divisor = sources
+
+    def checked(frame: Frame, mask: Mask) -> None:
+        zero = frame[divisor] == 0
+        if zero.any():
+            batch = frame[BATCH]
+            bad = zero.reshape(-1, *zero.shape[-2:]).any(axis=0)
+            found = batch.active(mask, bad)
+            if found:
+                row, column = found[0]
+                value = batch.full(frame[dividend])[..., row, column].ravel()[0]
+                message = f"integer division by zero: {value} divided by 0"
+                raise batch.error(KernelZeroDivisionError, message, loc, bad if mask is None else bad & mask)
+        step(frame, mask)
+
+    return checked
 
 
 plain(*(name for name, row in OPS.items() if row.meaning is not None))(_elementwise)

@@ -1,0 +1,84 @@
+"""Each row of the table of semantics, on each element type, on each executor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import vkjit as vk
+from tests.semantics import generate, numbers
+from tests.semantics.generate import CASES, EXEMPT
+from tests.semantics.table import COLUMNS, ROWS, Case, Raised, Refused
+from tests.semantics.values import agree
+from vkjit import dtypes
+from vkjit.dtypes import DType
+from vkjit.testing import ulp
+
+CELLS = [(case, dtype) for case in CASES for dtype in case.types]
+
+
+def name_of(cell: tuple[Case, DType]) -> str:
+    case, dtype = cell
+    made = case.kernel.name if isinstance(case.kernel, vk.Kernel) else case.kernel.__qualname__
+    return f"{case.row}-{made}-{dtype.name}"
+
+
+def kernel_of(case: Case, dtype: DType) -> Any:
+    return case.kernel if isinstance(case.kernel, vk.Kernel) else case.kernel(dtype)
+
+
+def launched(case: Case, dtype: DType, operands: tuple[Any, ...]) -> Any:
+    kernel = kernel_of(case, dtype)
+    return case.launch(kernel, *operands) if case.launch is not None else kernel(*operands)
+
+
+def launched_to_the_end(case: Case, dtype: DType, operands: tuple[Any, ...]) -> None:
+    launched(case, dtype, operands)
+    vk.synchronize()
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=name_of)
+def test_cell(device: Any, cell: tuple[Case, DType]) -> None:
+    case, dtype = cell
+    if dtypes.bf16 in (dtype, *numbers.JOINS.get(dtype, ())):
+        pytest.importorskip("ml_dtypes", reason="bf16 is passed as an array of ml_dtypes")
+    if not ulp.supports(device.caps, dtype) or not ulp.supports(device.caps, dtypes.f64):
+        pytest.skip(f"{device.name} has no arithmetic of this type")
+    operands = case.operands(dtype)
+    if isinstance(case.expected, Refused):
+        with pytest.raises(vk.CompileError) as refused:
+            launched(case, dtype, operands)
+        assert all(word in str(refused.value) for word in case.expected.words), str(refused.value)
+        return
+    if isinstance(case.expected, Raised):
+        with pytest.raises(case.expected.error) as raised:
+            launched_to_the_end(case, dtype, operands)
+        assert all(word in str(raised.value) for word in case.expected.words), str(raised.value)
+        return
+    kept = tuple(o.copy() if hasattr(o, "copy") else o for o in operands)
+    results = launched(case, dtype, operands)
+    expected = case.expected(*kept)
+    if expected is None:  # written in place
+        results, expected = operands, kept
+    found = results if isinstance(results, tuple) else (results,)
+    wanted = expected if isinstance(expected, tuple) else (expected,)
+    assert len(found) == len(wanted)
+    for f, e in zip(found, wanted, strict=True):
+        if hasattr(e, "dtype"):
+            assert agree(f, e, case.ulp), f"found {f}, expected {e}"
+
+
+def test_there_is_no_hole() -> None:
+    """Each row has, for each type, a case or a reason."""
+    exempt = {(e.row, t) for e in EXEMPT for t in e.types}
+    shown = {(case.row, dtype) for case, dtype in CELLS}
+    assert not exempt & shown
+    holes = [f"{row.key}: {t.name}" for row in ROWS for t in COLUMNS if (row.key, t) not in exempt | shown]
+    assert not holes, holes
+    rows = {row.key for row in ROWS}
+    assert {row for row, _ in exempt | shown} == rows
+
+
+def test_the_page_is_current() -> None:
+    assert generate.main(["--check"]) == 0, "run: python -m tests.semantics.generate"
