@@ -147,9 +147,15 @@ from .lang import *  # noqa: F403  # the language's names are listed in one plac
 __version__ = "0.1.0"
 
 _MODULES = ("autograd", "io", "nn", "optim", "stdlib", "tensor", "testing")
-_FROM_GRAPHS = frozenset({"Graph", "capture"})
-_FROM_STREAMS = frozenset({"Event", "Stream", "current_stream"})
-_FROM_AUTOGRAD = ("enable_grad", "grad", "is_grad_enabled", "no_grad", "set_grad_enabled")
+_FROM = {
+    "autograd": ("enable_grad", "grad", "is_grad_enabled", "no_grad", "set_grad_enabled"),
+    "graphs": ("Graph", "capture"),
+    "memory": (
+        "empty_cache", "live_buffers", "memory_stats", "memory_summary", "reset_peak_memory_stats", "trace_memory",
+    ),
+    "streams": ("Event", "Stream", "current_stream"),
+}  # fmt: skip
+"""Names that are loaded when they are first used, by the module that has them."""
 
 if TYPE_CHECKING:
     from . import autograd as autograd
@@ -179,6 +185,24 @@ if TYPE_CHECKING:
     from .graphs import (
         capture as capture,
     )
+    from .memory import (
+        empty_cache as empty_cache,
+    )
+    from .memory import (
+        live_buffers as live_buffers,
+    )
+    from .memory import (
+        memory_stats as memory_stats,
+    )
+    from .memory import (
+        memory_summary as memory_summary,
+    )
+    from .memory import (
+        reset_peak_memory_stats as reset_peak_memory_stats,
+    )
+    from .memory import (
+        trace_memory as trace_memory,
+    )
     from .streams import (
         Event as Event,
     )
@@ -198,12 +222,9 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f".{name}", __name__)
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in _FROM_GRAPHS:
-        return getattr(importlib.import_module(".graphs", __name__), name)
-    if name in _FROM_STREAMS:
-        return getattr(importlib.import_module(".streams", __name__), name)
-    if name in _FROM_AUTOGRAD:
-        return getattr(importlib.import_module(".autograd", __name__), name)
+    for module, names in _FROM.items():
+        if name in names:
+            return getattr(importlib.import_module(f".{module}", __name__), name)
     api = importlib.import_module(".tensor.api", __name__)
     if name in api.__all__:
         value = getattr(api, name)

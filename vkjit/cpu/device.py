@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from .. import dtypes
 from ..errors import ArgumentError, DeviceError, FeatureError, KernelError, OutOfMemoryError
+from ..runtime import ledger
 from ..runtime.artifact import REPORT_WORDS, KernelArtifact
 from ..runtime.interface import Buffer, Device, DeviceCaps, LoadedKernel
 from ..runtime.reports import error_of_report
@@ -166,9 +167,12 @@ class CpuDevice(Device):
         if nbytes < 0:
             raise DeviceError(f"a buffer of {nbytes} bytes: expected zero or more")
         try:
-            return CpuBuffer(self, nbytes)
+            buffer = CpuBuffer(self, nbytes)
         except (MemoryError, ValueError) as error:
-            raise OutOfMemoryError(f"no memory for a buffer of {nbytes} bytes") from error
+            raise OutOfMemoryError(f"no memory for a buffer of {nbytes} bytes\n{ledger.holders(self)}") from error
+        if ledger.tracing:
+            ledger.note(buffer)
+        return buffer
 
     def write(self, buffer: Buffer, offset: int, data: npt.NDArray[np.uint8]) -> None:
         self._part(buffer, offset, len(data))[:] = data
@@ -199,6 +203,9 @@ class CpuDevice(Device):
             "allocated": usage.allocated, "reserved": usage.allocated + self.blocks.held, "peak": usage.peak,
             "count": usage.count,
         }  # fmt: skip
+
+    def reset_peak_memory(self) -> None:
+        self.usage.peak = self.usage.allocated
 
     def empty_cache(self) -> None:
         """Gives memory that no buffer uses back to the system."""

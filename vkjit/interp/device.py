@@ -18,6 +18,7 @@ import numpy.typing as npt
 from .. import dtypes
 from ..errors import ArgumentError, DeviceError, FeatureError, KernelError, OutOfMemoryError
 from ..ir.core import Module
+from ..runtime import ledger
 from ..runtime.artifact import REPORT_WORDS, KernelArtifact
 from ..runtime.interface import Buffer, Device, DeviceCaps, LoadedKernel
 from .batch import Grid, Log, Triple
@@ -75,7 +76,7 @@ class InterpreterBuffer(Buffer):
         self.data: npt.NDArray[np.uint8] = np.full(nbytes, 0xFF, dtype=np.uint8)
 
     def close(self) -> None:
-        self.device.forget(self.address)
+        self.device.forget(self.address, self.nbytes)
         self.data = np.zeros(0, dtype=np.uint8)
 
 
@@ -106,6 +107,7 @@ class InterpreterDevice(Device):
         self._errors: list[KernelError] = []
         self._lines: list[str] = []
         self._report: InterpreterBuffer | None = None
+        self._allocated = self._peak = 0
 
     def __repr__(self) -> str:
         return f"<InterpreterDevice {self.index}>"
@@ -122,17 +124,31 @@ class InterpreterDevice(Device):
             try:
                 buffer = InterpreterBuffer(self, nbytes, address)
             except MemoryError as error:
-                raise OutOfMemoryError(f"no memory for a buffer of {nbytes} bytes") from error
+                raise OutOfMemoryError(f"no memory for a buffer of {nbytes} bytes\n{ledger.holders(self)}") from error
+            if ledger.tracing:
+                ledger.note(buffer)
             self._bases.append(address)
             self._buffers[address] = weakref.ref(buffer)
-            weakref.finalize(buffer, self.forget, address).atexit = False
+            self._allocated += nbytes
+            self._peak = max(self._peak, self._allocated)
+            weakref.finalize(buffer, self.forget, address, nbytes).atexit = False
             return buffer
 
-    def forget(self, address: int) -> None:
+    def forget(self, address: int, nbytes: int) -> None:
         """Takes a buffer's address out of the table; unknown addresses are ignored."""
         with self._lock:
             if self._buffers.pop(address, None) is not None:
+                self._allocated -= nbytes
                 del self._bases[bisect.bisect_left(self._bases, address)]
+
+    def memory_stats(self) -> dict[str, int]:
+        with self._lock:
+            bytes_now = self._allocated
+            return {"allocated": bytes_now, "reserved": bytes_now, "peak": self._peak, "count": len(self._buffers)}
+
+    def reset_peak_memory(self) -> None:
+        with self._lock:
+            self._peak = self._allocated
 
     def find(self, address: int) -> tuple[npt.NDArray[np.uint8], int]:
         """The bytes of the buffer that holds `address`, and the offset in it. Raises DeviceError."""

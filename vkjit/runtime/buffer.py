@@ -6,13 +6,16 @@ thread; its memory is used again only when the device is done with it.
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import OutOfMemoryError
+from . import ledger
 from .interface import Buffer
+from .ledger import holders
 from .memory import Chunk, Memory, Pool
 from .queue import Queue
 from .queue_group import Awaited
@@ -117,8 +120,11 @@ class Storage:
         """A buffer of at least `nbytes` bytes in the pool, at home in a queue. Raises OutOfMemoryError."""
         with self._queue.lock:
             self._queue.check()
-            chunk = self._chunk(pool, max(nbytes, 1))
-        return VulkanBuffer(device, home or self._queue, chunk, nbytes)
+            chunk = self._chunk(device, pool, max(nbytes, 1))
+        buffer = VulkanBuffer(device, home or self._queue, chunk, nbytes)
+        if ledger.tracing and device is not None:
+            ledger.note(buffer)
+        return buffer
 
     def stats(self) -> dict[str, int]:
         """See `Memory.stats`; what was dropped and is done with doesn't count."""
@@ -132,7 +138,7 @@ class Storage:
             self._group.poll()
             self.memory.trim()
 
-    def _chunk(self, pool: Pool, nbytes: int) -> Chunk:
+    def _chunk(self, device: VulkanDevice | None, pool: Pool, nbytes: int) -> Chunk:
         for queue in self._group.queues:
             queue.reclaim()
         chunk = pool.find(nbytes)
@@ -146,25 +152,26 @@ class Storage:
                     break
                 queue.wait(oldest)
                 chunk = pool.find(nbytes)
-        return self._grown(pool, nbytes) if chunk is None else chunk
+        return self._grown(device, pool, nbytes) if chunk is None else chunk
 
-    def _grown(self, pool: Pool, nbytes: int) -> Chunk:
+    def _grown(self, device: VulkanDevice | None, pool: Pool, nbytes: int) -> Chunk:
         try:
             pool.grow(nbytes)
         except OutOfMemoryError:
             self._group.wait_all()
+            gc.collect()  # arrays in reference cycles
             self._group.poll()
             chunk = pool.find(nbytes)
             if chunk is not None:
                 return chunk
             self.memory.trim()
-            self._grow_or_explain(pool, nbytes)
+            self._grow_or_explain(device, pool, nbytes)
         chunk = pool.find(nbytes)
         if chunk is None:
             raise OutOfMemoryError(f"no room for {nbytes} bytes of {pool.kind.name} memory")
         return chunk
 
-    def _grow_or_explain(self, pool: Pool, nbytes: int) -> None:
+    def _grow_or_explain(self, device: VulkanDevice | None, pool: Pool, nbytes: int) -> None:
         try:
             pool.grow(nbytes)
         except OutOfMemoryError as error:
@@ -172,5 +179,5 @@ class Storage:
             raise OutOfMemoryError(
                 f"no room for {nbytes} bytes of {pool.kind.name} memory: {stats['allocated']} bytes are in use in "
                 f"{stats['count']} buffers, {stats['reserved']} are reserved; free arrays that are no longer needed "
-                f"({error})"
+                f"({error})\n{holders(device)}"
             ) from None

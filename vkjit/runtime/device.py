@@ -211,8 +211,12 @@ class VulkanDevice(Device):
         return np.asarray(HostView(own))
 
     def memory_stats(self) -> dict[str, int]:
-        """Bytes `allocated` to buffers, `reserved` from the driver, the `peak` of allocated; the buffers' `count`."""
+        """As in `Device`, and how much of what is reserved is `free`, the `largest_free` range of that."""
         return self._storage.stats()
+
+    def reset_peak_memory(self) -> None:
+        with self._group.lock:
+            self._storage.memory.reset_peak()
 
     def empty_cache(self) -> None:
         """Gives memory that no buffer uses back to the driver."""

@@ -180,6 +180,19 @@ class Device(ABC):
         local: threading.local = self.__dict__.setdefault("_threads", threading.local())
         return local
 
+    @abstractmethod
+    def memory_stats(self) -> dict[str, int]:
+        """Bytes `allocated` to buffers, `reserved` from the driver or system, the `peak` of allocated, and the `count` of
+        buffers; devices with a memory of their own tell its `limit`, too.
+        """
+
+    @abstractmethod
+    def reset_peak_memory(self) -> None:
+        """Has the peak begin anew at what is allocated now."""
+
+    def empty_cache(self) -> None:  # noqa: B027  # nothing to do where nothing is kept
+        """Gives memory that no buffer uses back to the driver or system."""
+
     def make_graph(self, entries: list[Entry]) -> DeviceGraph:
         """Captured work made ready to be replayed; see `graph.Capture`."""
         return DeviceGraph(self, entries)

@@ -8,7 +8,7 @@ start at multiples of 256 bytes; blocks stay reserved until `trim()`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ..errors import DeviceError, OutOfMemoryError
 from ._vk import Functions, Vulkan
 from .allocator import RangeAllocator
+from .budget import Budget
 from .handles import Handle
 from .physical import Physical
 
@@ -37,6 +38,7 @@ class MemoryKind:
 
     name: str
     type_index: int
+    heap: int
     mapped: bool
     cached: bool
 
@@ -131,9 +133,12 @@ class Chunk:
 class Pool:
     """All blocks of one kind of memory."""
 
-    def __init__(self, kind: MemoryKind, make_block: Callable[[MemoryKind, int, int], Block]) -> None:
+    def __init__(
+        self, kind: MemoryKind, make_block: Callable[[MemoryKind, int, int], Block], left: Callable[[int], int]
+    ) -> None:
         self.kind = kind
         self._make_block = make_block
+        self._left = left
         self._ranges = RangeAllocator()
         self._blocks: dict[int, Block] = {}
         self._numbers = 0
@@ -143,6 +148,10 @@ class Pool:
     def reserved(self) -> int:
         """Bytes taken from the driver."""
         return sum(block.size for block in self._blocks.values())
+
+    def free_sizes(self) -> list[int]:
+        """The sizes of the free ranges in the blocks at hand."""
+        return [size for _, _, size in self._ranges.free_ranges()]
 
     def find(self, nbytes: int) -> Chunk | None:
         """A chunk out of the blocks at hand, or None."""
@@ -184,6 +193,9 @@ class Pool:
         self._blocks.clear()
 
     def _add_block(self, size: int) -> None:
+        left = self._left(self.kind.heap)
+        if size > left:
+            raise OutOfMemoryError(f"{size} bytes are past what this process may take, {max(left, 0)} more")
         self._numbers += 1
         self._blocks[self._numbers] = self._make_block(self.kind, size, self._numbers)
         self._ranges.add_arena(self._numbers, size)
@@ -202,20 +214,36 @@ class Memory:
         heaps = [row.heapIndex for row in physical.memory.memoryTypes[0 : physical.memory.memoryTypeCount]]
         sizes = [heap.size for heap in physical.memory.memoryHeaps[0 : physical.memory.memoryHeapCount]]
         unified = physical.info.caps is not None and physical.info.caps.unified_memory
-        kinds = _choose(types, [sizes[heap] for heap in heaps], unified)
+        chosen = _choose(types, [sizes[heap] for heap in heaps], unified)
+        kinds = [replace(kind, heap=heaps[kind.type_index]) for kind in chosen]
         pools: dict[int, Pool] = {}
 
         def make_block(kind: MemoryKind, size: int, number: int) -> Block:
             return Block(vulkan, functions, device, kind, size, number)
 
+        self.budget = Budget(physical)
         for kind in kinds:
-            pools.setdefault(kind.type_index, Pool(kind, make_block))
+            pools.setdefault(kind.type_index, Pool(kind, make_block, self._left))
         self.main, self.upload, self.download, self.arguments = (pools[kind.type_index] for kind in kinds)
         self.pools = tuple(pools.values())
 
+    def _left(self, heap: int) -> int:
+        return self.budget.left(heap, sum(pool.reserved for pool in self.pools if pool.kind.heap == heap))
+
+    def reset_peak(self) -> None:
+        """Has `peak` begin anew at what is allocated now."""
+        for pool in self.pools:
+            pool.peak = pool.allocated
+
     def stats(self) -> dict[str, int]:
-        """`allocated`, `reserved`, `peak` in bytes and the `count` of chunks in use, over all pools."""
+        """`allocated`, `reserved`, `peak` in bytes and the `count` of chunks in use, over all pools; the `limit` of the
+        heap of `main`; of the reserved bytes the `free` ones, and the `largest_free` range among them.
+        """
+        ranges = [size for pool in self.pools for size in pool.free_sizes()]
         return {
+            "limit": self.budget.limit(self.main.kind.heap),
+            "free": sum(ranges),
+            "largest_free": max(ranges, default=0),
             "allocated": sum(pool.allocated for pool in self.pools),
             "reserved": sum(pool.reserved for pool in self.pools),
             "peak": sum(pool.peak for pool in self.pools),
@@ -232,7 +260,7 @@ class Memory:
 
 
 def _choose(types: list[int], sizes: list[int], unified: bool) -> tuple[MemoryKind, MemoryKind, MemoryKind, MemoryKind]:
-    """The memory types for (main, upload, download, arguments)."""
+    """The memory types for (main, upload, download, arguments); sizes of their heaps by memory type."""
     visible = HOST_VISIBLE | HOST_COHERENT
     local = [i for i, flags in enumerate(types) if flags & DEVICE_LOCAL] or list(range(len(types)))
     largest = max(sizes[i] for i in local)
@@ -261,7 +289,7 @@ def _choose(types: list[int], sizes: list[int], unified: bool) -> tuple[MemoryKi
 
     def kind(name: str, index: int) -> MemoryKind:
         flags = types[index]
-        return MemoryKind(name, index, flags & visible == visible, bool(flags & HOST_CACHED))
+        return MemoryKind(name, index, 0, flags & visible == visible, bool(flags & HOST_CACHED))
 
     names = ("device", "upload", "download", "argument")
     first, second, third, fourth = (kind(name, index) for name, index in zip(names, chosen, strict=True))

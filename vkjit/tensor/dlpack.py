@@ -84,14 +84,12 @@ _given: dict[int, tuple[Any, ...]] = {}
 _USED = {name: b"used_" + name for name in _NAMES.values()}
 
 
-@_DELETER
 def _take_back(address: int | None) -> None:
     """The receiver is done."""
     if address is not None:
         _given.pop(address, None)
 
 
-@_DELETER
 def _drop_capsule(capsule: int | None) -> None:
     """A capsule is collected: what nobody received out of it is taken back."""
     for name in _NAMES.values():
@@ -101,7 +99,8 @@ def _drop_capsule(capsule: int | None) -> None:
                 _given.pop(address, None)
 
 
-for _callback in (_take_back, _drop_capsule):  # others may call them when this module is gone already
+_DELETE, _DESTROY = _DELETER(_take_back), _DELETER(_drop_capsule)
+for _callback in (_DELETE, _DESTROY):  # others may call them when this module is gone already
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_callback))
 
 
@@ -140,13 +139,13 @@ def export(
     tensor = managed.tensor
     tensor.data, tensor.device, tensor.ndim = address, _Device(*wanted), len(x.shape)
     tensor.dtype, tensor.shape, tensor.strides = _DataType(code, bits, 1), shape, steps
-    managed.deleter = ctypes.cast(_take_back, ctypes.c_void_p)
+    managed.deleter = ctypes.cast(_DELETE, ctypes.c_void_p)
     if versioned:
         managed.major, managed.minor = _OURS
         managed.flags = _COPIED if copied else 0
     place = ctypes.addressof(managed)
     _given[place] = (managed, shape, steps, owner)
-    return _new_capsule(place, _NAMES[kind], ctypes.cast(_drop_capsule, ctypes.c_void_p))
+    return _new_capsule(place, _NAMES[kind], ctypes.cast(_DESTROY, ctypes.c_void_p))
 
 
 def _on_host(x: Tensor, copied: bool) -> tuple[int, tuple[int, ...], Any]:

@@ -1,0 +1,65 @@
+"""Memory of devices for users: how much, who holds it, and giving it back.
+
+Enters: devices. Leaves: numbers in bytes and text. Holds: asking changes nothing, save that it waits for no work but notes what
+is complete.
+"""
+
+from __future__ import annotations
+
+from .devices import device as open_device
+from .runtime import ledger
+from .runtime.interface import Device
+from .runtime.ledger import LiveBuffer
+
+__all__ = [
+    "LiveBuffer",
+    "empty_cache",
+    "live_buffers",
+    "memory_stats",
+    "memory_summary",
+    "reset_peak_memory_stats",
+    "trace_memory",
+]
+
+
+def memory_stats(device: int | str | Device | None = None) -> dict[str, int]:
+    """Bytes `allocated` to arrays, `reserved` from the driver or system, the `peak` of allocated, and the `count` of buffers.
+
+    Vulkan devices tell more: the `limit` of what this process may take (0.95 of its budget; VKJIT_MEMORY_FRACTION sets
+    another part), and of what is reserved the `free` bytes and the `largest_free` range: where that is much smaller than
+    `free`, memory is fragmented.
+    """
+    return open_device(device).memory_stats()
+
+
+def memory_summary(device: int | str | Device | None = None) -> str:
+    """The statistics and a table of who holds how much, as text."""
+    target = open_device(device)
+    lines = [f"memory of {target.name}"]
+    for name, value in target.memory_stats().items():
+        shown = f"{value:>16,}" + ("" if name == "count" else " bytes")
+        lines.append(f"  {name.replace('_', ' '):<14}{shown}")
+    return "\n".join([*lines, ledger.holders(target)])
+
+
+def reset_peak_memory_stats(device: int | str | Device | None = None) -> None:
+    """Has the peak begin anew at what is allocated now."""
+    open_device(device).reset_peak_memory()
+
+
+def empty_cache(device: int | str | Device | None = None) -> None:
+    """Gives memory that no array uses back to the driver or system."""
+    open_device(device).empty_cache()
+
+
+def live_buffers(device: int | str | Device | None = None) -> list[LiveBuffer]:
+    """The buffers that are alive, largest first, with the arrays that view them: for finding leaks.
+
+    With `trace_memory()` or VKJIT_TRACE_MEMORY=1, each tells the lines of the program that made it.
+    """
+    return ledger.live_buffers(open_device(device))
+
+
+def trace_memory(enabled: bool = True) -> None:
+    """Has the place noted at which each buffer is made from now on; costs some microseconds per allocation."""
+    ledger.trace(enabled)
