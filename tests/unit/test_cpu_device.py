@@ -131,7 +131,7 @@ class Grid:
         self.counts = np.zeros(groups, np.int32)
         self.lock = threading.Lock()
 
-    def __call__(self, block: Any, begin: int, end: int, x: int, y: int, z: int) -> None:
+    def __call__(self, block: Any, begin: int, end: int, x: int, y: int, z: int, watch: Any) -> None:
         with self.lock:
             self.counts[begin:end] += 1
 
@@ -151,7 +151,7 @@ def test_an_error_between_chunks_stops_the_launch() -> None:
     ran: list[int] = []
     main = threading.get_ident()
 
-    def function(block: Any, begin: int, end: int, *grid: int) -> None:
+    def function(block: Any, begin: int, end: int, *others: Any) -> None:
         ran.append(begin)
         if threading.get_ident() == main:
             raise KeyboardInterrupt

@@ -8,11 +8,41 @@ to object code), `device` (buffers, launches, threads).
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import re
+from pathlib import Path
 
-__all__ = ["available"]
+__all__ = ["LEAST_LLVMLITE", "available", "obstacle"]
+
+LEAST_LLVMLITE = (0, 45)
+"""The first version with LLVM 20."""
+
+
+@functools.lru_cache(maxsize=1)
+def obstacle() -> str:
+    """Why kernels can't run here, with what to do; empty where they can. Doesn't import llvmlite."""
+    spec = importlib.util.find_spec("llvmlite")
+    if spec is None:
+        return "the CPU device needs llvmlite: pip install 'vkjit[cpu]'"
+    version = _version_beside(spec.origin)
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers is None or tuple(map(int, numbers.groups())) >= LEAST_LLVMLITE:
+        return ""
+    least = ".".join(map(str, LEAST_LLVMLITE))
+    return f"the CPU device needs llvmlite {least} or newer, found {version}: pip install --upgrade llvmlite"
+
+
+def _version_beside(origin: str | None) -> str:
+    """The version that the record of an installed package names; empty for a copy without a record. Reads one folder:
+    importing `importlib.metadata` takes longer than opening the device."""
+    if origin is None:
+        return ""
+    for record in Path(origin).parent.parent.glob("llvmlite-*.dist-info"):
+        return record.name.removeprefix("llvmlite-").removesuffix(".dist-info")
+    return ""
 
 
 def available() -> bool:
-    """Whether llvmlite is installed; doesn't import it."""
-    return importlib.util.find_spec("llvmlite") is not None
+    """Whether an llvmlite is installed that is new enough; doesn't import it."""
+    return not obstacle()

@@ -27,21 +27,36 @@ class Blocks:
         self._limit = limit
         self.held = 0
         self._free: dict[int, deque[npt.NDArray[np.uint8]]] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # memory may come back at any point of this thread, when garbage is collected
 
     def take(self, nbytes: int) -> npt.NDArray[np.uint8]:
         """An array of `nbytes` bytes that hold anything. Raises MemoryError."""
         if nbytes < _SMALLEST:
             return _aligned(np.empty(nbytes + ALIGNMENT, dtype=np.uint8), nbytes)
         size = _rounded(nbytes)
+        memory = self._kept(size)
+        if memory is None:
+            try:
+                memory = _aligned(np.empty(size + ALIGNMENT, dtype=np.uint8), size)
+            except MemoryError:
+                self.trim()
+                memory = _aligned(np.empty(size + ALIGNMENT, dtype=np.uint8), size)
+        return np.asarray(_Block(self, memory))[:nbytes]
+
+    def _kept(self, size: int) -> npt.NDArray[np.uint8] | None:
         with self._lock:
             free = self._free.get(size)
-            memory = free.pop() if free else None
+            try:
+                memory = free.pop() if free else None
+            except IndexError:  # a signal's handler was faster
+                return None
             if memory is not None:
                 self.held -= size
-        if memory is None:
-            memory = _aligned(np.empty(size + ALIGNMENT, dtype=np.uint8), size)
-        return np.asarray(_Block(self, memory))[:nbytes]
+            return memory
+
+    def forget_lock(self) -> None:
+        """In a child of a fork, where another thread of the parent may have held it."""
+        self._lock = threading.RLock()
 
     def give(self, memory: npt.NDArray[np.uint8]) -> None:
         """Takes a block back."""

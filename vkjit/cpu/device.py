@@ -13,6 +13,7 @@ import struct
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,6 +23,7 @@ from .. import dtypes
 from ..errors import ArgumentError, DeviceError, FeatureError, KernelError, OutOfMemoryError
 from ..runtime import ledger
 from ..runtime.artifact import REPORT_WORDS, KernelArtifact
+from ..runtime.handles import on_fork
 from ..runtime.interface import Buffer, Device, DeviceCaps, LoadedKernel
 from ..runtime.reports import error_of_report
 from . import machine
@@ -68,6 +70,10 @@ def cpu_caps() -> DeviceCaps:
     )
 
 
+def _words_name(prints: bool) -> str:
+    return "printing" if prints else "words"
+
+
 _NOTHING = np.zeros(0, dtype=np.uint8)
 
 
@@ -76,7 +82,7 @@ class _Usage:
 
     def __init__(self) -> None:
         self.count = self.allocated = self.peak = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # buffers may go at any point of this thread, when garbage is collected
 
     def add(self, nbytes: int) -> None:
         with self._lock:
@@ -88,6 +94,9 @@ class _Usage:
         with self._lock:
             self.count -= 1
             self.allocated -= nbytes
+
+    def forget_lock(self) -> None:
+        self._lock = threading.RLock()
 
 
 class CpuBuffer(Buffer):
@@ -140,6 +149,17 @@ class CpuKernel(LoadedKernel):
         self.prints = any(site.kind == "print" for site in artifact.sites)
 
 
+_devices: weakref.WeakSet[CpuDevice] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for device in list(_devices):
+        device.forget_locks()
+
+
+on_fork(_in_child)
+
+
 class CpuDevice(Device):
     """Runs kernels as soon as they are launched, on the calling thread and a few others."""
 
@@ -156,6 +176,13 @@ class CpuDevice(Device):
         self._lines: list[str] = []
         self._local = threading.local()
         self._begun = time.perf_counter_ns()
+        _devices.add(self)
+
+    def forget_locks(self) -> None:
+        """In a child of a fork, where other threads of the parent may have held them."""
+        self._lock = threading.RLock()
+        self.usage.forget_lock()
+        self.blocks.forget_lock()
 
     def __repr__(self) -> str:
         return f"<CpuDevice {self.index}>"
@@ -232,45 +259,49 @@ class CpuDevice(Device):
         if not isinstance(kernel, CpuKernel):
             raise DeviceError(f"kernel {kernel.artifact.name} was loaded on another device")
         for buffer in (*reads, *writes):
-            if buffer.device is not self:
+            if buffer.device is not self or not buffer.address:
                 self._own(buffer)
         if min(groups) <= 0:
             return
         if kernel.report_offset is None:
             self.pool.run(kernel.function, block, groups, kernel.pace)
             return
-        words = self._report_words(kernel.prints)
+        words = self._take_words(kernel.prints)
         passed = bytearray(block)
         struct.pack_into("<Q", passed, kernel.report_offset, int(words.ctypes.data))
         try:
             self.pool.run(kernel.function, passed, groups, kernel.pace)
         finally:
             self._collect(kernel, words)
+            setattr(self._local, _words_name(kernel.prints), words)
 
     def _collect(self, kernel: CpuKernel, words: npt.NDArray[np.uint32]) -> None:
         """Takes what a launch reported and printed out of its buffer."""
         if words[0]:
             with self._lock:
-                self._errors.append(error_of_report(kernel.artifact, words[:REPORT_WORDS]))
+                if not self._errors:  # the first one is what `synchronize` raises
+                    self._errors.append(error_of_report(kernel.artifact, words[:REPORT_WORDS]))
             words[:REPORT_WORDS] = 0
         if kernel.prints:
             with self._lock:
                 self._lines += printed_lines(kernel.artifact, words)
 
-    def _report_words(self, prints: bool = False) -> npt.NDArray[np.uint32]:
-        """This thread's report buffer, empty; with room for what kernels print where they do."""
-        name = "printing" if prints else "words"
+    def _take_words(self, prints: bool) -> npt.NDArray[np.uint32]:
+        """This thread's report buffer, empty, with room for what kernels print where they do; a new one while a launch of
+        this thread uses it, as when a signal's handler launches kernels."""
+        name = _words_name(prints)
         words: npt.NDArray[np.uint32] | None = getattr(self._local, name, None)
+        setattr(self._local, name, None)
         if words is None:
             words = np.zeros(REPORT_WORDS + (PRINT_WORDS if prints else 0), dtype=np.uint32)
-            setattr(self._local, name, words)
         if prints:
             clear_printed(words)
         return words
 
     @property
     def report_address(self) -> int:
-        return int(self._report_words().ctypes.data)
+        """No buffer is shared by launches: each gets its own."""
+        return 0
 
     def time_begin(self) -> None:
         """Starts measuring time."""

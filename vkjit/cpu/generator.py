@@ -109,6 +109,7 @@ class Generator:
         self.arguments: dict[tuple[str, int, int], str] = {}
         self.ids: dict[tuple[str, int], str] = {}
         self.vector_number = "0"
+        self.fuel = ""
         self.has_phases = False
         self.scopes: list[dict[Value, list[str]]] = [{}]
         self.loops: list[object] = []

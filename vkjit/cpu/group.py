@@ -13,6 +13,7 @@ from ..ir.core import Op, Region, Value
 from ..ir.rewrite import breaks_of
 from .control import Cell, region
 from .generator import Generator, dtype_of, lanes_of
+from .halting import look
 from .ids import begin_vector, used_axes
 from .loops import trip_count
 from .phases import Copies, Plan
@@ -226,6 +227,7 @@ class _Writer:
         self.loops.pop()
         text.jump(again)
         text.label(again)
+        look(g, g.geometry.count)
         if counter is not None:
             counter.advance()
         text.jump(head)

@@ -7,15 +7,17 @@ Enters: loops in normal form. Leaves: LLVM blocks. Holds:
    and under masks from there. Carried values of lanes that are through stay as they are.
 3. A loop that lanes leave early runs under masks. Lanes that `break` leave their results in cells; what is carried
    for lanes that have left is of no interest.
+4. A loop that may run for long can be stopped (`halting`).
 """
 
 from __future__ import annotations
 
 from ..dtypes import DType
 from ..ir.core import Op
-from ..ir.rewrite import exits_of
+from ..ir.rewrite import LOOPS, exits_of
 from .control import Cell, LoopState, region, size_of
 from .generator import Generator, Handler, dtype_of
+from .halting import charge, each_round, has_room, in_blocks, look
 from .shapes import Step, constant_number
 from .text import intrinsic_suffix
 
@@ -155,16 +157,29 @@ class _Labels:
 def _rounds(g: Generator, op: Op, state: LoopState, counter: _Counter, trips: str, labels: _Labels) -> None:
     """Rounds up to `trips`, without masks of the loop's own; ends in an open block after the last one."""
     text, entry = g.text, g.mask
+    asks, nested = has_room(g, state), _has_loops(op)
+    if asks and not nested:
+        test = in_blocks(g, counter.kind, trips, lambda: counter.done(g))
+    else:
+        test = each_round(g, counter.kind, trips, lambda: counter.done(g))
     text.jump(labels.head)
     text.label(labels.head)
-    text.branch(text.op(f"icmp ult {counter.kind} {counter.done(g)}, {trips}"), labels.body, labels.done)
+    test(labels.head, labels.body, labels.done)
     text.label(labels.body)
     _body(g, op, state, counter)
     text.label(labels.again)
     g.mask = entry
+    if asks and nested:
+        look(g)
     counter.advance(g)
     text.jump(labels.head)
     text.label(labels.done)
+    if not nested:
+        charge(g, counter.kind, trips)
+
+
+def _has_loops(op: Op) -> bool:
+    return any(inner.name in LOOPS for region in op.regions for inner in region.walk())
 
 
 def _fewest(g: Generator, op: Op, trips: list[str]) -> str:
@@ -235,6 +250,7 @@ def _masked_rounds(
     _body(g, op, state, counter)
     text.label(labels.again)
     g.mask = entry
+    look(g)
     counter.advance(g)
     text.jump(labels.head)
     text.label(labels.done)
@@ -280,6 +296,7 @@ def _loop(g: Generator, op: Op) -> None:
         text.store(g.mask_type, "zeroinitializer", going)
     _body(g, op, state, None)
     text.label(labels.again)
+    look(g)
     if masked:
         text.branch(g.any(text.load(g.mask_type, going)), labels.body, labels.leave)
     else:

@@ -3,9 +3,11 @@
 Enters: a lowered module (one kernel, normal form, primitive operations, linear arrays) and the device's capabilities.
 Leaves: a `KernelArtifact` whose code is an object file with one function::
 
-    void kernel(char *block, int64_t begin, int64_t end, int64_t x, int64_t y, int64_t z)
+    void kernel(char *block, int64_t begin, int64_t end, int64_t x, int64_t y, int64_t z, char *watch)
 
-that runs the workgroups `begin` to `end` (numbered along x first) of a grid of x * y * z with the argument block.
+that runs the workgroups `begin` to `end` (numbered along x first) of a grid of x * y * z with the argument block, unless
+the watch stops it. Holds: floats are computed in the processor's usual mode (round to nearest, with subnormals, without
+traps), whatever mode the calling thread is in.
 """
 
 from __future__ import annotations
@@ -25,9 +27,10 @@ from ..passes.lower_math import LowerMath
 from ..passes.pipeline import LLVM_FLOATS, own_functions
 from ..runtime.artifact import ArgField, KernelArtifact
 from ..runtime.interface import DeviceCaps
-from . import atomics, elementwise, ids, loops, machine, memory, printing, report, subgroups
+from . import atomics, elementwise, environment, ids, loops, machine, memory, printing, report, subgroups
 from .generator import Generator, Geometry, Handler
 from .group import write_body
+from .halting import HALTED, fill
 from .phases import plan_of
 from .shapes import Shapes
 from .text import Text, memory_type
@@ -88,7 +91,7 @@ def _written(module: Module, caps: DeviceCaps) -> tuple[str, Module, Usage, tupl
     usage.prints = []
     fields, size, _ = block_layout(module, caps, usage=usage)
     host = machine.host()
-    text = kernel_text(module, geometry_of(kernel, host.lanes), fields, usage, host.features)
+    text = kernel_text(module, geometry_of(kernel, host.lanes), fields, usage, host.features, host.family)
     return text, module, usage, fields, size
 
 
@@ -124,9 +127,14 @@ def geometry_of(kernel: Function, lanes: int) -> Geometry:
 
 
 def kernel_text(
-    module: Module, geometry: Geometry, fields: tuple[ArgField, ...], usage: Usage, features: frozenset[str]
+    module: Module,
+    geometry: Geometry,
+    fields: tuple[ArgField, ...],
+    usage: Usage,
+    features: frozenset[str],
+    family: str = "",
 ) -> str:
-    """The module in LLVM's text form."""
+    """The module in LLVM's text form, for a processor with these features of this family ("x86_64", "aarch64")."""
     kernel = module.kernel
     shapes = Shapes.of(kernel, geometry.steps)
     g = Generator(module, geometry, shapes, fields, _HANDLERS, features)
@@ -134,7 +142,7 @@ def kernel_text(
     plan = plan_of(kernel, shapes)
     _over_groups(g, lambda: write_body(g, plan))
     _check_stack(g)
-    return _module_text(g)
+    return _module_text(g, family)
 
 
 def _load_arguments(g: Generator, kernel: Function, usage: Usage) -> None:
@@ -164,6 +172,7 @@ def _load_arguments(g: Generator, kernel: Function, usage: Usage) -> None:
 def _over_groups(g: Generator, write: object) -> None:
     """The loop over the workgroups `begin` to `end`."""
     text = g.text
+    fill(g)
     names = ("x", "y", "z")
     place = {name: text.variable("i64", f"group_{name}") for name in names}
     number = text.variable("i64", "group")
@@ -188,6 +197,9 @@ def _over_groups(g: Generator, write: object) -> None:
         text.jump(head)
     text.label(leave)
     text.do("ret void")
+    if "poll" in g.helpers:
+        text.label(HALTED)
+        text.do("ret void")
 
 
 def _next_group(text: Text, place: dict[str, str], number: str) -> None:
@@ -202,13 +214,15 @@ def _next_group(text: Text, place: dict[str, str], number: str) -> None:
     text.store("i64", z, place["z"])
 
 
-def _module_text(g: Generator) -> str:
+def _module_text(g: Generator, family: str) -> str:
     lines = [
-        f"define void @{ENTRY}(ptr noalias %block, i64 %begin, i64 %end, i64 %x, i64 %y, i64 %z) nounwind {{",
+        *environment.entry_point(ENTRY, family),
+        f"define internal void @{environment.BODY}({environment.PARAMETERS}) noinline nounwind {environment.probed(family)} {{",
         "entry:",
         *g.text.variables,
         *g.text.lines,
         "}",
+        *environment.missing_conversions(g.text, g.features, family),
         *g.helpers.values(),
         *g.text.declared.values(),
         '!0 = !{!"branch_weights", i32 2000, i32 1}',

@@ -1,6 +1,8 @@
 """LLVM itself, through llvmlite: text in, object code out; object code in, addresses of functions out.
 
-Everything that imports llvmlite is here. Code is made for the processor it runs on, with all of its features.
+Everything that imports llvmlite is here. Code is made for the processor it runs on, with all of its features. Holds: the
+parts of an object lie in one stretch of memory, however full the process is, so that they reach each other; what can't be
+linked is an error, never the end of the process.
 """
 
 from __future__ import annotations
@@ -12,28 +14,39 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import FeatureError, InternalError
+from ..errors import ArgumentError, FeatureError, InternalError
+from ..runtime.handles import on_fork
+from . import obstacle
 
 __all__ = ["Host", "Linked", "compile_text", "host", "link", "texts_of"]
 
-_LEAST_LLVM = 17
 _lock = threading.Lock()
 _numbers = itertools.count()
 
 
+def _forget_lock() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread of the parent may have held it
+
+
+on_fork(_forget_lock)
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The processor: its name, its features with signs ("+avx2,-avx512f,..."), those that it has, LLVM's version."""
+    """The processor: its name, its features with signs ("+avx2,-avx512f,..."), those that it has, LLVM's version, the
+    family of its instructions ("x86_64", "aarch64")."""
 
     name: str
     flags: str
     features: frozenset[str]
     llvm: tuple[int, ...]
+    family: str = ""
 
     @property
     def lanes(self) -> int:
         """32-bit lanes of its vectors."""
-        if "avx512f" in self.features and "avx512bw" in self.features and "avx512vl" in self.features:
+        if self.features >= {"avx512f", "avx512bw", "avx512dq", "avx512vl"}:
             return 16
         return 8 if "avx2" in self.features else 4
 
@@ -41,14 +54,12 @@ class Host:
 @functools.lru_cache(maxsize=1)
 def _llvm() -> Any:
     """llvmlite's binding, initialised."""
+    if obstacle():
+        raise FeatureError(obstacle())
     try:
         import llvmlite.binding as llvm
-    except ImportError as error:
-        raise FeatureError(f"the CPU device needs llvmlite ({error}): pip install 'vkjit[cpu]'") from error
-    if llvm.llvm_version_info[0] < _LEAST_LLVM:
-        raise FeatureError(
-            f"the CPU device needs LLVM {_LEAST_LLVM} or newer, found {llvm.llvm_version_info}: upgrade llvmlite"
-        )
+    except (ImportError, OSError) as error:
+        raise FeatureError(f"the CPU device needs llvmlite, which doesn't load here: {error}") from error
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm
@@ -58,13 +69,30 @@ def _llvm() -> Any:
 def host() -> Host:
     """What LLVM says about this processor. VKJIT_CPU_FEATURES ("-avx512f,...") takes features away."""
     llvm = _llvm()
-    name = llvm.get_host_cpu_name()
-    found = dict(llvm.get_host_cpu_features())
-    for text in filter(None, os.environ.get("VKJIT_CPU_FEATURES", "").split(",")):
-        found[text.strip().lstrip("+-")] = not text.strip().startswith("-")
+    found = _features_found(llvm)
+    for text in filter(None, map(str.strip, os.environ.get("VKJIT_CPU_FEATURES", "").split(","))):
+        if not text.startswith("-") and not found.get(text.lstrip("+")):
+            raise ArgumentError(
+                f"VKJIT_CPU_FEATURES asks for {text!r}, which this processor doesn't have: it takes features away, as in "
+                "'-avx512f,-avx512vl'"
+            )
+        if text.startswith("-"):
+            found[text[1:]] = False
     flags = ",".join(f"{'+' if on else '-'}{feature}" for feature, on in sorted(found.items()))
     features = frozenset(feature for feature, on in found.items() if on)
-    return Host(name, flags, features, tuple(llvm.llvm_version_info))
+    family = str(llvm.get_process_triple()).split("-", maxsplit=1)[0]
+    return Host(llvm.get_host_cpu_name(), flags, features, tuple(llvm.llvm_version_info), _FAMILIES.get(family, family))
+
+
+_FAMILIES = {"arm64": "aarch64", "amd64": "x86_64"}
+
+
+def _features_found(llvm: Any) -> dict[str, bool]:
+    """What LLVM finds; nothing where it can't tell: code is then for the least processor of its family."""
+    try:
+        return dict(llvm.get_host_cpu_features())
+    except RuntimeError:
+        return {}
 
 
 @functools.lru_cache(maxsize=1)
@@ -134,7 +162,9 @@ class Linked:
 
 @functools.lru_cache(maxsize=1)
 def _linker() -> Any:
-    return _llvm().create_lljit_compiler(_target_machine())
+    """LLVM's linker. JITLink places an object as a whole; the older one, which Windows still needs, places its parts one by
+    one, and ends the process where they don't reach each other."""
+    return _llvm().create_lljit_compiler(_target_machine(), use_jit_link=os.name != "nt")
 
 
 def link(code: bytes, *entries: str) -> Linked:

@@ -3,8 +3,8 @@
 Enters: the address of a kernel's function, its argument block, the grid. Leaves: all workgroups run, once each, when `run`
 returns. Holds: the threads are those of a `crew` where the system has POSIX threads, else Python's. They take chunks of
 workgroups from one counter, without the interpreter's lock while they compute; what a launch computes doesn't depend on who
-runs which chunk. The calling thread takes part, and comes back to Python now and then, so that Ctrl-C works; what it raises
-there stops the others after their chunk. Short launches run on the calling thread alone.
+runs which chunk. The calling thread takes part, and looks for signals now and then, between chunks and in long loops
+(`watch`); what a handler raises stops all threads. Short launches run on the calling thread alone.
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
 import cffi
+import numpy as np
 
 from ..errors import ArgumentError
 from ..runtime.handles import on_fork
 from . import crew
 from .crew import Crew
+from .quota import processors
+from .watch import Watch, callback_address, watch_of_thread
 
 __all__ = ["Pace", "Pool", "function_at", "thread_count"]
 
@@ -31,22 +35,20 @@ _STACK = 16 << 20
 _WORTH_SHARING = 120_000
 _WORTH_A_CREW = 25_000
 """Nanoseconds of work from which waking other threads pays: threads of Python's, or those that are awake already."""
-_SECTION = 50_000_000
-"""Nanoseconds after which the calling thread comes back to Python, so that Ctrl-C is prompt."""
 _CHUNK = 4_000_000
 """Nanoseconds that a chunk should take at most, so that Ctrl-C is prompt and threads end together."""
 
 
 def function_at(address: int) -> Any:
     """The kernel's function, to be called without the interpreter's lock."""
-    return _FFI.cast("void (*)(char *, int64_t, int64_t, int64_t, int64_t, int64_t)", address)
+    return _FFI.cast("void (*)(char *, int64_t, int64_t, int64_t, int64_t, int64_t, char *)", address)
 
 
 def thread_count() -> int:
     """VKJIT_NUM_THREADS, else the processors that this process may use."""
     text = os.environ.get("VKJIT_NUM_THREADS", "")
     if not text:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return processors()
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentError(f"VKJIT_NUM_THREADS is {text!r}: expected a number from 1")
     return int(text)
@@ -63,24 +65,45 @@ class Pace:
         self.per_group = fresh if not self.per_group else 0.7 * self.per_group + 0.3 * fresh
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """A launch that several threads work on."""
+def _own_watch() -> Watch:
+    """The calling thread's watch."""
+    return watch_of_thread(crew.tick_address() if crew.available() else callback_address())
 
-    function: Any
-    block: Any
-    grid: tuple[int, int, int]
-    chunks: deque[tuple[int, int]]
+
+class _Job:
+    """A launch that several threads of Python's work on. `stop()` makes those inside kernels come back."""
+
+    __slots__ = ("block", "chunks", "function", "grid", "words")
+
+    def __init__(self, function: Any, block: Any, grid: tuple[int, int, int], chunks: deque[tuple[int, int]]) -> None:
+        self.function, self.block, self.grid, self.chunks = function, block, grid, chunks
+        self.words = np.zeros(4, dtype=np.int64)
 
     def work(self) -> None:
-        """Runs chunks until none is left."""
+        """Runs chunks until none is left, under the job's own watch."""
+        function, block, (x, y, z), chunks = self.function, self.block, self.grid, self.chunks
+        watch = _FFI.from_buffer(self.words)
+        while True:
+            try:
+                begin, end = chunks.popleft()
+            except IndexError:
+                return
+            function(block, begin, end, x, y, z, watch)
+
+    def work_and_look(self, watch: Watch) -> None:
+        """As `work`, on the thread that launched: raises what handlers of signals raised."""
         function, block, (x, y, z), chunks = self.function, self.block, self.grid, self.chunks
         while True:
             try:
                 begin, end = chunks.popleft()
             except IndexError:
                 return
-            function(block, begin, end, x, y, z)
+            function(block, begin, end, x, y, z, watch.pointer)
+            watch.check()
+
+    def stop(self) -> None:
+        self.chunks.clear()
+        self.words[0] = 1
 
 
 class _Worker:
@@ -119,6 +142,17 @@ class _Worker:
             self.done.acquire()
 
 
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for pool in list(_pools):
+        pool.forget()
+
+
+on_fork(_in_child)
+
+
 class Pool:
     """`threads` threads, the calling one among them; the others start with the first launch that is worth it.
 
@@ -130,43 +164,40 @@ class Pool:
         self._workers: list[_Worker] = []
         self._crew: Crew | None = None
         self._busy = threading.Lock()
-        on_fork(self._forget)
+        self._launching = 0
+        _pools.add(self)
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """In a child of a fork the threads are gone."""
         self._workers = []
         self._crew = None
         self._busy = threading.Lock()
 
     def run(self, function: Any, block: bytes | bytearray, grid: tuple[int, int, int], pace: Pace) -> None:
-        """Runs all workgroups of the grid."""
+        """Runs all workgroups of the grid. Raises what handlers of signals raise."""
         total = grid[0] * grid[1] * grid[2]
         data = _FFI.from_buffer(block)
+        watch = _own_watch()
         begin = 0
         if not pace.per_group:
-            begin = self._first(function, data, grid, total, pace)
+            begin = self._first(function, data, grid, total, pace, watch)
         left = (total - begin) * pace.per_group
         native = crew.available() and isinstance(function, _FFI.CData)
-        least = _WORTH_A_CREW if native else _WORTH_SHARING
-        if left <= least or self.threads == 1 or total - begin < 2 or not self._busy.acquire(blocking=False):
-            self._alone(function, data, grid, begin, total, pace)
-            return
-        try:
-            if native:
-                self._by_crew(function, data, grid, begin, total, pace)
-            else:
-                self._shared(function, data, grid, begin, total, pace)
-        finally:
-            self._busy.release()
+        if self.threads > 1 and total - begin > 1 and left > (_WORTH_A_CREW if native else _WORTH_SHARING):
+            share = self._by_crew if native else self._by_workers
+            if share(function, data, grid, begin, total, pace, watch):
+                return
+        self._alone(function, data, grid, begin, total, pace, watch)
 
-    def _first(self, function: Any, data: Any, grid: tuple[int, int, int], total: int, pace: Pace) -> int:
+    def _first(self, function: Any, data: Any, grid: tuple[int, int, int], total: int, pace: Pace, watch: Watch) -> int:
         """Runs a few workgroups of a kernel that has never run, to learn its pace; gives how many."""
         begin, size = 0, 1
         while begin < total:
             end = min(total, begin + size)
             start = time.perf_counter_ns()
-            function(data, begin, end, *grid)
+            function(data, begin, end, *grid, watch.pointer)
             taken = time.perf_counter_ns() - start
+            watch.check()
             groups, begin = end - begin, end
             if taken > 20_000 or begin == total:
                 pace.learn(groups, taken)
@@ -174,32 +205,53 @@ class Pool:
             size *= 4
         return begin
 
-    def _alone(self, function: Any, data: Any, grid: tuple[int, int, int], begin: int, total: int, pace: Pace) -> None:
+    def _alone(
+        self, function: Any, data: Any, grid: tuple[int, int, int], begin: int, total: int, pace: Pace, watch: Watch
+    ) -> None:
         step = max(1, int(_CHUNK * 4 / max(pace.per_group, 1e-3)))
         while begin < total:
             end = min(total, begin + step)
             start = time.perf_counter_ns()
-            function(data, begin, end, *grid)
+            function(data, begin, end, *grid, watch.pointer)
             pace.learn(end - begin, time.perf_counter_ns() - start)
+            watch.check()
             begin = end
 
     def _by_crew(
-        self, function: Any, data: Any, grid: tuple[int, int, int], begin: int, total: int, pace: Pace
-    ) -> None:
-        if self._crew is None:
-            self._crew = Crew()
-        self._crew.grow(self.threads - 1)
-        pointer = _FFI.cast("void *", function)
+        self, function: Any, data: Any, grid: tuple[int, int, int], begin: int, total: int, pace: Pace, watch: Watch
+    ) -> bool:
+        """False, and nothing has run, where another thread has the helpers."""
+        found = self._crew
+        if found is None:
+            found = self._crew = Crew()  # one that another thread made at the same time ends with its launch
+        found.grow(self.threads - 1)
         pause = max(pace.per_group, 1e-3)
-        section = max(1, int(_SECTION * self.threads / pause))
+        step = max(-(-(total - begin) // (self.threads * 8)), int(4_000 / pause), 1)
+        step = min(step, max(1, int(_CHUNK / pause)))
         start = time.perf_counter_ns()
-        for first in range(begin, total, section):
-            last = min(first + section, total)
-            step = max(-(-(last - first) // (self.threads * 8)), int(4_000 / pause), 1)
-            self._crew.run(pointer, data, first, last, min(step, max(1, int(_CHUNK / pause))), grid)
+        if not found.run(_FFI.cast("void *", function), data, begin, total, step, grid, watch.pointer):
+            return False
+        watch.check()
         pace.learn(total - begin, (time.perf_counter_ns() - start) * self.threads)
+        return True
 
-    def _shared(self, function: Any, data: Any, grid: tuple[int, int, int], begin: int, total: int, pace: Pace) -> None:
+    def _by_workers(
+        self, function: Any, data: Any, grid: tuple[int, int, int], begin: int, total: int, pace: Pace, watch: Watch
+    ) -> bool:
+        """As `_by_crew`, with threads of Python's."""
+        if not self._busy.acquire(blocking=False):
+            return False
+        try:
+            self._launching = threading.get_ident()
+            self._shared(function, data, grid, begin, total, pace, watch)
+        finally:
+            self._launching = 0
+            self._busy.release()
+        return True
+
+    def _shared(
+        self, function: Any, data: Any, grid: tuple[int, int, int], begin: int, total: int, pace: Pace, watch: Watch
+    ) -> None:
         groups = total - begin
         step = min(-(-groups // (self.threads * 4)), int(_CHUNK / max(pace.per_group, 1e-3)))
         step = max(step, 1, int(30_000 / max(pace.per_group, 1e-3)))
@@ -213,15 +265,20 @@ class Pool:
         for worker in workers:
             worker.start(job)
         try:
-            job.work()
+            job.work_and_look(watch)
+        except BaseException:
+            job.stop()
+            raise
         finally:
-            chunks.clear()
             for worker in workers:
                 worker.finish()
         pace.learn(groups, (time.perf_counter_ns() - start) * (helpers + 1))
 
     def close(self) -> None:
-        """Ends the threads; a later launch starts new ones."""
+        """Ends the threads; a later launch starts new ones. From a handler of a signal that interrupts this thread's own
+        launch, leaves them to it."""
+        if self._launching == threading.get_ident():
+            return
         with self._busy:
             workers, self._workers = self._workers, []
             found, self._crew = self._crew, None

@@ -1,0 +1,119 @@
+"""How a running kernel is stopped: it asks now and then whether it should go on.
+
+Enters: a thread that calls kernels. Leaves: a `Watch`, whose address kernels get as their last argument, and the function
+that they ask. Holds: the calling
+thread comes back to Python about every 50 milliseconds, so that handlers of signals run; what they raise (KeyboardInterrupt)
+ends the launch on all threads and is raised where the launch was made.
+
+A watch is a block of 64-bit words: 0 stop?, 1 function to ask (address, may be 0), 2 time of the last look (ns), 3 Python's
+function (address).
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+import cffi
+import numpy as np
+
+__all__ = ["Watch", "callback_address", "poll_call", "poll_text", "watch_of_thread"]
+
+_FFI = cffi.FFI()
+_WORDS = 8
+
+_POLL = """
+define internal {convention}i1 @poll(ptr %watch) noinline nounwind memory(argmem: read, inaccessiblemem: readwrite) {{
+  %stop = load atomic i64, ptr %watch monotonic, align 8
+  %stopped = icmp ne i64 %stop, 0
+  br i1 %stopped, label %yes, label %ask
+ask:
+  %place = getelementptr i64, ptr %watch, i64 1
+  %function = load ptr, ptr %place, align 8
+  %nobody = icmp eq ptr %function, null
+  br i1 %nobody, label %no, label %call
+call:
+  %answer = call i64 %function(ptr %watch)
+  %ends = icmp ne i64 %answer, 0
+  br i1 %ends, label %yes, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}}"""
+
+
+def _convention(features: frozenset[str]) -> str:
+    """With SSE2 (on all 64-bit x86) the function keeps registers up to 256 bits: loops are compiled as if nobody asked."""
+    return "preserve_allcc " if "sse2" in features else ""
+
+
+def poll_text(features: frozenset[str]) -> str:
+    """LLVM's text of the function that asks: true where the kernel has to stop. To kernels it is as if it touched nothing
+    of theirs."""
+    return _POLL.format(convention=_convention(features))
+
+
+def poll_call(features: frozenset[str]) -> str:
+    """The instruction that asks the watch `%watch`."""
+    return f"call {_convention(features)}i1 @poll(ptr %watch)"
+
+
+_raised = threading.local()
+
+
+def _look(_watch: Any) -> int:
+    """Handlers of signals run when Python's code does."""
+    return 0
+
+
+def _keep(_kind: Any, error: BaseException | None, _trace: Any) -> None:
+    """What a handler raised, for the launch to raise."""
+    _raised.error = error
+
+
+@functools.lru_cache(maxsize=1)
+def _callback() -> Any:
+    """Python's function for C; None where the system allows no such thing."""
+    try:
+        return _FFI.callback("int64_t (*)(char *)", error=1, onerror=_keep)(_look)
+    except (MemoryError, SystemError):
+        return None
+
+
+def callback_address() -> int:
+    """The address of a function that runs handlers of signals, and gives 1 where one of them raised; or 0."""
+    found = _callback()
+    return 0 if found is None else int(_FFI.cast("uintptr_t", found))
+
+
+class Watch:
+    """The watch of one thread that launches kernels. `ask` is the address of a function that asks Python in good time."""
+
+    __slots__ = ("pointer", "words")
+
+    def __init__(self, ask: int) -> None:
+        whole = np.zeros(_WORDS + 8, dtype=np.int64)
+        skip = -int(whole.ctypes.data) % 64 // 8
+        self.words = whole[skip : skip + _WORDS]
+        self.words[1], self.words[3] = ask, callback_address()
+        self.pointer = _FFI.from_buffer(self.words)
+
+    def check(self) -> None:
+        """Raises what a handler of a signal raised while a kernel ran."""
+        if self.words[0]:
+            self.words[0] = 0
+            error, _raised.error = getattr(_raised, "error", None), None
+            raise error if error is not None else KeyboardInterrupt
+
+
+_threads = threading.local()
+
+
+def watch_of_thread(ask: int) -> Watch:
+    """This thread's watch."""
+    found: Watch | None = getattr(_threads, "watch", None)
+    if found is None:
+        found = _threads.watch = Watch(ask)
+    return found
