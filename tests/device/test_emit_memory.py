@@ -189,8 +189,6 @@ def test_atomic(device: Any, name: str, dtype: DType, space: str) -> None:
     feature = "int64_atomics" if space == "global" else "int64_shared_atomics"
     if dtype.bits == 64 and feature not in device.caps.features:
         pytest.skip(f"this device has no {feature}")
-    if dtype.bits < 32 and space == "shared":
-        pytest.skip("narrow shared arrays have no atomics")
     x = (np.arange(N) // 4 % 5).astype(dtype.numpy)
     if name == "exchange":
         x[:] = 3

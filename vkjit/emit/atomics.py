@@ -2,8 +2,8 @@
 
 Enters: `atomic`, `atomic_cas`, `atomic_load`, `atomic_store` on global or shared arrays. Leaves: native atomic
 instructions where the device has them for the type, else a loop of compare-and-exchange on the element's bits.
-Holds: elements of 8 and 16 bits go through the 32-bit word that holds them (global arrays only); float minimum and
-maximum pass NaN on and order -0 below +0, as everywhere.
+Holds: elements of 8 and 16 bits go through the 32-bit word that holds them, in shared arrays a word of their own; float
+minimum and maximum pass NaN on and order -0 below +0, as everywhere.
 
 Device scope needs VulkanMemoryModelDeviceScope; without it the scope is QueueFamily, the same on devices of one
 queue.
@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .. import dtypes
 from ..dtypes import DType
-from ..errors import FeatureError, InternalError
+from ..errors import InternalError
 from ..ir.core import Op
 from ..ir.types import Scalar, Type
 from .context import Context, dtype_of
-from .conversions import bits_to_value, value_to_bits
+from .conversions import bits_to_value, round_to_bf16, value_to_bits
 from .memory import Place, element_address, place_of
 from .select import ordered_extreme
 from .storage import array_type
@@ -247,17 +248,20 @@ def _cas_loop(ctx: Context, op: Op, pointer: int, type_id: int, change: Callable
 
 def _word_of(ctx: Context, op: Op) -> tuple[int, int]:
     """(pointer to the 32-bit word that holds an element, the element's position in it in bits)."""
-    array = array_type(op.operands[0])
-    if array.space != "global":
-        raise FeatureError(
-            f"kernel {ctx.kernel.name}: atomics on a shared array of {array.element} ({op.loc}): use a 32-bit type"
-        )
+    if array_type(op.operands[0]).space != "global":
+        return place_of(ctx, op).pointer, ctx.word(0)
     address = element_address(ctx, op)
     block, writer = ctx.block, ctx.writer
     base = block.emit("OpBitwiseAnd", ctx.ulong, address, writer.constant(ctx.ulong, ~3))
     pointer = block.emit("OpConvertUToPtr", writer.type_pointer("PhysicalStorageBuffer", ctx.uint), base)
     low = block.emit("OpBitwiseAnd", ctx.uint, block.emit("OpUConvert", ctx.uint, address), ctx.word(3))
     return pointer, block.emit("OpShiftLeftLogical", ctx.uint, low, ctx.word(3))
+
+
+def _small_bits(ctx: Context, value: int, element: Type) -> int:
+    """The bits of an element of 8 or 16 bits; what is carried as f32 for bf16 is rounded."""
+    rounded = round_to_bf16(ctx, value) if dtype_of(element) is dtypes.bf16 else value
+    return value_to_bits(ctx, rounded, element)[0]
 
 
 def _unpack(ctx: Context, word: int, shift: int, element: Type) -> int:
@@ -271,7 +275,7 @@ def _pack(ctx: Context, word: int, value: int, shift: int, element: Type) -> int
     block = ctx.block
     mask = ctx.word((1 << dtype_of(element).bits) - 1)
     keep = block.emit("OpNot", ctx.uint, block.emit("OpShiftLeftLogical", ctx.uint, mask, shift))
-    wide = block.emit("OpUConvert", ctx.uint, value_to_bits(ctx, value, element)[0])
+    wide = block.emit("OpUConvert", ctx.uint, _small_bits(ctx, value, element))
     placed = block.emit("OpShiftLeftLogical", ctx.uint, wide, shift)
     return block.emit("OpBitwiseOr", ctx.uint, block.emit("OpBitwiseAnd", ctx.uint, word, keep), placed)
 
@@ -290,11 +294,11 @@ def _through_word(ctx: Context, op: Op, change: Callable[[int], int], order: str
 def _small_cas(ctx: Context, op: Op, expected: int, desired: int) -> int:
     """Where the element's bits are the expected ones the word changes, else it is written back as it was."""
     element, _ = _element(op)
-    wanted, _ = value_to_bits(ctx, expected, element)
+    wanted = _small_bits(ctx, expected, element)
     truth = ctx.writer.type_bool()
 
     def change(old: int) -> int:
-        same = ctx.block.emit("OpIEqual", truth, value_to_bits(ctx, old, element)[0], wanted)
+        same = ctx.block.emit("OpIEqual", truth, _small_bits(ctx, old, element), wanted)
         return ctx.block.emit("OpSelect", ctx.type(element), same, desired, old)
 
     return _through_word(ctx, op, change, op.attrs["order"])

@@ -2,7 +2,7 @@
 
 Enters: values and element types. Leaves: the SPIR-V types of elements in memory, and conversions to and from them.
 Holds: in buffers and shared memory a bool is a byte and a bf16 16 bits (32-bit words in shared memory of devices
-without such types); float arrays in shared memory are integers where their atomics need it.
+without such types); arrays in shared memory are integers, of 32 bits or more, where their atomics need it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..errors import InternalError
 from ..ir.core import Value
 from ..ir.types import Array, Type
 from .context import Context, dtype_of, lanes_of
-from .conversions import round_to_bf16
+from .conversions import bits_to_value, round_to_bf16, value_to_bits
 
 __all__ = ["array_type", "from_memory", "stored_type", "to_memory", "variable_stored"]
 
@@ -48,6 +48,8 @@ def variable_stored(ctx: Context, root: Value) -> int:
     """The element type of a shared or local array's variable: integers where float atomics need them."""
     array = array_type(root)
     dtype = dtype_of(array.element)
+    if dtype.bits < 32 and ctx.usage.atomics.get(root):
+        return ctx.uint  # atomics need words
     if dtype.is_float and not _native_atomics(ctx, root, dtype):
         return ctx.shaped(ctx.writer.type_int(dtype.bits), lanes_of(array.element))
     return stored_type(ctx, array.element, array.space)
@@ -78,6 +80,8 @@ def to_memory(ctx: Context, value: int, element: Type, stored: int, rounded: boo
         bits = block.emit("OpBitcast", words, value if rounded else round_to_bf16(ctx, value, lanes))
         word = block.emit("OpShiftRightLogical", words, bits, ctx.number(ctx.uint, 16, lanes))
         return word if words == stored else block.emit("OpUConvert", stored, word)
+    if dtype.bits < ctx.writer.info(stored).bits and lanes == 1:
+        return block.emit("OpUConvert", stored, value_to_bits(ctx, value, element)[0])
     return block.emit("OpBitcast", stored, value)
 
 
@@ -96,4 +100,6 @@ def from_memory(ctx: Context, value: int, element: Type, stored: int) -> int:
         word = value if words == stored else block.emit("OpUConvert", words, value)
         bits = block.emit("OpShiftLeftLogical", words, word, ctx.number(ctx.uint, 16, lanes))
         return block.emit("OpBitcast", carrier, bits)
+    if dtype.bits < ctx.writer.info(stored).bits and lanes == 1:
+        return bits_to_value(ctx, block.emit("OpUConvert", ctx.writer.type_int(dtype.bits), value), element)
     return block.emit("OpBitcast", carrier, value)
