@@ -260,10 +260,22 @@ class _Generator:
         def end() -> None:
             self.builder.op("continue", *(self.value(t) for t in types))
 
+        with self.builder.at(region):
+            self.scaled(region.args[0])
         self.body(region, end, size)
         self.loops.pop()
         made = self.builder.op("for", low, high, step, *initial, types=types, regions=[region])
         self.scope += made.results
+
+    def scaled(self, counter: Value) -> None:
+        """A product of a loop's counter, in 64 bits, stored where others may store too."""
+        if self.row is None or self.flip():
+            return
+        index = self.builder.cast(counter, INDEX)
+        if self.flip():
+            index = self.builder.emit(self.pick(["add", "sub"]), *self.random.sample([index, self.value(INDEX)], 2))
+        product = self.builder.emit("mul", *self.random.sample([index, self.value(INDEX)], 2))
+        self.builder.op("store", self.arrays["y"], self.row, self.builder.index(3), self.builder.cast(product, I32))
 
     def open_loop(self, size: int) -> None:
         """A `loop` that a counter, its last carried value, ends after a few rounds at the latest."""

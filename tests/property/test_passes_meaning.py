@@ -42,6 +42,7 @@ CHAINS = [
     ("fuse_multiply_add,dce", "high"),
     ("lower_exits,inline,fold,simplify_branches,unroll,sroa,fold,dce", "normal"),
     ("lower_exits,inline,lower_access,narrow_index,fold,cse,widen_access,dce", "normal"),
+    ("lower_exits,inline,licm,strength_reduction,dce", "normal"),
     ("pipeline0", "primitive"),
     ("pipeline1", "primitive"),
     ("pipeline2", "primitive"),

@@ -39,6 +39,7 @@ from .narrow_index import NarrowIndex
 from .sanitize import DoubtPromises, Sanitize
 from .simplify_branches import SimplifyBranches
 from .sroa import ScalarReplacement
+from .strength_reduction import StrengthReduction
 from .uniformity import CheckUniformity
 from .unroll import Unroll
 from .widen_access import WidenAccess
@@ -80,6 +81,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     native, last = (LLVM_FLOATS, "normal") if caps.kind == "llvm-cpu" else (frozenset(), "primitive")
     guard = LoopGuard(caps.loop_cap, caps.subgroup_size, "subgroup_arithmetic" in caps.features)
     fuse = FuseMultiplyAdd(caps.kind not in ("cpu", "llvm-cpu"))  # LLVM fuses by itself, software drivers can't
+    reduce = StrengthReduction(full and caps.kind != "llvm-cpu")  # as above
     widen = WidenAccess("scalar_loads" in caps.quirks)
     return [
         ("high", [*high, CheckPromises()]),
@@ -89,7 +91,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
         ("normal", [LowerAccess()]),
         ("normal", [NarrowIndex(), *twice, DeadStores(), fuse, widen] if full else []),
         (last, [LowerAtomics(caps.features), LowerBf16(), LowerMath(functions), LowerArithmetic(native), guard]),
-        (last, [*(twice or simplify), HideZeros("literal_float_zero" in caps.quirks)]),
+        (last, [*(twice or simplify), reduce, HideZeros("literal_float_zero" in caps.quirks)]),
     ]
 
 

@@ -43,6 +43,8 @@ _BITS: dict[int, DType] = {16: dtypes.u16, 32: dtypes.u32}
 _MOST_BYTES = 16
 Key = tuple[Value, frozenset[tuple[Value, int]]]
 """An array, and the terms of an offset that aren't constant."""
+Open = dict[AliasClass, dict[Key, dict[int, Op]]]
+"""Accesses that may still get neighbours, by alias class, key and constant part of the offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,12 @@ class _Group:
 
 @dataclass(slots=True)
 class _Finder:
-    """Finds the groups. `loads` and `stores` hold what is open at the current place, by constant part of the offset."""
+    """Finds the groups. `loads` and `stores` hold what is open at the current place."""
 
     words: bool
     forms: LinearForms = field(default_factory=LinearForms)
-    loads: dict[Key, dict[int, Op]] = field(default_factory=dict)
-    stores: dict[Key, dict[int, Op]] = field(default_factory=dict)
+    loads: Open = field(default_factory=dict)
+    stores: Open = field(default_factory=dict)
     groups: list[_Group] = field(default_factory=list)
 
     def region(self, region: Region) -> set[AliasClass]:
@@ -120,14 +122,14 @@ class _Finder:
         memory = alias_class(op.operands[0])
         key, constant = self.key(op)
         if effect == Effect.READ:
-            self.close(self.stores, {memory})
-            if key is not None:
-                self.add(self.loads, key, constant, op)
+            self.close(self.stores, memory)
+            table = self.loads.setdefault(memory, {})
         else:
-            self.close(self.loads, {memory})
-            self.close(self.stores, {memory}, but=key)
-            if key is not None:
-                self.add(self.stores, key, constant, op)
+            self.close(self.loads, memory)
+            self.close(self.stores, memory, but=key)
+            table = self.stores.setdefault(memory, {})
+        if key is not None:
+            self.add(table, key, constant, op)
         return {memory}
 
     def key(self, op: Op) -> tuple[Key | None, int]:
@@ -143,25 +145,25 @@ class _Finder:
     def add(self, table: dict[Key, dict[int, Op]], key: Key, constant: int, op: Op) -> None:
         found = table.setdefault(key, {})
         if constant in found:  # stored again, or loaded again: what is open ends here
-            self.choose(key, found, last=table is self.stores)
+            self.choose(key, found)
             found.clear()
         found[constant] = op
 
     def touch(self, classes: set[AliasClass], *, everything: bool) -> None:
         """An operation touches these classes, in whatever way."""
-        everything |= ALL in classes
         for table in (self.loads, self.stores):
-            self.close(table, None if everything else classes)
+            for memory in list(table) if everything or ALL in classes else classes:
+                self.close(table, memory)
 
-    def close(
-        self, table: dict[Key, dict[int, Op]], classes: set[AliasClass] | None, but: Key | None = None
-    ) -> None:  # fmt: skip
-        """Closes what is open for these classes (None: all), except for one key."""
-        for key in list(table):
-            if key != but and (classes is None or alias_class(key[0]) in classes):
-                self.choose(key, table.pop(key), last=table is self.stores)
+    def close(self, table: Open, memory: AliasClass, but: Key | None = None) -> None:
+        """Closes what is open for a class, except for one key."""
+        for key, found in table.pop(memory, {}).items():
+            if key == but:
+                table[memory] = {key: found}
+            else:
+                self.choose(key, found)
 
-    def choose(self, key: Key, found: dict[int, Op], *, last: bool) -> None:
+    def choose(self, key: Key, found: dict[int, Op]) -> None:
         """Cuts what stands at constant offsets into aligned groups, the wide ones first (rules 1 and 2)."""
         base, atoms = key
         zeros = self.forms.atoms_zeros(Form(0, atoms))
@@ -173,7 +175,7 @@ class _Finder:
                 places = range(start, start + lanes)
                 if all(place in found for place in places):
                     members = [found.pop(place) for place in places]
-                    place = (max if last else min)(members, key=order.__getitem__)
+                    place = (max if members[0].name == "store" else min)(members, key=order.__getitem__)
                     self.groups.append(_Group(members, place))
 
 

@@ -38,6 +38,7 @@ from ..passes.lower_math import LowerMath
 from ..passes.narrow_index import NarrowIndex
 from ..passes.simplify_branches import SimplifyBranches
 from ..passes.sroa import ScalarReplacement
+from ..passes.strength_reduction import StrengthReduction
 from ..passes.uniformity import CheckUniformity
 from ..passes.unroll import Unroll
 from ..passes.widen_access import WidenAccess
@@ -66,6 +67,7 @@ PASSES: dict[str, Callable[[], Pass]] = {
     RemoveBarriers.name: RemoveBarriers,
     ScalarReplacement.name: ScalarReplacement,
     SimplifyBranches.name: SimplifyBranches,
+    StrengthReduction.name: StrengthReduction,
     Unroll.name: Unroll,
     WidenAccess.name: WidenAccess,
     CheckUniformity.name: CheckUniformity,
