@@ -150,6 +150,7 @@ _MODULES = ("autograd", "io", "nn", "optim", "stdlib", "tensor", "testing")
 _FROM = {
     "autograd": ("enable_grad", "grad", "is_grad_enabled", "no_grad", "set_grad_enabled"),
     "graphs": ("Graph", "capture"),
+    "inspection": ("Inspection", "inspect"),
     "memory": (
         "empty_cache", "live_buffers", "memory_stats", "memory_summary", "reset_peak_memory_stats", "trace_memory",
     ),
@@ -184,6 +185,12 @@ if TYPE_CHECKING:
     )
     from .graphs import (
         capture as capture,
+    )
+    from .inspection import (
+        Inspection as Inspection,
+    )
+    from .inspection import (
+        inspect as inspect,
     )
     from .memory import (
         empty_cache as empty_cache,

@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from .frontend import ArrayArg, ConstArg, DeviceFunction, KernelSpec, ScalarArg,
 from .plan import Grid, LaunchPlan
 from .recipe import MOST_RECIPES, Call, Fit, Keys, Recipe, constant_captures, settled
 from .runtime.interface import Device, DeviceArray
+
+if TYPE_CHECKING:
+    from .inspection import Inspection
 
 __all__ = ["Kernel", "func", "kernel"]
 
@@ -145,6 +148,12 @@ class Kernel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Launches; returns the Outs that were left out (one, or a tuple in order), or None."""
         return self._launch(None, *args, **kwargs)
+
+    def inspect(self, *args: Any, **kwargs: Any) -> Inspection:
+        """What a launch with these arguments would run: see `vk.inspect`."""
+        from .inspection import inspect as look  # it needs the compiler
+
+        return look(self, *args, **kwargs)
 
     # -- one launch, top to bottom
 

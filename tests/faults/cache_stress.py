@@ -108,9 +108,9 @@ def work(folder: Path, device: str, seed: int, rounds: int) -> int:
                 print(json.dumps(wrong), flush=True)
                 return 3
             launches += 1
+            figures = {"launches": launches, "cached": compiler.TIMES.cached, "compiled": compiler.TIMES.count}
+            print(json.dumps(figures), flush=True)
         done += 1
-        figures = {"launches": launches, "cached": compiler.TIMES.cached, "compiled": compiler.TIMES.count}
-        print(json.dumps(figures), flush=True)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`python -m vkjit inspect FILE:KERNEL`: Python, IR after each pass, SPIR-V or LLVM's text and the assembler text.
+"""`python -m vkjit inspect FILE:KERNEL`: Python, IR after each pass, SPIR-V or LLVM's text, the driver's statistics.
 
 The file is imported like any module and its kernel compiled for the signature given by `--types` (or guessed from the
 annotations: arrays get `f32` for free type variables).
@@ -8,23 +8,14 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import inspect
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from .. import compiler, dtypes, emit, plan
 from ..devices import device
-from ..dtypes import DType
 from ..errors import ArgumentError
-from ..frontend import REQUIRED, ArrayArg, ConstArg, ParamSpec, ScalarArg, Signature, tune_choice
-from ..ir.core import Module
-from ..ir.printer import print_module
+from ..inspection import guess_signature, inspect_signature
 from ..jit import Kernel
-from ..runtime.interface import DeviceCaps
-from ..spirv import tools
-from ..spirv.disassemble import disassemble
 
 __all__ = ["add_arguments", "run"]
 
@@ -34,8 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", help="path/to/file.py:kernel")
     parser.add_argument("--types", default="", help="comma list: T=f16,K=32 (type variables, Const values)")
     parser.add_argument("--device", default=None, help="number or part of the name (default: the default device)")
-    parser.add_argument("--stage", default="all", help="all, python, ir, spirv, llvm, assembly, or the name of a pass")
+    parser.add_argument(
+        "--stage", default="all", help="all, python, ir, spirv, llvm, assembly, statistics, or the name of a pass"
+    )
     parser.add_argument("--local", default="", help="workgroup size, as in 16,16")
+    parser.add_argument("--diff", action="store_true", help="of the IR after each pass only the lines that changed")
+    parser.add_argument("--html", type=Path, default=None, metavar="FILE", help="write a page of HTML instead")
 
 
 def load_kernel(target: str) -> Kernel:
@@ -57,102 +52,52 @@ def load_kernel(target: str) -> Kernel:
     return found
 
 
-def _choices(text: str) -> dict[str, str]:
-    pairs = [part.partition("=") for part in text.split(",") if part]
-    return {name.strip(): value.strip() for name, _, value in pairs}
+def choices_of(text: str, kernel: Kernel) -> dict[str, Any]:
+    """`T=f16,K=32` as a dictionary: names of types as text, values of Const parameters as numbers. Raises ArgumentError for
+    names that the kernel doesn't have.
+    """
+    constants = {p.name for p in kernel.spec.params if p.kind == "const"}
+    known = constants | {getattr(p.dtype, "__name__", p.name) for p in kernel.spec.params if p.kind != "const"}
+    found: dict[str, Any] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, separator, value = (word.strip() for word in part.partition("="))
+        if not separator or name not in known:
+            raise ArgumentError(
+                f"--types {part}: expected NAME=VALUE, with one of {', '.join(sorted(known)) or 'no name'}"
+            )
+        found[name] = _number(name, value) if name in constants else value
+    return found
 
 
-def _dtype(param: ParamSpec, choices: dict[str, str]) -> DType:
-    if isinstance(param.dtype, TypeVar):
-        name = choices.get(param.dtype.__name__, "f32")
-    elif param.dtype is None:
-        name = choices.get(param.name, "f32")
-    else:
-        return param.dtype
-    if name not in dtypes.by_name:
-        raise ArgumentError(f"no element type is named {name!r}: expected one of {', '.join(dtypes.by_name)}")
-    return dtypes.by_name[name]
-
-
-def _const(param: ParamSpec, choices: dict[str, str]) -> Any:
-    if param.name in choices:
-        text = choices[param.name]
-        return int(text) if text.lstrip("-").isdigit() else float(text)
-    if param.default is REQUIRED:
-        raise ArgumentError(f"give the constant {param.name} a value: --types {param.name}=...")
-    return tune_choice(param.default)
-
-
-def guess_signature(kernel: Kernel, choices: dict[str, str], local: tuple[int, ...], caps: Any) -> Signature:
-    """A signature of contiguous arrays that fits the annotations."""
-    args: list[Any] = []
-    rank = 1
-    typevars: dict[str, DType] = {}
-    for param in kernel.spec.params:
-        if param.kind == "const":
-            args.append(ConstArg(_const(param, choices)))
+def _number(name: str, text: str) -> Any:
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
             continue
-        dtype = _dtype(param, choices)
-        if isinstance(param.dtype, TypeVar):
-            typevars[param.dtype.__name__] = dtype
-        if param.kind == "scalar":
-            args.append(ScalarArg(dtype))
-            continue
-        dims = len(str(param.dims).split()) if param.dims is not None else 1
-        rank = dims if param.name == kernel.spec.over else rank
-        args.append(ArrayArg(dtype, dims, contiguous=True, restrict=True))
-    declared = kernel.declared_local()
-    size = local or declared or plan.default_local_size(rank, caps)
-    padded = (*size, 1, 1)
-    return Signature(
-        tuple(args), local_size=(padded[0], padded[1], padded[2]), narrow=True, typevars=tuple(sorted(typevars.items()))
-    )
+    raise ArgumentError(f"--types {name}={text}: expected a number, True or False")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the stages asked for."""
+    """Prints the stages asked for, or writes the page."""
     kernel = load_kernel(arguments.target)
     target = device(int(arguments.device) if (arguments.device or "").isdigit() else arguments.device)
-    local = tuple(int(part) for part in arguments.local.split(",") if part)
-    signature = guess_signature(kernel, _choices(arguments.types), local, target.caps)
-    stage = arguments.stage
-
-    def heading(text: str) -> None:
-        print(f"\n==== {text}")
-
-    if stage in ("all", "python"):
-        heading(f"Python: {kernel.name}")
-        print(inspect.getsource(kernel.spec.fn))
-
-    previous = [""]
-
-    def after_pass(name: str, module: Module) -> None:
-        text = print_module(module)
-        if stage in ("all", "ir", name) and text != previous[0]:
-            heading(f"IR after {name}")
-            print(text)
-        previous[0] = text
-
-    lowered = compiler.lower_for(kernel.spec, signature, target.caps, after_pass=after_pass)
-    if target.caps.kind == "llvm-cpu" and stage in ("all", "llvm", "assembly"):
-        _print_llvm(lowered, target.caps, stage, heading)
-    if target.caps.kind in ("interpreter", "llvm-cpu") or stage not in ("all", "spirv"):
+    try:
+        local = tuple(int(part) for part in arguments.local.split(",") if part)
+    except ValueError:
+        raise ArgumentError(f"--local {arguments.local}: expected one to three numbers, as in 16,16") from None
+    if len(local) > 3:
+        raise ArgumentError(f"--local {arguments.local}: expected one to three numbers, as in 16,16")
+    signature = guess_signature(kernel, target, choices_of(arguments.types, kernel), local)
+    found = inspect_signature(kernel, signature, target)
+    if arguments.html is not None:
+        try:
+            arguments.html.write_text(found.html(), encoding="utf-8")
+        except OSError as error:
+            raise ArgumentError(f"--html {arguments.html}: can't be written ({error.strerror})") from None
+        print(f"wrote {arguments.html}")
         return 0
-    artifact = emit.emit(lowered, target.caps)
-    heading(f"SPIR-V for {target.name}: {len(artifact.code)} bytes, argument block {artifact.block_size} bytes")
-    print(tools.spirv_dis(artifact.code) if tools.available() else disassemble(artifact.code))
+    print(found.text(arguments.stage, diff=arguments.diff))
     return 0
-
-
-def _print_llvm(lowered: Module, caps: DeviceCaps, stage: str, heading: Callable[[str], None]) -> None:
-    """LLVM's text as written and as optimised, and the processor's instructions."""
-    from ..cpu import lower, machine
-
-    text = lower.text_of(lowered, caps)
-    optimised, assembly = machine.texts_of(text)
-    for name, title, content in (
-        ("llvm", "LLVM", text), ("llvm", "LLVM, optimised", optimised), ("assembly", "assembly", assembly),
-    ):  # fmt: skip
-        if stage in ("all", name):
-            heading(title)
-            print(content)
