@@ -7,6 +7,7 @@ checks can't see: faults of compilers and drivers. A buffer that its arrays fill
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,20 +18,29 @@ import numpy.typing as npt
 from .errors import Loc
 from .findings import SanitizerReport, report_of
 from .runtime.interface import Buffer, DeviceArray
+from .staging import byte_range
 
 __all__ = ["Canaries"]
 
 Bytes = npt.NDArray[np.uint8]
 
 
+MARGIN = 4096
+"""Bytes on either side of the arrays that are looked at."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """A buffer with bytes that nobody may write: which ones (True), and what they all held before."""
+    """A stretch of a buffer from byte `start` on: which bytes nobody may write (True), and what they held before."""
 
     buffer: Buffer
+    start: int
     outside: npt.NDArray[np.bool_]
     before: Bytes
     members: list[tuple[int, DeviceArray]]
+
+    def now(self) -> Bytes:
+        return _contents(self.buffer, self.start, len(self.outside))
 
 
 class Canaries:
@@ -44,20 +54,22 @@ class Canaries:
         for number in stores:
             buffers.setdefault(id(values[number].buffer), []).append((number, values[number]))
         for members in buffers.values():
-            buffer = members[0][1].buffer
-            outside = np.ones(buffer.nbytes, dtype=np.bool_)
-            for _, array in members:
-                _elements(outside, array)[...] = False
-            if outside.any():
-                self._watched.append(_Watched(buffer, outside, _contents(buffer), members))
+            for start, end in _stretches(members):
+                outside = np.ones(end - start, dtype=np.bool_)
+                for _, array in members:
+                    _take_out(outside, start, array)
+                if outside.any():
+                    buffer = members[0][1].buffer
+                    before = _contents(buffer, start, end - start)
+                    self._watched.append(_Watched(buffer, start, outside, before, members))
 
     def reports(self, kernel: str) -> list[SanitizerReport]:
-        """One report for each buffer that was written outside, about the first byte."""
+        """One report for each stretch of memory that was written outside, about the first byte."""
         found = []
         for watched in self._watched:
-            changed = np.flatnonzero((_contents(watched.buffer) != watched.before) & watched.outside)
+            changed = np.flatnonzero((watched.now() != watched.before) & watched.outside)
             if len(changed):
-                first = int(changed[0])
+                first = watched.start + int(changed[0])
                 number, array = min(watched.members, key=lambda member: abs(member[1].offset - first))
                 text = (
                     f"{len(changed)} bytes changed that belong to no element of a written array, the first one "
@@ -68,16 +80,31 @@ class Canaries:
         return found
 
 
-def _contents(buffer: Buffer) -> Bytes:
-    data = np.empty(buffer.nbytes, dtype=np.uint8)
-    buffer.device.read(buffer, 0, data)
+def _stretches(members: list[tuple[int, DeviceArray]]) -> list[tuple[int, int]]:
+    """What to look at: the bytes before and behind a gapless array, all around and inside of others."""
+    buffer = members[0][1].buffer
+    ranges = [(low - buffer.address, high - buffer.address) for low, high in (byte_range(a) for _, a in members)]
+    low, high = max(min(r[0] for r in ranges) - MARGIN, 0), min(max(r[1] for r in ranges) + MARGIN, buffer.nbytes)
+    if len(members) == 1 and ranges[0][1] - ranges[0][0] == _bytes_of(members[0][1]):
+        return [(low, ranges[0][0]), (ranges[0][1], high)]
+    return [(low, high)]
+
+
+def _bytes_of(array: DeviceArray) -> int:
+    return math.prod(array.shape) * array.dtype.storage.itemsize
+
+
+def _contents(buffer: Buffer, start: int, count: int) -> Bytes:
+    data = np.empty(count, dtype=np.uint8)
+    if count:
+        buffer.device.read(buffer, start, data)
     return data
 
 
-def _elements(mask: npt.NDArray[np.bool_], array: DeviceArray) -> npt.NDArray[np.bool_]:
-    """The bytes of an array's elements in a mask over its buffer."""
-    item = array.dtype.storage.itemsize
-    if 0 in array.shape:
-        return mask[:0]
+def _take_out(outside: npt.NDArray[np.bool_], start: int, array: DeviceArray) -> None:
+    """Marks the bytes of an array's elements as its own; a stretch holds all of them or none."""
+    first, item = array.offset - start, array.dtype.storage.itemsize
+    if 0 in array.shape or not 0 <= first < len(outside):
+        return
     strides = (*(s * item for s in array.strides), 1)
-    return np.lib.stride_tricks.as_strided(mask[array.offset :], (*array.shape, item), strides, writeable=True)
+    np.lib.stride_tricks.as_strided(outside[first:], (*array.shape, item), strides, writeable=True)[...] = False

@@ -7,7 +7,9 @@ here knows how findings come about.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +22,9 @@ __all__ = [
     "Invocation",
     "SanitizerError",
     "SanitizerReport",
-    "checks_from_environment",
+    "wanted_checks",
     "checks_of",
+    "sanitized",
 ]
 
 CHECKS = ("bounds", "uninitialised", "races", "uniform", "outside", "division", "nan", "overflow", "loops")
@@ -139,7 +142,32 @@ def checks_of(value: bool | str | Iterable[str] | None) -> tuple[str, ...]:
     return tuple(name for name in CHECKS if name in wanted)
 
 
-def checks_from_environment() -> tuple[str, ...]:
-    """What VKJIT_SANITIZE asks for: 0 or nothing, 1 (the defaults), "all", or names with commas between."""
+class _Block(threading.local):
+    """What a `with sanitized(...)` around the running code of this thread asks for; None outside of one."""
+
+    checks: tuple[str, ...] | None = None
+
+
+BLOCK = _Block()
+
+
+@contextmanager
+def sanitized(checks: bool | str | Iterable[str] = True) -> Iterator[None]:
+    """Inside the `with` block, launches of this thread are sanitized, those of the library's own kernels too.
+
+    checks: as for `checks_of`. Kernels with `sanitize=` of their own keep that. Launches wait, and raise SanitizerError.
+    """
+    saved, BLOCK.checks = BLOCK.checks, checks_of(checks)
+    try:
+        yield
+    finally:
+        BLOCK.checks = saved
+
+
+def wanted_checks() -> tuple[str, ...]:
+    """What a `sanitized` block, or else VKJIT_SANITIZE, asks for: 0 or nothing, 1 (the defaults), "all", or names with
+    commas between."""
+    if BLOCK.checks is not None:
+        return BLOCK.checks
     text = os.environ.get("VKJIT_SANITIZE", "").strip()
     return () if text in ("", "0") else checks_of(True if text == "1" else text)

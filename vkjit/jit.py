@@ -164,7 +164,7 @@ class Kernel:
         if call is None:
             return self._launch_fully(groups, None, args, kwargs)
         recipe = self._recipes.get(call.key)
-        if recipe is None or not recipe.current():
+        if recipe is None or not recipe.current() or findings.BLOCK.checks is not None:
             return self._launch_fully(groups, call, args, kwargs)
         result = recipe.run(call)
         for tensor in call.changed:
@@ -407,7 +407,7 @@ class Kernel:
                 args.append(ConstArg(value))
         debug = self._debug if self._debug is not None else os.environ.get("VKJIT_DEBUG", "0") not in ("", "0")
         checked = debug or (self._debug is None and device.caps.kind in ("cpu", "llvm-cpu", "interpreter"))
-        sanitize = findings.checks_from_environment() if self._sanitize is None else self._sanitize
+        sanitize = findings.wanted_checks() if self._sanitize is None else self._sanitize
         limits = device.caps.max_groups
         return Signature(
             args=tuple(args),
@@ -423,6 +423,7 @@ class Kernel:
             bounds=checked or bool(sanitize),
             typevars=tuple(sorted(bound.items())),
             sanitize=sanitize,
+            overlaps=staging.overlapping(dict(zip(positions, arrays, strict=True))) if sanitize and not restrict else (),
         )
 
     def _guarded(self, plain: LaunchPlan, device: Device, signature: Signature) -> LaunchPlan:

@@ -274,6 +274,17 @@ def aligned_rows(array: DeviceArray, *, contiguous: bool) -> bool:
     return array.address % ROW_ALIGNMENT == 0 and not any(step * item % ROW_ALIGNMENT for step in steps)
 
 
+def overlapping(arrays: dict[int, DeviceArray]) -> tuple[tuple[int, int, bool], ...]:
+    """The pairs of arrays (by number) whose stretches of memory meet, and whether they are one and the same view."""
+    found = []
+    for (i, a), (j, b) in itertools.combinations(arrays.items(), 2):
+        (first, end), (other, other_end) = byte_range(a), byte_range(b)
+        if 0 not in a.shape and 0 not in b.shape and first < other_end and other < end:
+            same = (a.address, a.dtype, a.shape, a.strides) == (b.address, b.dtype, b.shape, b.strides)
+            found.append((i, j, same))
+    return tuple(found)
+
+
 def overlaps(arrays: list[DeviceArray], written: list[bool]) -> bool:
     """Whether a written array shares bytes with another argument."""
     if not any(written) or len(arrays) < 2:

@@ -103,6 +103,7 @@ def _attributes(spec: KernelSpec, signature: Signature, names: list[str], positi
     if signature.sanitize:
         found["sanitize"] = signature.sanitize
         found["arg_count"] = len(signature.args)
+        found["overlaps"] = signature.overlaps
     return found
 
 

@@ -76,7 +76,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     twice = (*_SIMPLIFY, LICM(), CSE()) if full else ()
     high: list[Pass] = [CheckUniformity()]
     if caps.kind == "interpreter":  # it checks promises by itself
-        return [("high", high), *([("normal", _LEVEL)] if sanitized else [])]
+        return [("high", high), *([("normal", level)] if sanitized else [])]
     functions = own_functions(caps)
     native, last = (LLVM_FLOATS, "normal") if caps.kind == "llvm-cpu" else (frozenset(), "primitive")
     guard = LoopGuard(caps.loop_cap, caps.subgroup_size, "subgroup_arithmetic" in caps.features)
@@ -85,7 +85,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     widen = WidenAccess("scalar_loads" in caps.quirks)
     return [
         ("high", [*high, CheckPromises()]),
-        ("normal", _LEVEL),
+        ("normal", level),
         ("normal", simplify),
         ("normal", [_unroll(caps), ScalarReplacement(), RemoveBarriers()] if full else []),
         ("normal", [LowerAccess()]),

@@ -11,10 +11,10 @@ from typing import Any
 
 from ..devices import device as open_device
 from ..devices import use_device
-from ..findings import SanitizerReport, checks_of
+from ..findings import SanitizerReport, checks_of, sanitized
 from ..jit import Kernel
 
-__all__ = ["sanitize"]
+__all__ = ["sanitize", "sanitized"]
 
 
 def sanitize(

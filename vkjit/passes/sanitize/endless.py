@@ -12,8 +12,9 @@ from ... import dtypes
 from ...errors import ReportSite
 from ...ir.builder import Builder
 from ...ir.core import Op, Region
-from ...ir.types import Array, Scalar, Type, Vector
+from ...ir.types import Array, Scalar
 from ..formula import Formula
+from .records import zero_of
 from .state import State
 
 __all__ = ["MOST_ROUNDS", "Endless"]
@@ -57,10 +58,5 @@ class Endless:
             text = f"this loop went on after {MOST_ROUNDS:,} rounds of one invocation, and was left"
             site = self.state.module.add_site(ReportSite("loops", op.loc, text))
             head.op("report", head.const(True, dtypes.boolean), site=site)
-            head.op("break", *(head.const(_zero(r.type), r.type) for r in op.results))
+            head.op("break", *(head.const(zero_of(r.type), r.type) for r in op.results))
         op.regions[0].ops[:0] = head.region.ops
-
-
-def _zero(kind: Type) -> bool | int | float:
-    dtype = kind.dtype if isinstance(kind, (Scalar, Vector)) else dtypes.i32
-    return False if dtype.kind == "bool" else 0.0 if dtype.is_float else 0

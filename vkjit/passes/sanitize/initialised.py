@@ -43,10 +43,10 @@ class Initialised:
         if op.name != "local" or op.result not in self.watched or op.result in self.marks:
             return
         count = math.prod(array_of(op.result).shape or ())
-        kind = Array(Scalar(dtypes.u32), 1, space="local", shape=(count,), contiguous=True)
+        kind = Array(Scalar(dtypes.u8), 1, space="local", shape=(count,), contiguous=True)
         marks = builder.emit("local", type=kind)
         self.marks[op.result] = marks
-        zero = builder.const(0, dtypes.u32)
+        zero = builder.const(0, dtypes.u8)
         if count <= _UNROLLED:
             for position in range(count):
                 builder.op("store", marks, builder.index(position), zero)
@@ -71,7 +71,7 @@ class Initialised:
             site = self.state.module.add_site(ReportSite("uninitialised", op.loc, _message(root)))
             builder.op("report", unset.value, *indices, site=site)
         if op.name not in ("load", "atomic_load"):
-            builder.op("store", marks, place.value, builder.const(1, dtypes.u32))
+            builder.op("store", marks, place.value, builder.const(1, array_of(marks).dtype))
 
     def _mark(self, op: Op, root: Value, f: Formula) -> tuple[Value, Term]:
         kind = array_of(root)

@@ -27,9 +27,10 @@ __all__ = ["Sanitize"]
 
 @dataclass(frozen=True, slots=True)
 class Sanitize:
-    """Does nothing to kernels without the attribute. See the module's docstring."""
+    """Does nothing to kernels without the attribute. See the module's docstring; `deferred`: see `records`."""
 
     name: ClassVar[str] = "sanitize"
+    deferred: bool = False
 
     def run(self, module: Module) -> Module:
         checks = tuple(module.kernel.attrs.get("sanitize", ()))
@@ -53,7 +54,7 @@ class Sanitize:
         promises.finish()
         if state.has("loops"):
             Endless(state).run(module.kernel.body)
-        write_records(state)
+        write_records(state, deferred=self.deferred)
         state.finish()
         return module
 

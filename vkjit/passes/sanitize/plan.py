@@ -66,9 +66,9 @@ class Hidden:
 @dataclass(slots=True)
 class SanitizerPlan:
     """`first` is the number of the first hidden parameter, `sites` the places of accesses that shadow words name,
-    `value_kinds` by report site the kinds of its values ("int", "f32", "f64"). `tracked` are the numbers of global arrays
-    with cells, `shared_cells` those of one workgroup; `planes` u64 shadows per cell; `votes` per workgroup. `stores` has a place that
-    writes for each array that is written."""
+    `value_kinds` by report site the kinds of its values ("int", "uint", "f32", "f64"). `tracked` are the numbers of global
+    arrays with cells, `shared_cells` those of one workgroup; `planes` u64 shadows per cell; `votes` per workgroup. `stores`
+    has a place that writes for each array that is written."""
 
     checks: tuple[str, ...]
     first: int

@@ -5,21 +5,24 @@ Before: `report %cond, values... {site}` whose site is of a kind in `KINDS`. Aft
     if %cond { %old = atomic_cas %records, site * 32, 0, 1
                if %old == 0 { store global id and values behind it } }
 
-Holds: the first invocation that comes to a place keeps it; others change nothing.
+Holds: the first invocation that comes to a place keeps it; others change nothing. Software drivers run both sides of every
+branch; there, what stands in loops is kept in variables and written at the kernel's end.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ... import dtypes
 from ...ir.builder import Builder
 from ...ir.core import Op, Region, Value
-from ...ir.rewrite import rewrite_region
-from ...ir.types import Scalar
+from ...ir.rewrite import LOOPS, rewrite_region, walk_with_parents
+from ...ir.types import BOOL, Array, Scalar, Type, Vector
 from ..formula import Formula, Term
 from .plan import FIRST_VALUE, MOST_VALUES, RECORD_WORDS
 from .state import State, hidden_array
 
-__all__ = ["KINDS", "write_records"]
+__all__ = ["KINDS", "write_records", "zero_of"]
 
 KINDS = frozenset({
     "bounds", "zero_division", "race", "uninitialised", "overflow", "nan", "uniform", "loops",
@@ -27,18 +30,81 @@ KINDS = frozenset({
 """Kinds of report sites that become records; asserts and a driver's loop limit stay reports."""
 
 
-def write_records(state: State) -> None:
-    """Replaces the reports of a kernel."""
+def write_records(state: State, *, deferred: bool) -> None:
+    """Replaces the reports of a kernel; with `deferred`, those in loops are written at its end."""
     sites = state.module.sites
     records = state.param("records", hidden_array(dtypes.u32))
+    body = state.kernel.body
+    looped = _looped(body) if deferred else set()
+    held: dict[int, _Held] = {}
 
     def rule(op: Op, builder: Builder) -> list[Value] | None:
         if op.name != "report" or sites[op.attrs["site"]].kind not in KINDS:
             return None
-        _Record(state, records, builder, op).write()
+        if op in looped:
+            held.setdefault(op.attrs["site"], _Held.of(state, op)).note(op, builder)
+        else:
+            _Record(state, records, builder, op).write()
         return []
 
-    rewrite_region(state.kernel.body, rule)
+    rewrite_region(body, rule)
+    last = body.ops.pop()
+    builder = Builder(body, last.loc)
+    for entry in held.values():
+        _Record(state, records, builder, entry.report(builder)).write()
+    body.ops.append(last)
+
+
+def _looped(body: Region) -> set[Op]:
+    """The reports inside loops."""
+    return {
+        op for op, around in walk_with_parents(body) if op.name == "report" and any(a.name in LOOPS for a in around)
+    }
+
+
+@dataclass(slots=True)
+class _Held:
+    """The first report of a site by an invocation, kept until the kernel's end: whether, and its values."""
+
+    op: Op
+    flag: Value
+    values: list[Value]
+
+    @classmethod
+    def of(cls, state: State, op: Op) -> _Held:
+        """Variables that hold nothing yet."""
+        prologue = state.prologue
+        types = [BOOL, *(value.type for value in op.operands[1 : 1 + MOST_VALUES])]
+        made = [prologue.emit("local", type=Array(_scalar(t), 1, "local", shape=(1,), contiguous=True)) for t in types]
+        for array, kind in zip(made, types, strict=True):
+            prologue.op("store", array, prologue.index(0), prologue.const(zero_of(kind), kind))
+        return cls(op, made[0], made[1:])
+
+    def note(self, op: Op, builder: Builder) -> None:
+        """Keeps a report unless there is one."""
+        f, zero = Formula(builder), builder.index(0)
+        condition, before = f.term(op.operands[0]), f.term(builder.emit("load", self.flag, zero))
+        first = condition & ~before
+        builder.op("store", self.flag, zero, (before | condition).value)
+        for array, value in zip(self.values, op.operands[1:], strict=False):
+            old = f.term(builder.emit("load", array, zero))
+            builder.op("store", array, zero, f.select(first, f.term(value), old).value)
+
+    def report(self, builder: Builder) -> Op:
+        """The report of what was kept, in no region."""
+        loaded = [builder.emit("load", array, builder.index(0)) for array in (self.flag, *self.values)]
+        return Op("report", loaded, [], dict(self.op.attrs), None, self.op.loc)
+
+
+def _scalar(kind: Type) -> Scalar:
+    assert isinstance(kind, Scalar)
+    return kind
+
+
+def zero_of(kind: Type) -> bool | int | float:
+    """The zero of a scalar or vector type, as constants have it."""
+    dtype = kind.dtype if isinstance(kind, (Scalar, Vector)) else dtypes.i32
+    return False if dtype.kind == "bool" else 0.0 if dtype.is_float else 0
 
 
 class _Record:

@@ -4,9 +4,9 @@ Enters: a kernel in normal form. Leaves: a `Tracking`: the accesses of each arra
 global arrays are numbered from a base that the launch gives, along the array's own strides, so that arrays that overlap
 share cells; shared arrays have cells per workgroup behind them; local arrays have shadows of their own.
 
-Watched for races are global and shared arrays that are written, and accessed otherwise than by atomics alone. Left out
-is an array that overlaps no other and of which every invocation of an `over=` kernel touches its own element only. Where
-arrays may overlap, all global ones are watched as soon as one of them is written.
+Watched for races are global and shared arrays that are written, and accessed otherwise than by atomics alone. Arrays
+that share memory are watched together. Left out is an array of which every invocation of an `over=` kernel touches its own
+element only, alone or under several names for the same view.
 """
 
 from __future__ import annotations
@@ -56,6 +56,10 @@ class Accesses:
         return bool(self.stores) or any(op.name != "atomic_load" for op in self.atomics)
 
     @property
+    def only_atomics(self) -> bool:
+        return not self.loads and not self.stores
+
+    @property
     def fetches(self) -> bool:
         """Whether something is read."""
         return bool(self.loads) or any(op.name != "atomic_store" for op in self.atomics)
@@ -81,13 +85,29 @@ class Tracking:
 
     def racing(self) -> dict[Value, Accesses]:
         """The arrays that are watched for races."""
-        shared = {r: a for r, a in self.arrays.items() if a.space == "shared" and a.changes and not _only_atomics(a)}
-        globals_ = {r: a for r, a in self.arrays.items() if a.space == "global"}
-        if all(array_of(root).restrict for root in globals_):
-            watched = {r: a for r, a in globals_.items() if a.changes and not _only_atomics(a) and not self._own(a)}
-        else:
-            watched = globals_ if any(a.changes for a in globals_.values()) else {}
-        return shared | watched
+        watched = {r: a for r, a in self.arrays.items() if a.space == "shared" and a.changes and not a.only_atomics}
+        for members, alike in self._together():
+            harmless = not any(a.changes for a in members) or all(a.only_atomics for a in members)
+            if not harmless and not (alike and self._own(members)):
+                watched |= {a.root: a for a in members}
+        return watched
+
+    def _together(self) -> list[tuple[list[Accesses], bool]]:
+        """The global arrays in groups that share memory, and whether the members of a group are one and the same view."""
+        groups = {r: [a] for r, a in self.arrays.items() if a.space == "global"}
+        unlike: set[Value] = set()
+        numbers = {self._number(root): root for root in groups}
+        for one, two, same in self.state.kernel.attrs.get("overlaps", ()):
+            if one not in numbers or two not in numbers:
+                continue
+            joined = groups[numbers[one]]
+            if groups[numbers[two]] is not joined:
+                joined += groups[numbers[two]]
+                groups |= dict.fromkeys((a.root for a in joined), joined)
+            if not same:
+                unlike.add(joined[0].root)
+        distinct = {id(members): members for members in groups.values()}
+        return [(members, not unlike & {a.root for a in members}) for members in distinct.values()]
 
     def unsure(self) -> dict[Value, Accesses]:
         """The arrays that may be read before they are written: shared and local ones, and Outs."""
@@ -102,17 +122,18 @@ class Tracking:
         changed = [a for a in self.arrays.values() if a.space == "global" and a.changes]
         return {self._number(a.root): (a.stores or a.atomics)[0].loc for a in changed}
 
-    def _own(self, accesses: Accesses) -> bool:
+    def _own(self, members: list[Accesses]) -> bool:
         """Whether each invocation stays at the one element whose index is its own."""
         over = self.state.kernel.attrs.get("over")
         target = next((p for p in self.state.kernel.params if p.name == over), None)
         if target is None or not isinstance(target.type, Array) or not 1 <= target.type.rank <= 3:
             return False
-        if not array_of(accesses.root).contiguous:
-            return False  # its elements might lie on each other
+        if not all(array_of(a.root).contiguous for a in members):
+            return False  # elements might lie on each other
         wanted = frozenset(range(target.type.rank))
-        first = _dims(accesses.all[0])
-        return frozenset(first) == wanted and all(_dims(op) == first for op in accesses.all)
+        operations = [op for a in members for op in a.all]
+        first = _dims(operations[0])
+        return frozenset(first) == wanted and all(_dims(op) == first for op in operations)
 
     # -- cells
 
@@ -134,7 +155,7 @@ class Tracking:
         for axis, index in enumerate(indices):
             term = index * self._stride(root, axis)
             offset = term if axis == 0 else offset + term
-        if not array_of(root).restrict:
+        if self.state.kernel.attrs.get("overlaps"):
             offset = offset * self.state.scalar("scale", number)
         return offset + self.state.scalar("base", number)
 
@@ -173,10 +194,6 @@ def static_offset(indices: list[Term], kind: Array, f: Formula) -> Term:
         term = index * math.prod(shape[axis + 1 :])
         total = term if axis == 0 else total + term
     return total
-
-
-def _only_atomics(accesses: Accesses) -> bool:
-    return not accesses.loads and not accesses.stores
 
 
 def _dims(op: Op) -> tuple[int, ...]:
