@@ -52,7 +52,6 @@ AfterPass = Callable[[str, Module], None]
 LLVM_FLOATS = frozenset({"min", "max", "copysign", "isfinite"})
 """What LLVM has for floats and SPIR-V hasn't."""
 
-_LEVEL: tuple[Pass, ...] = (DoubtPromises(), Bounds(), LowerExits(), Inline(), Sanitize())
 _SIMPLIFY: tuple[Pass, ...] = (Fold(), SimplifyBranches(), CSE(), Fold(), DCE())
 
 
@@ -75,6 +74,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     full = opt_level >= 2
     twice = (*_SIMPLIFY, LICM(), CSE()) if full else ()
     high: list[Pass] = [CheckUniformity()]
+    level = (DoubtPromises(), Bounds(), LowerExits(), Inline(), Sanitize(deferred=caps.kind == "cpu"))
     if caps.kind == "interpreter":  # it checks promises by itself
         return [("high", high), *([("normal", level)] if sanitized else [])]
     functions = own_functions(caps)
