@@ -1,13 +1,15 @@
 """`python -m vkjit.tools.opt FILE --passes fold,cse`: IR text in, passes, IR text out.
 
 FILE may be `-`. `--passes` takes names from `PASSES`, in order, or `pipeline` for all that a device without special
-features gets; `--form` is the form that the result is verified for (see `vkjit.ir.verify`). Exit status 1 with a
-message where the text can't be parsed or isn't valid.
+features gets; `--list` tells them. `--form` is the form that the result is verified for (see `vkjit.ir.verify`); the module
+is verified between passes too. Exit status 1 with a message where a file can't be read or written, where the text can't be
+parsed or isn't valid, and where a pass has no such name or refuses the module.
 """
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -44,7 +46,7 @@ from ..passes.unroll import Unroll
 from ..passes.widen_access import WidenAccess
 from ..runtime.interface import DeviceCaps
 
-__all__ = ["PASSES", "main", "run_passes"]
+__all__ = ["PASSES", "PIPELINES", "main", "run_passes"]
 
 PASSES: dict[str, Callable[[], Pass]] = {
     Bounds.name: Bounds,
@@ -74,6 +76,9 @@ PASSES: dict[str, Callable[[], Pass]] = {
 }
 """Passes by name, with the options that the tool gives them."""
 
+PIPELINES = {"pipeline": 2, "pipeline0": 0, "pipeline1": 1, "pipeline2": 2}
+"""Whole pipelines by name, with their levels."""
+
 PLAIN_DEVICE = DeviceCaps(
     kind="other",
     subgroup_sizes=(32,),
@@ -87,39 +92,93 @@ PLAIN_DEVICE = DeviceCaps(
 )
 
 
-def run_passes(module: Module, names: Sequence[str]) -> Module:
-    """Runs passes by name; `pipeline`, `pipeline0` and `pipeline1` stand for whole pipelines. Raises VkjitError."""
+def run_passes(module: Module, names: Sequence[str], *, after: Callable[[str, Module], None] | None = None) -> Module:
+    """Runs passes by name; `pipeline`, `pipeline0` and `pipeline1` stand for whole pipelines. `after` is called with each
+    name and the module then. Raises VkjitError.
+    """
     for name in names:
-        if name.startswith("pipeline"):
-            module = pipeline.run(module, PLAIN_DEVICE, int(name.removeprefix("pipeline") or 2))
+        if name in PIPELINES:
+            module = pipeline.run(module, PLAIN_DEVICE, PIPELINES[name])
         elif name in PASSES:
             module = PASSES[name]().run(module)
         else:
-            raise VkjitError(f"no pass is named {name!r}: expected pipeline or one of {', '.join(PASSES)}")
+            close = difflib.get_close_matches(name, [*PIPELINES, *PASSES], 1)
+            hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join([*PIPELINES, *PASSES])}"
+            raise VkjitError(f"no pass is named {name!r}: {hint}")
+        if after is not None:
+            after(name, module)
     return module
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; gives the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m vkjit.tools.opt", description="Runs passes over the text of the IR."
-    )
-    parser.add_argument("file", help="a file with IR text, or - for the standard input")
-    parser.add_argument("--passes", default="", help=f"comma-separated: pipeline, {', '.join(PASSES)}")
-    parser.add_argument("--form", default="high", choices=FORMS, help="the form that the result is verified for")
-    parser.add_argument("--locations", action="store_true", help="print locations")
-    given = parser.parse_args(arguments)
-    text = sys.stdin.read() if given.file == "-" else Path(given.file).read_text(encoding="utf-8")
+    given = _parser().parse_args(arguments)
+    if given.list:
+        print("\n".join(_listing()))
+        return 0
+    if given.file is None:
+        print("expected a file with IR text, or - for the standard input", file=sys.stderr)
+        return 2
     try:
-        module = parse_module(text, given.file)
-        verify(module)
-        module = run_passes(module, [name for name in given.passes.split(",") if name])
-        verify(module, given.form)
+        _run(given)
+    except OSError as error:
+        print(f"{error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
+    except UnicodeDecodeError as error:
+        print(f"{given.file} is no text in UTF-8 ({error.reason} at byte {error.start})", file=sys.stderr)
+        return 1
     except VkjitError as error:
         print(error, file=sys.stderr)
         return 1
-    print(print_module(module, locations=given.locations), end="")
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m vkjit.tools.opt", description="Runs passes over the text of the IR."
+    )
+    parser.add_argument("file", nargs="?", help="a file with IR text, or - for the standard input")
+    parser.add_argument("--passes", default="", help="comma-separated, in order: see --list")
+    parser.add_argument("--list", action="store_true", help="tell all passes with what they do")
+    parser.add_argument("--form", default="high", choices=FORMS, help="the form that the result is verified for")
+    parser.add_argument("--locations", action="store_true", help="print locations")
+    parser.add_argument("--each", action="store_true", help="print the module after each pass, too")
+    parser.add_argument("--output", type=Path, default=None, metavar="FILE", help="write there instead of printing")
+    return parser
+
+
+def _run(given: argparse.Namespace) -> None:
+    text = sys.stdin.read() if given.file == "-" else Path(given.file).read_text(encoding="utf-8")
+    module = parse_module(text, given.file)
+    verify(module)
+    parts: list[str] = []
+
+    def after(name: str, current: Module) -> None:
+        try:
+            verify(current)
+        except VkjitError as error:
+            raise VkjitError(f"after {name}: {error}") from error
+        if given.each:
+            parts.append(f"// after {name}\n{print_module(current, locations=given.locations)}\n")
+
+    module = run_passes(module, [name.strip() for name in given.passes.split(",") if name.strip()], after=after)
+    verify(module, given.form)
+    if not given.each:
+        parts.append(print_module(module, locations=given.locations))
+    made = "".join(parts)
+    if given.output is None:
+        print(made, end="")
+    else:
+        given.output.write_text(made, encoding="utf-8")
+
+
+def _listing() -> list[str]:
+    """A line for each pass: its name, and the first paragraph of its module's docstring."""
+    rows = {name: f"the whole pipeline at level {level}" for name, level in PIPELINES.items()}
+    for name, make in PASSES.items():
+        text = sys.modules[type(make()).__module__].__doc__ or ""
+        rows[name] = " ".join(text.partition("\n\n")[0].split())
+    return [f"{name:20} {text}" for name, text in rows.items()]
 
 
 if __name__ == "__main__":
