@@ -72,7 +72,7 @@ def main(height: int = 150, width: int = 201) -> None:
 
     padded = np.pad(image.astype(np.float64), RADIUS, mode="edge")
     weights = gaussian().astype(np.float64)
-    rows = sum(w * padded[:, k : k + width] for k, w in enumerate(weights))
+    rows: Any = sum(w * padded[:, k : k + width] for k, w in enumerate(weights))
     expected = sum(w * rows[k : k + height] for k, w in enumerate(weights))
     np.testing.assert_allclose(blur(image), expected, rtol=0, atol=40 * 2.0**-24)
 

@@ -4,7 +4,7 @@
     python3 scripts/run.py demo          installs vkjit and runs `python -m vkjit demo`
     python3 scripts/run.py test [ARGS]   installs what the tests need, a Vulkan driver included, and runs them
     python3 scripts/run.py validate [ARGS]  the tests on Vulkan devices under Khronos' validation layer
-    python3 scripts/run.py lint          installs the linters and runs ruff, mypy and import-linter
+    python3 scripts/run.py lint          installs the linters and runs ruff, mypy, pyright and import-linter
 
 Needs nothing but Python 3.10 or newer. Arguments after the job's name go to the demo or to pytest. The exit code is the
 job's; nothing is printed after the job's own output. What is installed stays in .venv, apart from the Vulkan driver:
@@ -191,6 +191,7 @@ def lint(arguments: list[str]) -> int:
         call(f"{tools}/ruff", "check", *arguments, "."),
         call(f"{tools}/ruff", "format", "--check", "."),
         call(str(PYTHON), "-m", "mypy"),
+        call(str(PYTHON), "-m", "pyright"),
         call(f"{tools}/lint-imports"),
     ]
     return max(codes)

@@ -60,13 +60,18 @@ class Function:
     """
 
     @staticmethod
-    def forward(ctx: Context, *args: Any) -> Any:
-        """Computes the result (a new tensor, or a tuple of them); nothing in it is recorded."""
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        """`forward(ctx, *args)` computes the result (a new tensor, or a tuple of them); nothing in it is recorded.
+
+        To type checkers it may be overridden with any parameters.
+        """
         raise ArgumentError("a Function defines forward(ctx, ...) as a static method")
 
     @staticmethod
-    def backward(ctx: Context, *gradients: Any) -> Any:
-        """Gradients of forward's arguments from those of its results (None where nothing came back)."""
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        """`backward(ctx, *gradients)`: gradients of forward's arguments from those of its results (None where nothing
+        came back).
+        """
         raise ArgumentError("a Function defines backward(ctx, *gradients) as a static method")
 
     @classmethod
