@@ -148,6 +148,7 @@ __version__ = "0.1.0"
 
 _MODULES = ("autograd", "io", "nn", "optim", "stdlib", "tensor", "testing")
 _FROM = {
+    "checking": ("check",),
     "autograd": ("enable_grad", "grad", "is_grad_enabled", "no_grad", "set_grad_enabled"),
     "graphs": ("Graph", "capture"),
     "inspection": ("Inspection", "inspect"),
@@ -179,6 +180,9 @@ if TYPE_CHECKING:
     )
     from .autograd import (
         set_grad_enabled as set_grad_enabled,
+    )
+    from .checking import (
+        check as check,
     )
     from .graphs import (
         Graph as Graph,

@@ -117,7 +117,7 @@ def compile_kernel(
         if found is not None:
             TIMES.cached += 1
             return found
-    with _uncollected:
+    with _uncollected, frontend.naming_instance(spec, signature):
         artifact = _compile(spec, signature, caps, guarded=guarded)
     if not interpreted:
         if caps.kind != "llvm-cpu":

@@ -20,7 +20,7 @@ from .errors import ArgumentError
 from .frontend import REQUIRED, ArrayArg, ConstArg, ParamSpec, ScalarArg, Signature, tune_choice
 from .jit import Kernel
 from .runtime.artifact import KernelArtifact
-from .runtime.interface import Device
+from .runtime.interface import Device, DeviceCaps
 
 __all__ = ["Inspection", "Stage", "guess_signature", "inspect", "inspect_signature"]
 
@@ -152,7 +152,7 @@ class _Asked(Kernel):
 
 
 def guess_signature(
-    kernel: Kernel, device: Device, choices: dict[str, Any] | None = None, local: tuple[int, ...] = ()
+    kernel: Kernel, device: Device | DeviceCaps, choices: dict[str, Any] | None = None, local: tuple[int, ...] = ()
 ) -> Signature:
     """A signature of contiguous arrays that fits the annotations.
 
@@ -160,6 +160,7 @@ def guess_signature(
     Const parameters by name. Raises ArgumentError for a Const parameter without a value.
     """
     choices, rank = choices or {}, 1
+    caps = device if isinstance(device, DeviceCaps) else device.caps
     args: list[ArrayArg | ScalarArg | ConstArg] = []
     typevars: dict[str, DType] = {}
     spec = kernel._expanded
@@ -176,9 +177,9 @@ def guess_signature(
         dims = len(str(param.dims).split()) if param.dims is not None else 1
         rank = dims if param.name == kernel.spec.over else rank
         args.append(ArrayArg(dtype, dims, contiguous=True, restrict=True))
-    size = local or kernel.declared_local() or plan.default_local_size(rank, device.caps)
+    size = local or kernel.declared_local() or plan.default_local_size(rank, caps)
     padded = (*size, 1, 1)
-    bounds = device.caps.kind in ("cpu", "llvm-cpu", "interpreter")
+    bounds = caps.kind in ("cpu", "llvm-cpu", "interpreter")
     return Signature(
         tuple(args),
         local_size=(padded[0], padded[1], padded[2]),

@@ -126,6 +126,11 @@ class Kernel:
         functools.update_wrapper(self, fn)
 
     @property
+    def expanded_spec(self) -> KernelSpec:
+        """The specification with structs and vectors taken apart, as kernels are compiled."""
+        return self._expanded
+
+    @property
     def name(self) -> str:
         return self.spec.name
 

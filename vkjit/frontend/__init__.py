@@ -11,6 +11,7 @@ from .composites import expanded, fields_of, leaves_of
 from .dims import Dims, parse_dims
 from .fingerprint import Captures, fingerprint, value_digest
 from .function import DeviceFunction
+from .instances import naming_instance
 from .signature import ArrayArg, ConstArg, ScalarArg, Signature, exact
 from .spec import REQUIRED, Composite, KernelSpec, ParamSpec, describe, tune_choice
 from .values import ElementArray
@@ -35,6 +36,7 @@ __all__ = [
     "fingerprint",
     "leaves_of",
     "lower_kernel",
+    "naming_instance",
     "parse_dims",
     "tune_choice",
     "value_digest",
