@@ -135,6 +135,7 @@ def test_quirks_of_llvmpipe() -> None:
         "literal_float_zero",
         "slow_subgroup_arithmetic",
         "scalar_loads",
+        "widened_compare",
     }
 
 

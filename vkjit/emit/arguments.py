@@ -14,6 +14,7 @@ from ..ir.types import Array
 from ..runtime.artifact import ArgField
 from ..spirv import OpenBlock
 from .context import Context
+from .conversions import sign_extended
 
 __all__ = ["address_of", "field_of", "load_field", "load_word", "map_scalars"]
 
@@ -45,11 +46,17 @@ def load_field(ctx: Context, item: ArgField) -> int:
 
 
 def load_word(ctx: Context, item: ArgField) -> int:
-    """An integer field of 32 or 64 bits as 64 bits, sign extended."""
+    """An integer field of 32 or 64 bits as 64 bits; strides, which alone may be negative, sign extended."""
     value = load_field(ctx, item)
     if item.size == 8:
         return value
-    return ctx.once(("wide", item.offset), lambda entry: entry.emit("OpSConvert", ctx.ulong, value))
+
+    def widened(entry: OpenBlock) -> int:
+        if item.role == "stride":
+            return sign_extended(ctx, entry, value)
+        return entry.emit("OpUConvert", ctx.ulong, value)
+
+    return ctx.once(("wide", item.offset), widened)
 
 
 def _load_field(ctx: Context, entry: OpenBlock, item: ArgField) -> int:

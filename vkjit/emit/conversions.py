@@ -13,9 +13,10 @@ from ..dtypes import DType
 from ..errors import InternalError
 from ..ir.core import Op, Value
 from ..ir.types import Scalar, Type
+from ..spirv import OpenBlock
 from .context import Context, dtype_of, lanes_of
 
-__all__ = ["HANDLERS", "bits_to_value", "convert", "round_to_bf16", "value_to_bits"]
+__all__ = ["HANDLERS", "bits_to_value", "convert", "round_to_bf16", "sign_extended", "value_to_bits"]
 
 
 def _cast(ctx: Context, op: Op) -> None:
@@ -57,8 +58,20 @@ def convert(ctx: Context, value: int, source: Type, target: Type, *, raw: bool =
         return _int_to_float(ctx, value, a, b, lanes)
     if a.bits == b.bits:
         return value
+    if a.is_signed and a.bits == 32 and b.bits == 64:
+        return sign_extended(ctx, ctx.block, value, lanes)
     opname = "OpSConvert" if a.is_signed and b.bits > a.bits else "OpUConvert"
     return ctx.block.emit(opname, ctx.type(target), value)
+
+
+def sign_extended(ctx: Context, block: OpenBlock, value: int, lanes: int = 1) -> int:
+    """32 bits as 64, with the sign; in a roundabout way where the driver can't compare what a conversion gives."""
+    wide = ctx.shaped(ctx.ulong, lanes)
+    if "widened_compare" not in ctx.caps.quirks:
+        return block.emit("OpSConvert", wide, value)
+    sign = ctx.number(ctx.ulong, 1 << 31, lanes)
+    turned = block.emit("OpBitwiseXor", wide, block.emit("OpUConvert", wide, value), sign)
+    return block.emit("OpISub", wide, turned, sign)
 
 
 def _int_to_float(ctx: Context, value: int, a: DType, b: DType, lanes: int) -> int:

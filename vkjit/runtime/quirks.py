@@ -11,6 +11,7 @@ The names:
 - ``slow_subgroup_arithmetic``: subgroup reductions are lane loops, a shuffle-xor butterfly is several times faster;
 - ``unfolded_constants``: making a pipeline of valid code that computes much with constants (loops without rounds among
   it) can take the process down;
+- ``widened_compare``: a number converted from 32 to 64 signed bits compares wrongly with constants;
 - ``scalar_loads``: non-uniform loads and stores are done lane by lane, so wider elements per lane are cheaper.
 """
 
@@ -61,6 +62,7 @@ _ROWS = (
                 "literal_float_zero",
                 "slow_subgroup_arithmetic",
                 "scalar_loads",
+                "widened_compare",
             }
         ),
         loop_cap=65535,

@@ -18,11 +18,15 @@ _KEEPS_SIGN = frozenset({
     "floordiv", "floormod", "truncdiv", "truncrem", "udiv_raw", "urem_raw", "sdiv_raw",
 })  # fmt: skip
 
+_MOST_DATA_BITS = 32
+"""What numbers beside ids and extents may add to a sum or product of `index` that is taken not to overflow."""
+
 
 def is_non_negative(value: Value, depth: int = 8) -> bool:
     """True where a signed value is known not to be negative.
 
-    Sums and products count only for `index`, which doesn't overflow in any grid or array that fits an address space.
+    Sums and products count only for `index`, whose ids and extents don't overflow in any grid or array that fits an
+    address space; constants and converted numbers beside them count with their width.
     """
     dtype = getattr(value.type, "dtype", None)
     if dtype is None or depth == 0:
@@ -38,7 +42,10 @@ def is_non_negative(value: Value, depth: int = 8) -> bool:
         return True
     if op.name == "cast":
         source = op.operands[0].type
-        narrower = getattr(source, "dtype", dtype).bits < dtype.bits or source == value.type or dtype.kind == "index"
+        found = getattr(source, "dtype", dtype)
+        narrower = (
+            found.bits < dtype.bits or found.kind == dtype.kind or (dtype.kind == "index" and found.kind == "int")
+        )
         return narrower and dtype.is_integer and is_non_negative(op.operands[0], depth - 1)
     if op.name in ("shr", "shr_raw"):
         return is_non_negative(op.operands[0], depth - 1)
@@ -48,8 +55,29 @@ def is_non_negative(value: Value, depth: int = 8) -> bool:
         return any(is_non_negative(v, depth - 1) for v in op.operands)
     if op.name == "floormod" and is_non_negative(op.operands[1], depth - 1):
         return True
-    wraps = op.name in ("add", "mul") and dtype.kind != "index"
+    wraps = op.name in ("add", "mul") and (dtype.kind != "index" or _data_bits(value, depth) > _MOST_DATA_BITS)
     return op.name in _KEEPS_SIGN and not wraps and all(is_non_negative(v, depth - 1) for v in op.operands)
+
+
+def _data_bits(value: Value, depth: int = 8) -> int:
+    """Bits that constants and numbers of the program's own, in contrast to ids and extents, add to a value at most."""
+    op = value.op
+    if op is None or depth == 0:
+        return 64
+    if op.name == "const":
+        return int(op.attrs["value"]).bit_length()
+    if op.name in _IDS:
+        return 0
+    if op.name == "cast":
+        inner = getattr(op.operands[0].type, "dtype", None)
+        below = _data_bits(op.operands[0], depth - 1)
+        return below if inner is None or not inner.is_integer else min(below, inner.bits)
+    parts = [_data_bits(v, depth - 1) for v in op.operands]
+    if op.name == "mul":
+        return sum(parts)
+    if op.name in ("and", "floormod", "urem_raw"):
+        return min(parts) if op.name == "and" else parts[-1]
+    return max(parts) if op.name in _KEEPS_SIGN or op.name == "select" else 64
 
 
 def _shift_of(y: Term) -> int | None:

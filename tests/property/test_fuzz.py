@@ -1,0 +1,99 @@
+"""The fuzzer: programs once found to fail, a few fresh ones, and its own parts.
+
+`python -m vkjit.testing.fuzz` is the long run. Files in `found/` are programs that a bug made fail, as small as they
+came; each runs on every executor, at every level.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vkjit.ir import OPS, verify
+from vkjit.ir.rewrite import clone_module
+from vkjit.testing.fuzz import Checker, Options, generate, parse_program, program_text, shrink
+from vkjit.testing.fuzz.compare import difference
+from vkjit.testing.fuzz.execute import interpret
+from vkjit.testing.fuzz.program import Memory
+
+FOUND = sorted((Path(__file__).parent / "found").glob("*.ir"))
+
+
+def checker(device: Any) -> Checker:
+    return Checker([] if device.caps.kind == "interpreter" else [device])
+
+
+@pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
+def test_found_programs(device: Any, path: Path) -> None:
+    finding = checker(device).check(parse_program(path.read_text(encoding="utf-8")))
+    assert finding is None, finding
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_fresh_programs(device: Any, seed: int) -> None:
+    finding = checker(device).check(generate(5_000_000 + seed, 12))
+    assert finding is None, finding
+
+
+def test_the_same_seed_gives_the_same_program() -> None:
+    assert program_text(generate(11)) == program_text(generate(11)) != program_text(generate(12))
+
+
+def test_text_keeps_everything() -> None:
+    for seed in range(12):
+        program = generate(seed)
+        text = program_text(program)
+        again = parse_program(text)
+        assert program_text(again) == text
+        verify(again.module)
+        outcomes = [interpret(p, Memory.of(p)) for p in (program, again)]
+        assert difference(program, *outcomes) == ""
+
+
+def test_programs_cover_the_op_table() -> None:
+    seen = {op.name for seed in range(250) for f in generate(seed).module.all_functions() for op in f.body.walk()}
+    assert len(seen) >= 0.95 * len(OPS), sorted(set(OPS) - seen)
+
+
+def test_a_difference_is_seen() -> None:
+    """Any store less, in a program whose stores matter, is a difference."""
+    program = generate(3)
+    memory = Memory.of(program)
+    module = clone_module(program.module)
+    module.kernel.body.ops = [op for op in module.kernel.body.ops if op.name != "store"]
+    assert difference(program, interpret(program, memory, module), interpret(program, memory))
+
+
+def test_layouts_stay_inside_their_buffers() -> None:
+    for seed in range(100):
+        program = generate(seed)
+        for layout in program.layouts:
+            if layout is not None:
+                reach = [s * (extent - 1) for s, extent in zip(layout.strides, layout.shape, strict=True)]
+                low = layout.first + sum(r for r in reach if r < 0)
+                high = layout.first + sum(r for r in reach if r > 0)
+                assert 0 <= low <= high < layout.total
+
+
+def test_shrinking_keeps_what_fails() -> None:
+    """Down to the one operation that the test asks for, and what it needs."""
+    program = next(
+        p for p in map(generate, range(40)) if any(op.name == "popcount" for op in p.module.kernel.body.walk())
+    )
+
+    def fails(candidate: Any) -> bool:
+        return any(op.name == "popcount" for op in candidate.module.kernel.body.walk())
+
+    small = shrink(program, fails, seconds=20)
+    assert fails(small)
+    before, after = (sum(1 for _ in p.module.kernel.body.walk()) for p in (program, small))
+    assert after < before / 4
+    interpret(small, Memory.of(small))
+
+
+def test_options_leave_runs_out() -> None:
+    plain = Checker([], Options(variants=False, chains=False))
+    assert plain.check(generate(1)) is None
+    assert plain.counts["runs"] == 1

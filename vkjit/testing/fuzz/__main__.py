@@ -1,0 +1,10 @@
+"""`python -m vkjit.testing.fuzz`."""
+
+from __future__ import annotations
+
+import sys
+
+from .command import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,238 @@
+"""Runs one program in all ways and compares: the heart of the fuzzer.
+
+Enters: a program, executors. Leaves: the first `Finding`, or None. The interpreter on the high form is the oracle. Then:
+the workgroups in another order and other batches; for each device and each level the pipeline (verified between groups
+of passes), the interpreter on what it made, spirv-val on each SPIR-V module, the device itself; chains of single
+passes on the interpreter; one changed variant of the program (see `variants`), and now and then spirv-opt's version of
+the module. What is tried beyond the levels follows from the program's seed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from ...compiler import emit_module
+from ...ir.core import Module
+from ...ir.rewrite import clone_module
+from ...ir.verify import violations
+from ...passes import pipeline
+from ...runtime.artifact import KernelArtifact
+from ...runtime.interface import Device
+from ...spirv import tools
+from ...tools.opt import run_passes
+from . import validate, variants
+from .compare import difference
+from .execute import Outcome, interpret, launch, launch_module
+from .flushing import is_excused
+from .program import Memory, Program
+
+__all__ = ["CHAINS", "Checker", "Finding", "Options"]
+
+CHAINS = (
+    "fold", "simplify_branches", "cse", "dce", "licm", "lower_exits", "lower_exits,inline",
+    "fold,simplify_branches,cse,fold,dce", "lower_exits,inline,lower_access,licm,cse,dce",
+    "lower_exits,inline,lower_access,narrow_index,fold,dce",
+)  # fmt: skip
+"""Passes by themselves, one chain per program."""
+LEVELS = (0, 1, 2)
+OPTIMISED_EVERY = 6
+"""One program in so many also runs as spirv-opt makes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What went wrong. `stage` says in which run: "oracle", "order", "level 2 on ...", "chain ...", "variant ..."."""
+
+    stage: str
+    text: str
+
+
+class _Found(Exception):  # noqa: N818  a way out of nested calls, no error
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.text)
+        self.finding = finding
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is run beside the oracle."""
+
+    levels: tuple[int, ...] = LEVELS
+    variants: bool = True
+    chains: bool = True
+    validated: bool = True
+
+
+@dataclass(slots=True)
+class Checker:
+    """Checks programs on the devices given (the interpreter needs none); counts what it did."""
+
+    devices: Sequence[Device]
+    options: Options = field(default_factory=Options)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def check(self, program: Program, only: str = "") -> Finding | None:
+        """The first finding; `only` names the stage that is run, with what it needs."""
+        try:
+            _Run(self, program, only).all()
+        except _Found as found:
+            return found.finding
+        return None
+
+
+class _Run:
+    """One program's runs."""
+
+    def __init__(self, checker: Checker, program: Program, only: str) -> None:
+        self.checker = checker
+        self.only = only
+        self.program = program
+        self.memory = Memory.of(program)
+        self.random = Random(program.seed ^ 0x5EED)
+        self.oracles: dict[int, Outcome] = {}
+        self.prints = any(site.kind == "print" for site in program.module.sites)
+
+    def all(self) -> None:
+        """Every run, cheap ones first."""
+        broken = violations(self.program.module)
+        if broken:
+            raise _Found(Finding("generator", "\n".join(broken)))
+        self.orders()
+        if self.checker.options.chains and self.wanted("chain"):
+            self.chain()
+        for device in self.checker.devices:
+            for level in self.checker.options.levels:
+                name = f"spirv-opt on {device.name}" if level == 2 else ""
+                if self.wanted(f"level {level} on {device.name}", f"level {level} for {device.name}", name):
+                    self.level(device, level)
+        if self.checker.options.variants and self.wanted("variant"):
+            self.variant()
+
+    def wanted(self, *stages: str) -> bool:
+        """Whether a stage is to be run."""
+        return not self.only or any(stage and stage in self.only for stage in stages)
+
+    def oracle(self, subgroup_size: int = 32) -> Outcome:
+        """What the high form gives."""
+        size = 32 if self.program.lane_free else subgroup_size
+        if size not in self.oracles:
+            with self.stage("oracle"):
+                self.oracles[size] = interpret(self.program, self.memory, subgroup_size=size)
+        return self.oracles[size]
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Turns what is raised inside into a finding."""
+        try:
+            yield
+        except _Found:
+            raise
+        except Exception as error:  # noqa: BLE001  whatever a compiler raises is a finding
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            text = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
+            raise _Found(Finding(name, text)) from None
+
+    def compare(self, stage: str, found: Outcome, expected: Outcome, program: Program | None = None) -> None:
+        """Raises a finding where the outcomes differ and subnormals don't explain it."""
+        self.checker.counts["runs"] += 1
+        text = difference(program or self.program, found, expected)
+        if not text:
+            return
+        if "on " in stage and is_excused(program or self.program, self.memory):
+            self.checker.counts["excused by subnormals"] += 1
+            return
+        raise _Found(Finding(stage, text))
+
+    # -- the runs
+
+    def orders(self) -> None:
+        """Other orders of workgroups, other batches, other subgroups."""
+        expected = self.oracle()
+        order = self.random.choice(["reverse", self.random.randrange(1000)])
+        with self.stage("order"):
+            size = self.random.choice([4, 8, 16, 64]) if self.program.lane_free else 32
+            lanes = self.random.choice([1, 64])
+            found = interpret(self.program, self.memory, order=order, lanes_per_batch=lanes, subgroup_size=size)
+            self.compare("order", found, expected)
+
+    def chain(self) -> None:
+        """A few passes by themselves, and the whole pipeline of a device without features, on the interpreter."""
+        for chain in (self.random.choice(CHAINS), f"pipeline{self.random.choice(LEVELS)}"):
+            stage = f"chain {chain}"
+            with self.stage(stage):
+                module = run_passes(clone_module(self.program.module), chain.split(","))
+                form = "primitive" if chain.startswith("pipeline") else "normal" if "exits" in chain else "high"
+                broken = violations(module, form)
+                if broken:
+                    raise _Found(Finding(stage, "\n".join(broken)))
+                if not self.prints or not chain.startswith("pipeline"):
+                    self.compare(stage, interpret(self.program, self.memory, module), self.oracle())
+
+    def lowered(self, device: Device, level: int, program: Program) -> Module:
+        """The module for a device; every other program without the guard of loops."""
+        caps = device.caps if program.seed % 2 else replace(device.caps, loop_cap=None)
+        return pipeline.run(clone_module(program.module), caps, level)
+
+    def level(self, device: Device, level: int) -> None:
+        """One device at one level, and the interpreter on the same module."""
+        if self.prints and device.caps.kind not in ("llvm-cpu", "interpreter"):
+            return
+        size = device.caps.subgroup_size
+        stage = f"level {level} on {device.name}"
+        with self.stage(f"passes of {stage}"):
+            module = self.lowered(device, level, self.program)
+            if level == 2 or (self.program.seed + level) % 3 == 0:
+                found = interpret(self.program, self.memory, clone_module(module), subgroup_size=size)
+                self.compare(f"interpreter, {stage}".replace("on ", "for "), found, self.oracle(size))
+        with self.stage(stage):
+            artifact = emit_module(module, device.caps)
+            self.validated(stage, artifact.code)
+            self.compare(stage, launch(self.program, self.memory, artifact, device), self.oracle(size))
+        if level == 2 and self.program.seed % OPTIMISED_EVERY == 0 and isinstance(artifact.code, bytes):
+            self.optimised(device, artifact)
+
+    def validated(self, stage: str, code: object) -> None:
+        """A finding where spirv-val complains."""
+        if not self.checker.options.validated or not isinstance(code, bytes) or code[:4] != b"\x03\x02\x23\x07":
+            return
+        self.checker.counts["modules validated"] += 1
+        text = validate.complaint(code)
+        if text:
+            raise _Found(Finding(f"spirv-val, {stage}", text))
+
+    def optimised(self, device: Device, artifact: KernelArtifact) -> None:
+        """The module as spirv-opt makes it."""
+        if device.caps.kind in ("llvm-cpu", "interpreter") or not tools.available("spirv-opt"):
+            return
+        stage = f"spirv-opt on {device.name}"
+        with self.stage(stage):
+            code = tools.optimize(artifact.code, "-O", "--target-env=vulkan1.3", "--scalar-block-layout")
+            changed = replace(artifact, code=code, digest=f"{artifact.digest}-optimised")
+            found = launch(self.program, self.memory, changed, device)
+            self.compare(stage, found, self.oracle(device.caps.subgroup_size))
+
+    def variant(self) -> None:
+        """One changed version of the program, on one executor."""
+        kinds: list[Callable[[Program, Random], Program | None]]
+        kinds = [variants.swapped, variants.with_dead_code, variants.other_workgroups]
+        kind = self.random.choice(kinds)
+        changed = kind(self.program, self.random)
+        if changed is None:
+            return
+        devices = [d for d in self.checker.devices if not self.prints or d.caps.kind in ("llvm-cpu", "interpreter")]
+        device = self.random.choice(devices) if devices else None
+        name = kind.__name__.replace("_", " ")
+        size = 32 if device is None else device.caps.subgroup_size
+        stage = f"variant, {name}, on {device.name if device is not None else 'interpreter'}"
+        with self.stage(stage):
+            if device is None:
+                module = run_passes(clone_module(changed.module), ["pipeline2"])
+                found = interpret(changed, self.memory, module)
+            else:
+                found = launch_module(changed, self.memory, self.lowered(device, 2, changed), device)
+            self.compare(stage, found, self.oracle(size))

@@ -1,0 +1,152 @@
+"""`python -m vkjit.testing.fuzz`: generated kernels against the interpreter and devices; see docs/fuzzing.md.
+
+Exit status: 0 where nothing was found, 1 with findings, 2 for wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...ir.ops import OPS
+from .console import say
+from .crew import Crew
+from .generate import generate
+from .planted import run_planted
+from .program import program_text
+from .worker import Config
+
+__all__ = ["coverage_text", "device_names", "main", "requests"]
+
+NOT_GENERATED: dict[str, str] = {}
+"""Rows of the op table that no statement makes, and why."""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m vkjit.testing.fuzz", description=__doc__)
+    parser.add_argument("--programs", type=int, default=2000, help="how many programs (default 2000)")
+    parser.add_argument("--seed", type=int, default=1, help="programs follow from it (default 1)")
+    parser.add_argument("--minutes", type=float, default=0.0, help="stop after so long (default: not)")
+    parser.add_argument("--devices", default="all", help="parts of device names, with commas; 'none': interpreter only")
+    parser.add_argument("--jobs", type=int, default=2, help="worker processes (default 2)")
+    parser.add_argument("--statements", type=int, default=0, help="statements of a program (default: 6 to 26)")
+    parser.add_argument("--keep", default="fuzz-findings", help="folder for failing programs")
+    parser.add_argument("--no-shrink", action="store_true", help="keep failing programs as they are")
+    parser.add_argument("--show", type=int, metavar="SEED", help="print the program of a seed")
+    parser.add_argument("--replay", metavar="FILE", help="run one kept program again")
+    parser.add_argument("--planted", metavar="FILE", help="plant each bug of a list in turn; say when it was found")
+    parser.add_argument("--bug", default="", help="with --planted: only bugs whose name contains this")
+    return parser
+
+
+def device_names(wanted: str) -> tuple[str, ...]:
+    """Names of the devices that match; "all" takes all but the interpreter."""
+    from ...devices import devices
+
+    if wanted == "none":
+        return ()
+    present = [info.name for info in devices() if info.kind != "interpreter"]
+    if wanted == "all":
+        return tuple(present)
+    parts = [part for part in wanted.split(",") if part != "interpreter"]
+    return tuple(name for name in present if any(part in name for part in parts))
+
+
+def requests(seed: int, count: int, statements: int = 0, minutes: float = 0.0) -> Iterator[dict[str, Any]]:
+    """The programs of a run."""
+    start = time.monotonic()
+    for number in itertools.count():
+        if number >= count or (minutes and time.monotonic() - start > 60 * minutes):
+            return
+        yield {"seed": seed * 1_000_003 + number, "statements": statements}
+
+
+def coverage_text(seen: Counter[str]) -> str:
+    """How much of the op table programs had, and what is missing."""
+    missing = [name for name in OPS if not seen[name]]
+    lines = [f"coverage: {len(OPS) - len(missing)} of {len(OPS)} operations, {1 - len(missing) / len(OPS):.1%}"]
+    lines += [f"  without {name}: {NOT_GENERATED.get(name, 'too rare for so few programs')}" for name in missing]
+    return "\n".join(lines)
+
+
+@dataclass(slots=True)
+class _Summary:
+    """What a run found."""
+
+    keep: Path
+    start: float = field(default_factory=time.monotonic)
+    programs: int = 0
+    seen: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    findings: list[str] = field(default_factory=list)
+
+    def take(self, answer: dict[str, Any], statements: int) -> None:
+        """One program's answer."""
+        self.programs += 1
+        self.seen.update(answer["ops"])
+        self.counts.update(answer["counts"])
+        if "stage" in answer:
+            self.failed(answer, statements)
+        elif self.programs % 100 == 0:
+            seconds = time.monotonic() - self.start
+            say(f"{self.programs} programs, {seconds:.0f} s, {len(self.findings)} findings")
+
+    def failed(self, answer: dict[str, Any], statements: int) -> None:
+        """Keeps the program and says how to run it again."""
+        seed = answer.get("seed", -1)
+        text = answer["program"]
+        if not text and seed >= 0:
+            text = program_text(generate(seed, statements), [f"{answer['stage']}: {answer['text']}"])
+        self.keep.mkdir(parents=True, exist_ok=True)
+        path = self.keep / f"program-{seed}.ir"
+        path.write_text(text, encoding="utf-8")
+        self.findings.append(f"{answer['stage']}: {answer['text']}")
+        say(f"FOUND in program {seed}, {answer['stage']}\n  {answer['text']}")
+        say(f"  again: python -m vkjit.testing.fuzz --replay {path}")
+
+    def text(self) -> str:
+        """The last lines."""
+        seconds = time.monotonic() - self.start
+        counts = ", ".join(f"{value} {name}" for name, value in sorted(self.counts.items()))
+        head = f"{self.programs} programs in {seconds:.0f} s ({counts}): {len(self.findings)} findings"
+        return f"{coverage_text(self.seen)}\n{head}"
+
+
+def _run(options: argparse.Namespace, work: Iterator[dict[str, Any]]) -> int:
+    names = device_names(options.devices)
+    say(f"executors: interpreter{''.join(', ' + name for name in names)}; {options.jobs} jobs")
+    crew = Crew(Config(names, shrink_seconds=0.0 if options.no_shrink else 60.0), options.jobs)
+    summary = _Summary(Path(options.keep))
+    try:
+        for answer in crew.run(work):
+            summary.take(answer, options.statements)
+    except KeyboardInterrupt:
+        crew.stop()
+        say("interrupted")
+    say(summary.text())
+    return 1 if summary.findings else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; gives its exit status."""
+    options = _parser().parse_args(arguments)
+    if options.show is not None:
+        say(program_text(generate(options.show, options.statements)))
+        return 0
+    if options.planted:
+        return run_planted(options.planted, options.bug, options)
+    if options.replay:
+        options.jobs, options.no_shrink = 1, True
+        return _run(options, iter([{"text": Path(options.replay).read_text(encoding="utf-8")}]))
+    return _run(options, requests(options.seed, options.programs, options.statements, options.minutes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""Several workers at once: hands out programs, collects answers, starts a new worker where one died or hung.
+
+Enters: requests (see `worker`), a configuration. Leaves: answers as they come, in no order. A worker that dies, or says
+nothing for `patience` seconds, is a finding of the program that it ran.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from .worker import Config
+
+__all__ = ["Crew"]
+
+START_SECONDS = 120.0
+
+
+class _Process:
+    """One worker process."""
+
+    def __init__(self, config: Config) -> None:
+        command = [sys.executable, "-m", "vkjit.testing.fuzz.worker", config.text()]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        )
+        self.held = b""
+        self.errors: list[bytes] = []
+        threading.Thread(target=self._drain, daemon=True).start()
+
+    def _drain(self) -> None:
+        """Keeps the last lines that the process complains with."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.errors = [*self.errors[-20:], line]
+
+    def ask(self, request: dict[str, Any]) -> None:
+        """Sends a request."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(request).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def answer(self, patience: float) -> dict[str, Any] | None:
+        """The next line; None at the end. Raises TimeoutError."""
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + patience
+        while b"\n" not in self.held:
+            left = deadline - time.monotonic()
+            ready, _, _ = select.select([self.process.stdout], [], [], max(left, 0.0))
+            if not ready:
+                raise TimeoutError
+            part = os.read(self.process.stdout.fileno(), 1 << 16)
+            if not part:
+                return None
+            self.held += part
+        line, _, self.held = self.held.partition(b"\n")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def end(self) -> str:
+        """Ends the process; says how it ended, with its last lines."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        try:
+            code = self.process.wait(2)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
+        tail = b"".join(self.errors[-6:]).decode(errors="replace").strip()
+        return f"{how}\n{tail}" if tail else how
+
+
+class Crew:
+    """`jobs` workers that take requests from one iterator."""
+
+    def __init__(self, config: Config, jobs: int, patience: float = 300.0) -> None:
+        self.config = config
+        self.jobs = jobs
+        self.patience = patience
+        self.stopped = False
+        self._lock = threading.Lock()
+        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
+
+    def run(self, requests: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The answers; leave the iterator early with `stop()`."""
+        threads = [threading.Thread(target=self._serve, args=(requests,), daemon=True) for _ in range(self.jobs)]
+        for thread in threads:
+            thread.start()
+        left = len(threads)
+        while left:
+            answer = self._answers.get()
+            if answer is None:
+                left -= 1
+            else:
+                yield answer
+
+    def stop(self) -> None:
+        """No further requests are handed out."""
+        self.stopped = True
+
+    def _next(self, requests: Iterator[dict[str, Any]]) -> dict[str, Any] | None:
+        with self._lock:
+            return None if self.stopped else next(requests, None)
+
+    def _serve(self, requests: Iterator[dict[str, Any]]) -> None:
+        process: _Process | None = None
+        try:
+            while (request := self._next(requests)) is not None:
+                if process is None:
+                    process = self._started()
+                if process is None:
+                    return
+                answer, process = self._one(process, request)
+                self._answers.put(answer)
+        finally:
+            if process is not None:
+                process.end()
+            self._answers.put(None)
+
+    def _started(self) -> _Process | None:
+        process = _Process(self.config)
+        with contextlib.suppress(TimeoutError):
+            if process.answer(START_SECONDS) is not None:
+                return process
+        text = f"a worker doesn't start: {process.end()}"
+        self._answers.put({"done": -1, "ops": [], "counts": {}, "stage": "start", "text": text, "program": ""})
+        return None
+
+    def _one(self, process: _Process, request: dict[str, Any]) -> tuple[dict[str, Any], _Process | None]:
+        """The answer to one request, and the process if it lives."""
+        text = "the worker's process died: "
+        try:
+            process.ask(request)
+            while (answer := process.answer(self.patience)) is not None:
+                if "done" in answer:
+                    return {**answer, "seed": request.get("seed", -1)}, process
+        except TimeoutError:
+            text = f"no answer within {self.patience:.0f} s: "
+        except OSError:
+            text = "the worker's process went away: "
+        ended = process.end()
+        seed = request.get("seed", -1)
+        return {
+            "done": seed,
+            "seed": seed,
+            "ops": [],
+            "counts": {},
+            "stage": "crash",
+            "text": text + ended,
+            "program": "",
+        }, None

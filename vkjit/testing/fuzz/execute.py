@@ -1,0 +1,92 @@
+"""Runs a program: on the interpreter in any form of the IR, on devices through the pipeline of their capabilities.
+
+Enters: a program, its pristine memory. Leaves: an `Outcome`: the buffers afterwards, what was raised, what was printed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...compiler import emit_module
+from ...errors import KernelError
+from ...interp import run_module
+from ...ir.core import Module
+from ...ir.types import Array, Vector
+from ...plan import LaunchPlan
+from ...runtime.artifact import KernelArtifact
+from ...runtime.interface import Device, DeviceArray
+from .program import Memory, Program
+
+__all__ = ["Outcome", "interpret", "launch", "launch_module"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """After a run: `buffers` by parameter, the class of the KernelError raised ("" for none), lines in no order."""
+
+    buffers: dict[int, npt.NDArray[Any]]
+    error: str = ""
+    lines: tuple[str, ...] = ()
+
+
+def interpret(program: Program, memory: Memory, module: Module | None = None, **options: Any) -> Outcome:
+    """A run on the reference interpreter; options of `run_module`. Errors other than a report propagate."""
+    own, lines, error = memory.copy(), [], ""
+    used = program if module is None else program.with_module(module)
+    try:
+        lines = run_module(used.module, used.groups, own.arguments(program), **options)
+    except KernelError as found:
+        error = type(found).__name__
+    return Outcome(own.buffers, error, tuple(sorted(lines)))
+
+
+def launch_module(program: Program, memory: Memory, module: Module, device: Device) -> Outcome:
+    """A run of a lowered module on a device."""
+    return launch(program, memory, emit_module(module, device.caps), device)
+
+
+def launch(program: Program, memory: Memory, artifact: KernelArtifact, device: Device) -> Outcome:
+    """A run of an artifact on a device."""
+    prepared = LaunchPlan(device, artifact)
+    held: dict[int, Any] = {}
+    values: list[Any] = []
+    for number, (param, layout) in enumerate(zip(program.module.kernel.params, program.layouts, strict=True)):
+        if layout is None:
+            values.append(memory.scalars[number])
+            continue
+        assert isinstance(param.type, Array)
+        host = memory.buffers[number]
+        if id(host) not in held:
+            held[id(host)] = _upload(device, host)
+        lanes = param.type.element.size if isinstance(param.type.element, Vector) else 1
+        offset = layout.first * lanes * host.itemsize
+        values.append(DeviceArray(held[id(host)], offset, param.type.dtype, layout.shape, layout.strides))
+    printed, error = io.StringIO(), ""
+    with contextlib.redirect_stdout(printed):
+        prepared.launch(program.groups, values)
+        try:
+            device.synchronize()
+        except KernelError as found:
+            error = type(found).__name__
+    results = {number: _download(device, held[id(host)], host) for number, host in memory.buffers.items()}
+    for buffer in held.values():
+        buffer.close()
+    return Outcome(results, error, tuple(sorted(printed.getvalue().splitlines(keepends=True))))
+
+
+def _upload(device: Device, host: npt.NDArray[Any]) -> Any:
+    buffer = device.allocate(host.nbytes)
+    device.write(buffer, 0, host.view(np.uint8))
+    return buffer
+
+
+def _download(device: Device, buffer: Any, host: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    raw = np.empty(host.nbytes, np.uint8)
+    device.read(buffer, 0, raw)
+    return raw.view(host.dtype)

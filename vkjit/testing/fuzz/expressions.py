@@ -1,0 +1,264 @@
+"""Statements that compute: everything elementwise in the op table, conversions, vectors, and inexact operations.
+
+Which operations exist is read from the op table: a new row with a meaning in NumPy is generated without a change here.
+Results of inexact operations (mathematical functions, in kernels that aren't strict also sums and products) go into
+columns of their own, are compared within their error bounds, and are used nowhere else. Operations named `*_raw` get
+operands in the range that their rows ask for.
+"""
+
+from __future__ import annotations
+
+from ... import dtypes
+from ...ir.core import Region, Value
+from ...ir.ops import KINDS, OPS, OpInfo
+from ...ir.types import BOOL, Scalar, Type, Vector
+from .maker import Inexact, Maker, kind, statement, with_dtype
+
+__all__ = ["INEXACT"]
+
+INEXACT = frozenset({
+    "pow", "fma", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
+    "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "hypot",
+})  # fmt: skip
+"""Float operations that executors may compute differently even in strict kernels."""
+LOOSE = frozenset({"add", "sub", "mul", "div", "sqrt", "floordiv", "floormod", "truncdiv", "truncrem"})
+"""Float operations that may be fused, or be less than correctly rounded, in kernels that aren't strict."""
+_KINDS = ("bool", "int", "uint", "index", "float")
+
+
+def _computes(row: OpInfo) -> bool:
+    return row.meaning is not None and not row.name.endswith("_raw") and row.name != "select"
+
+
+def _names(operands: tuple[str, ...], result: str) -> dict[str, list[str]]:
+    """By kind of dtype, the exact operations of that signature."""
+    found: dict[str, list[str]] = {}
+    for each in _KINDS:
+        rows = [r for r in OPS.values() if _computes(r) and (r.operands, r.result) == (operands, result)]
+        names = [r.name for r in rows if each in KINDS[r.of] and not (each == "float" and r.name in INEXACT)]
+        found[each] = names
+    return found
+
+
+UNARY, BINARY = _names(("T",), "T"), _names(("T", "T"), "T")
+TESTS, COMPARISONS = _names(("T",), "bool"), _names(("T", "T"), "bool")
+TERNARY = _names(("T", "T", "T"), "T")
+
+
+def _exact(m: Maker, names: list[str], type: Type) -> list[str]:
+    loose = kind(type) == "float" and not m.traits.strict
+    return [n for n in names if not (loose and n in LOOSE)]
+
+
+@statement(10)
+def _binary(m: Maker) -> None:
+    type = m.type()
+    name = m.pick(_exact(m, BINARY[kind(type)], type))
+    if name == "pow" and not m.chance(0.2):
+        name = "mul"
+    x, y = m.value(type), m.value(type)
+    if name == "copysign":  # the sign of a NaN is nobody's business
+        y = m.builder.emit("select", m.builder.emit("isnan", y), m.builder.const(1.0, type), y)
+    made = m.builder.emit(name, x, y)
+    if name in ("fmin", "fmax"):  # which of two zeros is left open
+        zero = m.builder.const(0.0, type)
+        made = m.builder.emit("select", m.builder.emit("eq", made, zero), zero, made)
+    m.keep(made)
+
+
+@statement(4)
+def _unary(m: Maker) -> None:
+    type = m.type()
+    m.emit(m.pick(_exact(m, UNARY[kind(type)], type)), m.value(type))
+
+
+@statement(5)
+def _comparison(m: Maker) -> None:
+    type = m.type()
+    made = m.emit(m.pick(COMPARISONS[kind(type)]), m.value(type), m.value(type))
+    if isinstance(made.type, Vector):
+        m.emit("vec_extract", made, lane=m.draw(0, made.type.size - 1), type=BOOL)
+
+
+@statement(1)
+def _test(m: Maker) -> None:
+    type = m.type(["float"], vectors=False)
+    m.emit(m.pick(TESTS["float"]), m.value(type))
+
+
+@statement(2)
+def _logic(m: Maker) -> None:
+    if m.chance(0.2):
+        m.emit("not", m.value(BOOL))
+    else:
+        m.emit(m.pick(["and", "or", "xor", "eq", "ne"]), m.value(BOOL), m.value(BOOL))
+
+
+@statement(3)
+def _select(m: Maker) -> None:
+    type = m.any_type()
+    condition = m.value(with_dtype(type, dtypes.boolean))
+    m.emit("select", condition, m.value(type), m.value(type))
+
+
+@statement(5)
+def _cast(m: Maker) -> None:
+    source = m.any_type()
+    target = m.any_type()
+    if isinstance(source, Vector):
+        target = with_dtype(source, m.type(vectors=False).dtype)  # type: ignore[attr-defined]
+        if target.dtype is dtypes.index:
+            target = with_dtype(source, dtypes.i64)
+    elif isinstance(target, Vector):
+        target = Scalar(target.dtype)
+    if target != source:
+        m.emit("cast", m.value(source), type=target)
+
+
+@statement(1)
+def _bitcast(m: Maker) -> None:
+    source = m.type(vectors=False)
+    assert isinstance(source, Scalar)
+    same = [t for t in (*dtypes.ALL, dtypes.index) if t.bits == source.dtype.bits and t is not source.dtype]
+    if not same:
+        return
+    target = Scalar(m.pick(same))
+    value = m.value(source)
+    if source.dtype.is_float:  # what a NaN holds is nobody's business
+        value = m.builder.emit("select", m.builder.emit("isnan", value), m.builder.const(1.0, source), value)
+    made = m.builder.emit("bitcast", value, type=target)
+    if target.dtype.is_float:  # subnormals and NaNs with a payload become ordinary numbers
+        normal = m.builder.emit("ge", m.builder.emit("abs", made), m.builder.const(0.25, target))
+        made = m.builder.emit("select", normal, made, m.builder.const(0.5, target))
+    m.keep(made)
+
+
+@statement(1)
+def _raw(m: Maker) -> None:
+    """Operations that are lowered to, with operands in their range."""
+    type = m.type(["int", "uint", "index"], vectors=False)
+    assert isinstance(type, Scalar)
+    b, dtype = m.builder, type.dtype
+    name = m.pick(["shl_raw", "shr_raw", "udiv_raw", "urem_raw", "sdiv_raw", "bitcount_raw", "find_msb_raw"])
+    if name in ("bitcount_raw", "find_msb_raw"):
+        u32 = Scalar(dtypes.u32)
+        m.emit(name, b.emit("or", m.value(u32), b.const(1, u32)))
+        return
+    x, y = m.value(type), m.value(type)
+    if name in ("shl_raw", "shr_raw"):
+        m.emit(name, x, b.emit("and", y, b.const(dtype.bits - 1, type)))
+        return
+    if dtype.kind == "uint" and name == "sdiv_raw":
+        name = "udiv_raw"
+    most = b.const((1 << (dtype.bits - 1)) - 1, type)
+    if dtype.kind != "uint":
+        y = b.emit("and", y, most)
+        x = x if name == "sdiv_raw" else b.emit("and", x, most)
+    m.emit(name, x, b.emit("or", y, b.const(1, type)))
+
+
+@statement(2, lambda m: bool(m.traits.vectors))
+def _vector(m: Maker) -> None:
+    type = m.pick(m.traits.vectors)
+    name = m.pick(["vec_make", "vec_extract", "vec_insert"])
+    part = Scalar(type.dtype)
+    if name == "vec_make":
+        m.emit("vec_make", *(m.value(part) for _ in range(type.size)), type=type)
+    elif name == "vec_extract":
+        m.emit("vec_extract", m.value(type), lane=m.draw(0, type.size - 1), type=part)
+    else:
+        m.emit("vec_insert", m.value(type), m.value(part), lane=m.draw(0, type.size - 1))
+
+
+@statement(0.5)
+def _assumed(m: Maker) -> None:
+    """A promise that holds."""
+    m.emit("assume_uniform", m.value(m.type(vectors=False), equal=True))
+
+
+@statement(0.5)
+def _philox(m: Maker) -> None:
+    """Rounds of a counter-based random number generator."""
+    b, u32, u64 = m.builder, Scalar(dtypes.u32), Scalar(dtypes.u64)
+    c, key = m.value(u32), m.value(u32)
+    for multiplier in (0xD2511F53, 0xCD9E8D57):
+        wide = b.emit("mul", b.cast(c, u64), b.const(multiplier, u64))
+        high = b.cast(b.emit("shr", wide, b.const(32, u64)), u32)
+        c = b.emit("xor", b.emit("xor", high, b.cast(wide, u32)), key)
+        key = b.emit("add", key, b.const(0x9E3779B9, u32))
+    m.keep(c)
+    if m.traits.strict:
+        unit = b.cast(b.emit("shr", c, b.const(8, u32)), dtypes.f32)
+        m.emit("mul", unit, b.const(2.0**-24, dtypes.f32))
+
+
+@statement(1)
+def _poison(m: Maker) -> None:
+    """Any value on one side of a branch, and a flag that keeps it from being looked at."""
+    b, type = m.builder, m.type(vectors=False)
+    yes, no = Region(), Region()
+    good = m.value(type)
+    with b.at(yes):
+        b.op("yield", good, b.const(True, BOOL))
+    with b.at(no):
+        b.op("yield", b.emit("poison", type=type), b.const(False, BOOL))
+    made = b.op("if", m.value(BOOL), types=[type, BOOL], regions=[yes, no])
+    value, known = made.results
+    m.keep(b.emit("select", known, value, m.value(type)))
+
+
+# -- inexact operations
+
+
+def _column(m: Maker, entry: Inexact, bound: float, result: Value, scale: Value | None) -> None:
+    """Stores a result of an inexact operation, and its scale, in the next column."""
+    column = m.builder.index(len(entry.bounds))
+    entry.bounds.append(bound)
+    assert m.slot is not None
+    for place, value in ((entry.results, result), (entry.scales, scale)):
+        if value is not None:
+            m.builder.op("store", place.array, m.slot, column, value)
+
+
+def _open(m: Maker) -> list[tuple[Type, Inexact]]:
+    return [(t, e) for t, e in m.inexact.items() if len(e.bounds) < e.columns]
+
+
+NUMPY_ULP = 4.6
+"""What the oracle itself may be off by: NumPy promises 4 ULP, a rounding to half precision adds one half."""
+
+
+@statement(3, lambda m: bool(_open(m)))
+def _function(m: Maker) -> None:
+    """A mathematical function of exact operands."""
+    type, entry = m.pick(_open(m))
+    loose = (
+        [] if m.traits.strict else sorted(LOOSE - {"add", "sub", "mul", "floordiv", "floormod", "truncdiv", "truncrem"})
+    )
+    name = m.pick(sorted(INEXACT - {"fma"}) + loose)
+    row = OPS[name]
+    result = m.builder.emit(name, *(m.value(type) for _ in row.operands))
+    _column(m, entry, float(row.ulp or 0) + NUMPY_ULP, result, None)
+
+
+@statement(3, lambda m: bool(_open(m)))
+def _polynomial(m: Maker) -> None:
+    """Sums and products that may be fused, with the sum of the magnitudes: the error is below n ULP of that."""
+    type, entry = m.pick(_open(m))
+    b = m.builder
+    value = m.value(type)
+    scale, rounds = b.emit("abs", value), 0
+    for _ in range(m.draw(1, 3)):
+        name = m.pick(["add", "sub", "mul", "fma"])
+        other = m.value(type)
+        size = b.emit("abs", other)
+        if name == "fma":
+            third = m.value(type)
+            value = b.emit("fma", value, other, third)
+            scale = b.emit("add", b.emit("mul", scale, size), b.emit("abs", third))
+            rounds += 2
+            continue
+        value = b.emit(name, value, other)
+        scale = b.emit("mul" if name == "mul" else "add", scale, size)
+        rounds += 1
+    _column(m, entry, 2.0 * rounds + 1.0, value, scale)

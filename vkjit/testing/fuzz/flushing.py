@@ -1,0 +1,89 @@
+"""Whether a program computes with subnormal numbers, which devices may flush to zero.
+
+Enters: a program whose outcome on a device differs. Leaves: True where the interpreter, run once more with a look at
+every float, met a subnormal one. Such a difference says nothing about the compiler.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ... import dtypes
+from ...dtypes import DType
+from ...errors import KernelError
+from ...interp.batch import Grid, Log
+from ...interp.compile import Frame, FunctionCode, FunctionCompiler, ProgramCompiler, Step
+from ...interp.engine import Program as Threaded
+from ...interp.engine import _value
+from ...ir.core import Op
+from .program import Memory, Program
+
+__all__ = ["is_excused"]
+
+
+class _Met:
+    """Whether a subnormal number was met."""
+
+    def __init__(self) -> None:
+        self.found = False
+
+    def look(self, value: Any, dtype: DType) -> None:
+        if not isinstance(value, np.ndarray):
+            return
+        tiny = float(np.finfo(np.float32 if dtype is dtypes.bf16 else dtype.numpy).tiny)
+        with np.errstate(all="ignore"):
+            size = np.abs(value)
+            self.found = self.found or bool(((size > 0) & (size < tiny)).any())
+
+
+class _Functions(FunctionCompiler):
+    met: _Met
+
+    def _plain(self, op: Op, steps: list[Step]) -> None:
+        super()._plain(op, steps)
+        dtype = getattr(op.results[0].type, "dtype", None) if op.results else None
+        if not isinstance(dtype, DType) or not dtype.is_float or op.results[0] not in self._slots or op.name == "const":
+            return
+        slot, met = self.slot(op.results[0]), self.met
+        kind: DType = dtype
+
+        def step(frame: Frame, _mask: Any) -> None:
+            met.look(frame[slot], kind)
+
+        steps.append(step)
+
+
+class _Programs(ProgramCompiler):
+    met: _Met
+
+    def function(self, name: str) -> FunctionCode:
+        if name not in self.done:
+            self.done[name] = self._made(self.module.functions[name])
+        return self.done[name]
+
+    def kernel(self) -> FunctionCode:
+        return self._made(self.module.kernel)
+
+    def _made(self, function: Any) -> FunctionCode:
+        compiler = _Functions(self, function)
+        compiler.met = self.met
+        return compiler.compile()
+
+
+def is_excused(program: Program, memory: Memory) -> bool:
+    """True where an operation gives a subnormal float."""
+    met = _Met()
+    threaded = Threaded(program.module)
+    compiler = _Programs(program.module)
+    compiler.met = met
+    threaded._code = compiler.kernel()
+    arguments = memory.copy().arguments(program)
+    values = [_value(param, argument) for param, argument in zip(threaded.params, arguments, strict=True)]
+    grid = Grid(program.groups, threaded.local_size, 32)
+    try:
+        threaded.run(grid, values, Log(program.module.kernel.name, tuple(program.module.sites)))
+    except KernelError:
+        return met.found
+    return met.found

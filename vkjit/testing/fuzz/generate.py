@@ -1,0 +1,356 @@
+"""Makes a program from a seed: its traits, its memory, device functions, and the kernel's body.
+
+`generate(seed, statements)` gives the same program in every process. Smaller numbers of statements give smaller kernels.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from ... import dtypes
+from ...ir.builder import Builder
+from ...ir.core import Function, Module, Region, Value
+from ...ir.types import BOOL, INDEX, Array, Scalar, Type, Vector
+from . import collectives, control, expressions, layouts, memory  # noqa: F401  they register statements
+from .maker import COLUMNS as INEXACT_COLUMNS
+from .maker import Inexact, Maker, Place, Traits
+from .program import Layout, Program, Triple
+
+__all__ = ["generate"]
+
+_LOCAL: list[Triple] = [
+    (4, 1, 1),
+    (8, 1, 1),
+    (16, 1, 1),
+    (4, 2, 1),
+    (2, 2, 2),
+    (5, 1, 1),
+    (3, 2, 1),
+    (1, 1, 1),
+    (2, 8, 1),
+]
+_LOCAL_SHARED: list[Triple] = [(16, 1, 1), (32, 1, 1), (8, 4, 1), (4, 2, 4), (24, 1, 1), (16, 2, 1)]
+_LOCAL_LANES: list[Triple] = [(32, 1, 1), (16, 2, 1), (8, 4, 1), (64, 1, 1), (4, 4, 2)]
+_GROUPS: list[Triple] = [(1, 1, 1), (2, 1, 1), (3, 1, 1), (2, 2, 1), (1, 1, 2)]
+_NUMBERS: list[Scalar] = [Scalar(d) for d in dtypes.ALL if d.kind != "bool"]
+COLUMNS = 4
+
+
+def generate(seed: int, statements: int = 0) -> Program:
+    """The program that follows from a seed; `statements` 0 lets the seed decide on the size too."""
+    random = Random(seed)
+    traits, lane_free = _traits(random)
+    needs_lanes = traits.subgroups or lane_free
+    pool = _LOCAL_LANES if needs_lanes else _LOCAL_SHARED if traits.shared else _LOCAL
+    local, groups = random.choice(pool), random.choice(_GROUPS)
+    build = _Kernel(random, traits, local, groups, lane_free, statements or random.randint(6, 26))
+    return build.program(seed)
+
+
+def _traits(random: Random) -> tuple[Traits, bool]:
+    """The traits, and whether the program reduces over workgroups by way of subgroups of any size."""
+    palette: list[Type] = [INDEX, *random.sample(_NUMBERS, 3)]
+    if random.random() < 0.6:
+        palette.append(Scalar(random.choice([dtypes.i32, dtypes.f32, dtypes.u32])))
+    vectors: tuple[Vector, ...] = ()
+    if random.random() < 0.4:
+        elements = [t.dtype for t in palette if isinstance(t, Scalar) and t.dtype is not dtypes.index]
+        vectors = tuple(Vector(random.choice(elements), random.randint(2, 4)) for _ in range(random.randint(1, 2)))
+    together = random.random()
+    traits = Traits(
+        strict=random.random() < 0.75,
+        subgroups=together < 0.2,
+        shared=together < 0.45,
+        atomics=random.random() < 0.3,
+        reports=random.random() < 0.08,
+        prints=random.random() < 0.02,
+        bounds=random.random() < 0.15,
+        palette=tuple(palette),
+        vectors=vectors,
+    )
+    return traits, 0.2 <= together < 0.28
+
+
+class _Kernel:
+    """Builds one program."""
+
+    def __init__(
+        self, random: Random, traits: Traits, local: Triple, groups: Triple, lane_free: bool, statements: int
+    ) -> None:
+        self.random, self.traits = random, traits
+        self.local, self.groups, self.lane_free = local, groups, lane_free
+        self.rows = _product(local) * _product(groups)
+        self.statements = statements
+        self.types: list[Type] = []
+        self.names: list[str] = []
+        self.layouts: list[Layout | None] = []
+        self.roles: list[tuple[str, str]] = []
+        self.module: Module = None  # type: ignore[assignment]  # made by `program`
+
+    # -- parameters
+
+    def param(self, name: str, type: Type, layout: Layout | None, role: str = "", combine: str = "") -> int:
+        """Adds a parameter."""
+        self.types.append(type)
+        self.names.append(f"{name}{len(self.names)}")
+        self.layouts.append(layout)
+        self.roles.append((role, combine))
+        return len(self.types) - 1
+
+    def parameters(self) -> None:
+        """Scalars, arrays to read, arrays with a row for each invocation, counters."""
+        random, palette = self.random, self.traits.palette
+        for type in random.sample(palette, min(3, len(palette))):
+            self.param("s", type, None)
+        self.param("s", BOOL, None)
+        for _ in range(random.randint(1, 3)):
+            self.readable(self.element())
+        targets: list[Scalar | Vector] = [t for t in palette if isinstance(t, Scalar) and t != INDEX]
+        for element in [*targets[: 3 if random.random() < 0.7 else 2], self.element()]:
+            self.owned(element)
+        if self.traits.atomics:
+            for _ in range(random.randint(1, 2)):
+                element = Scalar(random.choice([dtypes.i32, dtypes.u32, dtypes.i64, dtypes.u64]))
+                size = random.choice([1, 2, 8])
+                combine = random.choice(["add", "add", "min", "max", "and", "or", "xor"])
+                layout = layouts.strided((size,), random, written=True)
+                self.param("n", Array(element, 1, restrict=random.random() < 0.5), layout, "counter", combine)
+
+    def element(self) -> Scalar | Vector:
+        """A type of array elements."""
+        random = self.random
+        if self.traits.vectors and random.random() < 0.3:
+            return random.choice(self.traits.vectors)
+        if random.random() < 0.1:
+            return BOOL
+        return random.choice([t for t in self.traits.palette if isinstance(t, Scalar) and t != INDEX] or _NUMBERS)
+
+    def layout(self, shape: tuple[int, ...], written: bool) -> tuple[Layout, bool]:
+        """A layout, and whether it is contiguous."""
+        if self.random.random() < 0.5:
+            return layouts.contiguous(shape, self.random), True
+        return layouts.strided(shape, self.random, written=written), False
+
+    def readable(self, element: Scalar | Vector) -> None:
+        """An array that nobody writes."""
+        random = self.random
+        shape = tuple(random.randint(1, 5) for _ in range(random.choice([0, 1, 1, 2, 2, 3])))
+        layout, flat = self.layout(shape, written=False)
+        type = Array(element, len(shape), access="in", contiguous=flat, restrict=random.random() < 0.5)
+        self.param("x", type, layout, "read")
+
+    def owned(self, element: Scalar | Vector) -> None:
+        """An array with a row for each invocation; now and then a second parameter that shares its memory."""
+        random = self.random
+        shape: list[int] = random.choice([[COLUMNS], [COLUMNS], [2, 2], []])
+        place = random.randint(0, len(shape)) if random.random() < 0.5 else 0
+        shape = [*shape[:place], self.rows, *shape[place:]]
+        layout, flat = self.layout(tuple(shape), written=True)
+        shared = random.random() < 0.15
+        type = Array(element, len(shape), contiguous=flat, restrict=not shared and random.random() < 0.5)
+        number = self.param("y", type, layout, "own", str(place))
+        if shared:
+            self.param("y", type, replace(layout, like=number), "own", str(place))
+
+    def inexact(self) -> list[tuple[Scalar, int, int]]:
+        """Parameters for results of inexact operations: type, results, scales."""
+        found = []
+        for type in self.traits.palette:
+            if isinstance(type, Scalar) and type.dtype.is_float and type.dtype is not dtypes.bf16:
+                shape = (self.rows, INEXACT_COLUMNS)
+                numbers = [
+                    self.param("m", Array(type, 2, contiguous=True), layouts.contiguous(shape, self.random, "zeros"))
+                    for _ in range(2)
+                ]
+                found.append((type, numbers[0], numbers[1]))
+        return found
+
+    # -- the program
+
+    def program(self, seed: int) -> Program:
+        """All of it."""
+        self.parameters()
+        columns = self.inexact()
+        region = Region(self.types, self.names)
+        attrs: dict[str, Any] = {"local_size": self.local, "arg_index": tuple(range(len(self.types)))}
+        flags = {"strict": self.traits.strict, "bounds": self.traits.bounds, "narrow": self.random.random() < 0.6}
+        flags["subgroups"] = self.traits.subgroups or self.lane_free
+        flags["cut"] = self.random.random() < 0.1
+        flags["backward"] = any(s < 0 for layout in self.layouts if layout is not None for s in layout.strides)
+        attrs.update({name: True for name, held in flags.items() if held})
+        self.module = Module(Function("k", region, [], attrs))
+        functions = [self.function(number) for number in range(self.random.choice([0, 0, 1, 2]))]
+        m = self.maker(region, self.statements)
+        m.functions = functions
+        self.prelude(m, columns)
+        end = self.body(m)
+        if end:
+            self.sink(m)
+        tolerances = {results: (tuple(m.inexact[type].bounds), scales) for type, results, scales in columns}
+        free = not self.traits.subgroups
+        return Program(
+            self.module, self.groups, tuple(self.layouts), seed, tolerances, self.is_movable(), lane_free=free
+        )
+
+    def maker(self, region: Region, fuel: int) -> Maker:
+        """A maker for one function."""
+        return Maker(
+            self.random, Builder(region), self.traits, self.module, fuel=fuel, invocations=_product(self.local)
+        )
+
+    def function(self, number: int) -> Function:
+        """A device function; it may call those before it."""
+        random = self.random
+        types = [random.choice([BOOL, *self.traits.palette, *self.traits.vectors]) for _ in range(random.randint(1, 3))]
+        results = [random.choice([BOOL, *self.traits.palette]) for _ in range(random.randint(1, 2))]
+        region = Region(types, [f"p{place}" for place in range(len(types))])
+        plain = replace(self.traits, reports=False, prints=False, atomics=False)
+        m = Maker(random, Builder(region), plain, self.module, results, fuel=8, depth=3)
+        m.functions = list(self.module.functions.values())
+        m.inexact = {}
+        if random.random() < 0.3:
+            self.local_array(m)
+
+        def end() -> None:
+            m.builder.op("return", *(m.value(t) for t in results))
+
+        m.fill(region, 6, end)
+        made = Function(f"f{number}", region, results)
+        self.module.functions[made.name] = made
+        return made
+
+    def prelude(self, m: Maker, columns: list[tuple[Scalar, int, int]]) -> None:
+        """Ids, places, first values."""
+        b, params = m.builder, self.module.kernel.params
+        ids = [b.emit("global_id", dim=d) for d in range(3)]
+        sizes = [s * g for s, g in zip(self.local, self.groups, strict=True)]
+        row = ids[0]
+        for axis in (1, 2):
+            if sizes[axis] > 1:
+                below = sizes[0] * (sizes[1] if axis == 2 else 1)
+                row = b.emit("add", b.emit("mul", ids[axis], b.index(below)), row)
+        row.name = "row"
+        m.slot = row
+        for param, layout, (role, combine) in zip(params, self.layouts, self.roles, strict=True):
+            if layout is None:
+                m.keep(param)
+                m.equal.add(param)
+            elif role:
+                m.places.append(_place(param, layout, role, combine))
+        if self.random.random() < 0.4:
+            self.local_array(m)
+        if self.traits.shared or self.lane_free:
+            self.shared_memory(m)
+        for type, results, scales in columns:
+            first, second = (_place(params[n], self.layouts[n], "own", "0") for n in (results, scales))
+            m.inexact[type] = Inexact(first, second)
+        self.first_values(m, row)
+
+    def first_values(self, m: Maker, row: Value) -> None:
+        """Something to begin with."""
+        m.keep(row)
+        if self.random.random() < 0.5:
+            name = self.random.choice(["global_id", "local_id", "group_id", "num_groups", "local_size"])
+            made = m.emit(name, dim=self.random.randint(0, 2))
+            if name in ("num_groups", "local_size", "group_id"):
+                m.equal.add(made)
+        for place in m.places:
+            if place.kind == "read" or (place.kind == "own" and self.random.random() < 0.3):
+                m.emit("load", place.array, *place.index(m))
+
+    def local_array(self, m: Maker) -> None:
+        """An array of the invocation, all of it written."""
+        b, random = m.builder, self.random
+        element = self.element()
+        shape = random.choice([(4,), (3,), (2, 2)])
+        array = b.emit("local", type=Array(element, len(shape), space="local", shape=shape))
+        for position in itertools.product(*map(range, shape)):
+            b.op("store", array, *map(b.index, position), m.value(element))
+        m.places.append(Place(array, _below(shape), "own"))
+
+    def shared_memory(self, m: Maker) -> None:
+        """Slots for exchange, counters, room for the subgroups' parts of a total."""
+        b, random, count = m.builder, self.random, _product(self.local)
+        local = [b.emit("local_id", dim=d) for d in range(3)]
+        slot = local[0]
+        for axis in (1, 2):
+            if self.local[axis] > 1:
+                below = self.local[0] * (self.local[1] if axis == 2 else 1)
+                slot = b.emit("add", b.emit("mul", local[axis], b.index(below)), slot)
+        if slot is m.slot or slot.op is None:
+            slot = b.emit("local_id", dim=0)
+        slot.name = "slot"
+        m.keep(slot)
+        for _ in range(random.randint(1, 2)):
+            shape = random.choice([(count,), (count, 2)])
+            array = b.emit("shared", type=Array(self.element(), len(shape), space="shared", shape=shape))
+            m.places.append(Place(array, _below(shape), "shared"))
+        if random.random() < 0.5:
+            element = Scalar(random.choice([dtypes.i32, dtypes.u32, dtypes.i64, dtypes.u64]))
+            array = b.emit("shared", type=Array(element, 1, space="shared", shape=(4,)))
+            m.places.append(Place(array, _below((4,)), "tally", random.choice(["add", "min", "max", "or", "xor"])))
+        if self.lane_free:
+            element = Scalar(random.choice([dtypes.i32, dtypes.u64, dtypes.i64, dtypes.u32]))
+            array = b.emit("shared", type=Array(element, 1, space="shared", shape=(16,)))
+            m.places.append(Place(array, _below((16,)), "total", random.choice(["add", "min", "max", "xor"])))
+
+    def body(self, m: Maker) -> bool:
+        """Statements in uniform flow, then in divergent flow; False where control never comes to their end."""
+        together = self.traits.shared or self.traits.subgroups or self.lane_free
+        if together or self.random.random() < 0.3:
+            m.uniform, m.returnable = True, False
+            share = 2 * m.fuel // 3
+            while m.fuel > self.statements - share:
+                if not m.statement():
+                    m.builder.op("unreachable")
+                    return False
+        m.uniform, m.returnable = False, True
+        while m.fuel > 0:
+            if not m.statement():
+                m.builder.op("unreachable")
+                return False
+        return True
+
+    def sink(self, m: Maker) -> None:
+        """Lets what was computed be seen."""
+        targets = [p for p in m.places if p.kind == "own" and p.type.space == "global"]
+        for place in targets:
+            for _ in range(3 if place.type.rank > 1 else 1):
+                m.builder.op("store", place.array, *place.index(m), m.value(place.element))
+        m.builder.op("return")
+
+    def is_movable(self) -> bool:
+        """Whether workgroups of another size give the same."""
+        fixed = {
+            "local_id", "group_id", "num_groups", "local_size", "shared", "barrier", "lane_id", "subgroup_id",
+            "subgroup_size", "num_subgroups",
+        }  # fmt: skip
+        ops = (op for function in self.module.all_functions() for op in function.body.walk())
+        return not any(op.name in fixed or op.name.startswith("sg_") for op in ops)
+
+
+def _product(triple: Triple) -> int:
+    return triple[0] * triple[1] * triple[2]
+
+
+def _below(shape: tuple[int, ...]) -> Callable[[Maker], list[Value]]:
+    return lambda m: [m.below(extent) for extent in shape]
+
+
+def _place(param: Value, layout: Layout | None, role: str, combine: str) -> Place:
+    """A parameter as a place; rows of `own` arrays lie along axis `combine`."""
+    assert layout is not None
+    shape = layout.shape
+    if role != "own":
+        return Place(param, _below(shape), role, combine)
+    axis = int(combine)
+
+    def index(m: Maker) -> list[Value]:
+        assert m.slot is not None
+        return [m.slot if a == axis else m.below(extent) for a, extent in enumerate(shape)]
+
+    return Place(param, index, role)

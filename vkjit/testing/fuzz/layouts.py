@@ -1,0 +1,45 @@
+"""Array layouts of generated programs: any strides that don't let elements overlap, and for what is only read also those
+that do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from ...runtime.interface import contiguous_strides
+from .program import Layout
+
+__all__ = ["contiguous", "strided"]
+
+
+def contiguous(shape: Sequence[int], random: Random, fill: str = "data") -> Layout:
+    """C order, the first element somewhere in the buffer."""
+    first = random.choice([0, 0, 1, 3, 8])
+    total = first + _count(shape) + random.choice([0, 2])
+    return Layout(tuple(shape), contiguous_strides(shape), first, max(total, 1), fill=fill)
+
+
+def strided(shape: Sequence[int], random: Random, *, written: bool, fill: str = "data") -> Layout:
+    """Axes in any order, some steps longer than needed, some backward, and in arrays that nobody writes some of 0."""
+    order = list(range(len(shape)))
+    random.shuffle(order)
+    strides, step = [0] * len(shape), random.choice([1, 1, 2, 3])
+    for axis in order:
+        strides[axis] = step
+        step *= max(shape[axis], 1)
+        step += random.choice([0, 0, 1, 4])
+    if not written and shape and random.random() < 0.3:
+        strides[random.randrange(len(shape))] = 0
+    signed = [-s if random.random() < 0.3 else s for s in strides]
+    low = sum(s * (extent - 1) for s, extent in zip(signed, shape, strict=True) if s < 0)
+    high = sum(s * (extent - 1) for s, extent in zip(signed, shape, strict=True) if s > 0)
+    first = random.choice([0, 0, 1, 5]) - low
+    return Layout(tuple(shape), tuple(signed), first, first + high + 1 + random.choice([0, 3]), fill=fill)
+
+
+def _count(shape: Sequence[int]) -> int:
+    count = 1
+    for extent in shape:
+        count *= extent
+    return count

@@ -1,0 +1,287 @@
+"""What all generated statements share: the values in sight, where they may go, and what is allowed at this point.
+
+Enters: a random generator and a builder. Leaves: `Maker`, which statements (functions registered with `statement`) use
+to pick types and values, to fill regions, and to note what they rely on. Holds: what is built is well typed, ends, and
+has no races: each invocation writes its own rows only, shared memory is exchanged between barriers, atomics commute.
+
+Two flows: "uniform" (all invocations of the workgroup are here, so collectives may stand here) and divergent. A
+construct with a divergent condition is left only at its end while the flow around it is uniform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, TypeVar
+
+from ... import dtypes
+from ...ir.builder import Builder
+from ...ir.core import Function, Module, Region, Value
+from ...ir.ops import OPS
+from ...ir.types import BOOL, INDEX, Array, Scalar, Type, Vector
+
+__all__ = ["STATEMENTS", "Loop", "Maker", "Place", "Statement", "Traits", "statement"]
+
+T = TypeVar("T")
+
+FLOATS = [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.25, -7.0, 0.25, 10.0]
+RARE_FLOATS = [float("inf"), float("nan"), float("-inf")]
+COLUMNS = 8
+"""Results of inexact operations that one float type has room for."""
+INTS = [0, 1, -1, 2, 3, 7, 100, -128, 127, 31, 8]
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What one program is made of."""
+
+    strict: bool = True
+    subgroups: bool = False
+    shared: bool = False
+    atomics: bool = False
+    reports: bool = False
+    prints: bool = False
+    bounds: bool = False
+    palette: tuple[Type, ...] = (INDEX,)
+    vectors: tuple[Vector, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An array that statements may use. `index` makes indices that are in range and, where it is written, the
+    invocation's own. `kind` is "read", "own" (read and written by one invocation), "shared" or "counter"."""
+
+    array: Value
+    index: Callable[[Maker], list[Value]]
+    kind: str
+    combine: str = ""
+
+    @property
+    def type(self) -> Array:
+        """The array's type."""
+        assert isinstance(self.array.type, Array)
+        return self.array.type
+
+    @property
+    def element(self) -> Scalar | Vector:
+        """The element's type."""
+        return self.type.element
+
+
+@dataclass(slots=True)
+class Loop:
+    """A loop around: the types that it carries, and the counter that bounds it, where it has one."""
+
+    types: list[Type]
+    counter: list[Value]
+
+
+@dataclass(slots=True)
+class Inexact:
+    """Columns for results of inexact operations of one float type: the arrays, and the bounds of the columns taken."""
+
+    results: Place
+    scales: Place
+    bounds: list[float] = field(default_factory=list)
+    columns: int = COLUMNS
+
+
+@dataclass(slots=True)
+class Maker:
+    """Builds one function."""
+
+    random: Random
+    builder: Builder
+    traits: Traits
+    module: Module
+    results: list[Type] = field(default_factory=list)
+    returnable: bool = True
+    uniform: bool = False
+    fuel: int = 20
+    depth: int = 4
+    scope: list[Value] = field(default_factory=list)
+    unused: dict[Value, None] = field(default_factory=dict)
+    equal: set[Value] = field(default_factory=set)
+    loops: list[Loop] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    functions: list[Function] = field(default_factory=list)
+    inexact: dict[Type, Inexact] = field(default_factory=dict)
+    slot: Value | None = None
+    invocations: int = 1
+    position_bound: bool = False
+
+    # -- choices
+
+    def draw(self, low: int, high: int) -> int:
+        """A number from low to high, both included."""
+        return self.random.randint(low, high)
+
+    def pick(self, items: Sequence[T]) -> T:
+        """One of the items."""
+        return self.random.choice(items)
+
+    def chance(self, probability: float) -> bool:
+        """True that often."""
+        return self.random.random() < probability
+
+    # -- types
+
+    def type(self, kinds: Sequence[str] = ("int", "uint", "index", "float"), vectors: bool = True) -> Type:
+        """A type of the program's palette with a dtype of one of the kinds; i32 or f32 where it has none."""
+        pool: list[Type] = [t for t in self.traits.palette if kind(t) in kinds]
+        if vectors and self.traits.vectors and self.chance(0.25):
+            pool = [t for t in self.traits.vectors if kind(t) in kinds] or pool
+        if pool:
+            return self.pick(pool)
+        return Scalar(dtypes.f32 if "float" in kinds and "int" not in kinds else dtypes.i32)
+
+    def any_type(self) -> Type:
+        """Any type that values have."""
+        return BOOL if self.chance(0.15) else self.type()
+
+    # -- values
+
+    def value(self, type: Type, *, equal: bool = False) -> Value:
+        """A value in sight of the type, or a new one; with `equal`, one that is the same in the whole workgroup."""
+        known = [v for v in self.scope if v.type == type and (not equal or v in self.equal)]
+        if known and not self.chance(0.15):
+            found = self._choose(known)
+            self.unused.pop(found, None)
+            return found
+        if isinstance(type, Scalar) and not equal and self.chance(0.5):
+            others = [v for v in self.scope if isinstance(v.type, Scalar) and v.type != type]
+            if others:
+                source = self._choose(others)
+                self.unused.pop(source, None)
+                return self.keep(self.builder.cast(source, type))
+        if isinstance(type, Vector) and not equal and self.chance(0.6):
+            parts = [self.value(Scalar(type.dtype)) for _ in range(type.size)]
+            return self.keep(self.builder.emit("vec_make", *parts, type=type))
+        return self.constant(type)
+
+    def _choose(self, known: Sequence[Value]) -> Value:
+        fresh = [v for v in known if v in self.unused]
+        if fresh and self.chance(0.6):
+            return self.pick(fresh)
+        return known[-1 - min(int(self.random.expovariate(0.35)), len(known) - 1)]
+
+    def constant(self, type: Type) -> Value:
+        """A constant of the type."""
+        assert isinstance(type, (Scalar, Vector))
+        dtype = type.dtype
+        if dtype.kind == "bool":
+            return self.builder.const(self.chance(0.5), type)
+        if dtype.is_float:
+            return self.builder.const(self.pick(RARE_FLOATS if self.chance(0.03) else FLOATS), type)
+        number = self.pick(INTS)
+        if self.chance(0.05):
+            number = (1 << (dtype.bits - 1)) - 1 if self.chance(0.5) else -(1 << (dtype.bits - 1))
+        return self.builder.const(abs(number) if dtype.kind == "uint" else number, type)
+
+    def keep(self, value: Value) -> Value:
+        """Puts a value in sight."""
+        self.scope.append(value)
+        self.unused[value] = None
+        op = value.op
+        if op is not None and OPS[op.name].elementwise and all(self.is_equal(v) for v in op.operands):
+            self.equal.add(value)
+        return value
+
+    def is_equal(self, value: Value) -> bool:
+        """Whether a value is known to be the same in the whole workgroup."""
+        return value in self.equal or (value.op is not None and value.op.name == "const")
+
+    def emit(self, name: str, *operands: Value, **attrs: Any) -> Value:
+        """An operation whose result comes in sight."""
+        return self.keep(self.builder.emit(name, *operands, **attrs))
+
+    def below(self, limit: int, *, equal: bool = False) -> Value:
+        """An index from 0 to limit - 1, made so that this shows."""
+        if limit <= 1:
+            return self.builder.index(0)
+        if self.chance(0.2):
+            return self.builder.index(self.draw(0, limit - 1))
+        value = self.value(INDEX, equal=equal)
+        power = 1 << (limit.bit_length() - 1)
+        if power == limit or self.chance(0.5):
+            return self.builder.emit("and", value, self.builder.index(power - 1))
+        return self.builder.emit("floormod", value, self.builder.index(limit))
+
+    # -- regions
+
+    def fill(self, region: Region, size: int, end: Callable[[], None]) -> None:
+        """Fills a region with up to `size` statements, and ends it with what `end` builds."""
+        mark = len(self.scope)
+        self.scope += region.args
+        self.unused.update(dict.fromkeys(region.args))
+        self.depth -= 1
+        with self.builder.at(region):
+            for _ in range(self.draw((size + 1) // 2, size)):
+                if not self.statement():
+                    self.builder.op("unreachable")
+                    break
+            else:
+                end()
+        self.depth += 1
+        for value in self.scope[mark:]:
+            self.unused.pop(value, None)
+        del self.scope[mark:]
+
+    def statement(self) -> bool:
+        """One statement; False where control never comes to what follows."""
+        self.fuel -= 1
+        entries = [e for e in STATEMENTS if e.allowed(self)]
+        if self.fuel <= 0 or self.depth <= 0:
+            entries = [e for e in entries if not e.nested]
+        (chosen,) = self.random.choices(entries, [e.weight for e in entries])
+        return chosen.build(self) is not False
+
+    @contextmanager
+    def divergent(self) -> Iterator[None]:
+        """Inside, not all invocations need be there; where all were before, none may leave from inside."""
+        if not self.uniform:
+            yield
+            return
+        saved = (self.loops, self.returnable)
+        self.uniform, self.loops, self.returnable = False, [], False
+        yield
+        self.uniform = True
+        self.loops, self.returnable = saved
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A kind of statement. `nested` ones hold regions."""
+
+    build: Callable[[Maker], bool | None]
+    weight: float
+    allowed: Callable[[Maker], bool]
+    nested: bool
+
+
+STATEMENTS: list[Statement] = []
+
+
+def statement(
+    weight: float, allowed: Callable[[Maker], bool] = lambda _: True, *, nested: bool = False
+) -> Callable[[Callable[[Maker], bool | None]], Callable[[Maker], bool | None]]:
+    """Registers a kind of statement."""
+
+    def register(build: Callable[[Maker], bool | None]) -> Callable[[Maker], bool | None]:
+        STATEMENTS.append(Statement(build, weight, allowed, nested))
+        return build
+
+    return register
+
+
+def kind(type: Type) -> str:
+    """The kind of a value's dtype."""
+    assert isinstance(type, (Scalar, Vector))
+    return type.dtype.kind
+
+
+def with_dtype(type: Type, dtype: Any) -> Scalar | Vector:
+    """The type with another dtype, of the same number of components."""
+    return Vector(dtype, type.size) if isinstance(type, Vector) else Scalar(dtype)

@@ -1,0 +1,201 @@
+"""A generated program: a module in high form, its grid, and the memory that it runs on; also as text.
+
+Enters: a module, a `Layout` for each array parameter, a seed. Leaves: `Program`, its arguments (`Memory`), and a text
+that `parse_program` reads back: comments with the parts that aren't IR, then the IR. Arguments follow from the program
+alone, so that a text is all that it takes to run a program again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ... import dtypes
+from ...dtypes import DType
+from ...ir.core import Module
+from ...ir.parser import parse_module
+from ...ir.printer import print_module
+from ...ir.semantics import to_bf16
+from ...ir.types import Array, Scalar, Vector
+
+__all__ = ["Layout", "Memory", "Program", "parse_program", "program_text"]
+
+Triple = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How an array lies in memory.
+
+    `shape` in elements; `strides` in elements, signed; the first element lies `first` elements into a buffer of
+    `total`. `like` is the number of the parameter whose buffer this one shares (-1: its own). `fill` is "data",
+    "zeros" or "ones" (all bits).
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    first: int
+    total: int
+    like: int = -1
+    fill: str = "data"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A kernel with everything that a run needs.
+
+    `layouts` has one entry per parameter, None for scalars. `tolerances`: by number of the parameter, for arrays whose
+    last axis holds results of inexact operations, the error bound of each column in ULP and the number of the parameter
+    that holds the scale of each result (-1: the result itself is its scale). `movable`: the kernel gives the same in
+    workgroups of other sizes. `lane_free`: the same in subgroups of other sizes.
+    """
+
+    module: Module
+    groups: Triple
+    layouts: tuple[Layout | None, ...]
+    seed: int
+    tolerances: dict[int, tuple[tuple[float, ...], int]] = field(default_factory=dict)
+    movable: bool = False
+    lane_free: bool = True
+
+    @property
+    def local(self) -> Triple:
+        """The workgroup's size."""
+        x, y, z = self.module.kernel.attrs["local_size"]
+        return x, y, z
+
+    def with_module(self, module: Module) -> Program:
+        """The same memory and grid for another module."""
+        return replace(self, module=module)
+
+
+@dataclass(slots=True)
+class Memory:
+    """The arguments of one run: flat buffers by parameter (shared ones are one object), scalars by parameter."""
+
+    buffers: dict[int, npt.NDArray[Any]]
+    scalars: dict[int, Any]
+
+    @staticmethod
+    def of(program: Program) -> Memory:
+        """Fresh arguments, the same each time."""
+        memory = Memory({}, {})
+        random = np.random.default_rng(program.seed & 0x7FFFFFFF)
+        for number, (param, layout) in enumerate(zip(program.module.kernel.params, program.layouts, strict=True)):
+            if layout is None:
+                assert isinstance(param.type, Scalar)
+                memory.scalars[number] = scalar_of(random, param.type.dtype)
+            elif layout.like >= 0:
+                memory.buffers[number] = memory.buffers[layout.like]
+            else:
+                assert isinstance(param.type, Array)
+                memory.buffers[number] = contents(random, param.type.element, layout)
+        return memory
+
+    def copy(self) -> Memory:
+        """A copy that keeps what is shared shared."""
+        made: dict[int, npt.NDArray[Any]] = {}
+        copies = {number: made.setdefault(id(b), b.copy()) for number, b in self.buffers.items()}
+        return Memory(copies, dict(self.scalars))
+
+    def arguments(self, program: Program) -> list[Any]:
+        """What the interpreter takes: views of the buffers, numbers."""
+        values: list[Any] = []
+        for number, (param, layout) in enumerate(zip(program.module.kernel.params, program.layouts, strict=True)):
+            if layout is None:
+                values.append(self.scalars[number])
+                continue
+            buffer = self.buffers[number]
+            size = param.type.element.size if isinstance(param.type.element, Vector) else 0  # type: ignore[attr-defined]
+            lanes = max(size, 1)
+            shape = (*layout.shape, size) if size else layout.shape
+            item = buffer.itemsize
+            steps = tuple(s * lanes * item for s in layout.strides) + ((item,) if size else ())
+            values.append(np.ndarray(shape, buffer.dtype, buffer, layout.first * lanes * item, steps))
+        return values
+
+
+# -- contents
+
+_FLOATS = np.array([0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.25, -7.0, 1.5, -2.5, 100.0, 0.25, -0.75, 6.0, 12.0, -3.0])
+_RARE = np.array([np.inf, -np.inf, np.nan, 65504.0, 1e5, -1e5])
+_INTS = np.array([0, 1, -1, 2, 3, 5, 7, 8, 100, 127, -128, 128, 255, -3, 31, 32, 1000, -1000])
+
+
+def contents(random: np.random.Generator, element: Scalar | Vector, layout: Layout) -> npt.NDArray[Any]:
+    """A buffer for an array: flat, components of vectors side by side."""
+    count = layout.total * (element.size if isinstance(element, Vector) else 1)
+    dtype = element.dtype
+    if layout.fill == "zeros":
+        return np.zeros(count, dtype.storage)
+    if layout.fill == "ones":
+        return np.full(count * dtype.itemsize, 0xFF, np.uint8).view(np.uint8 if dtype.kind == "bool" else dtype.storage)
+    return numbers(random, dtype, count)
+
+
+def numbers(random: np.random.Generator, dtype: DType, count: int) -> npt.NDArray[Any]:
+    """Numbers of a type as they lie in memory; no subnormals."""
+    if dtype.kind == "bool":
+        return random.integers(0, 2, count).astype(np.bool_)
+    if dtype.is_float:
+        plain = random.choice(_FLOATS, count)
+        mixed = np.where(random.random(count) < 0.3, np.round(random.normal(0, 20, count) * 16) / 16, plain)
+        values = np.where(random.random(count) < 0.05, random.choice(_RARE, count), mixed)
+        with np.errstate(all="ignore"):
+            if dtype is dtypes.bf16:
+                wide = to_bf16(values.astype(np.float32)).view(np.uint32)
+                return np.asarray((wide >> np.uint32(16)).astype(np.uint16))
+            return values.astype(dtype.storage)
+    small = random.choice(_INTS, count).astype(np.int64)
+    raw = np.frombuffer(random.bytes(8 * count), np.int64)
+    return np.where(random.random(count) < 0.3, raw, small).astype(dtype.storage)
+
+
+def scalar_of(random: np.random.Generator, dtype: DType) -> Any:
+    """A number for a scalar parameter."""
+    if dtype is dtypes.bf16:
+        return float(to_bf16(np.float32(random.choice(_FLOATS))))
+    return numbers(random, dtype, 1)[0].item()
+
+
+# -- text
+
+_HEAD = "// program: "
+
+
+def program_text(program: Program, notes: Sequence[str] = ()) -> str:
+    """The program as text; `notes` become comments at the top."""
+    parts = {
+        "groups": program.groups,
+        "layouts": [asdict(layout) if layout is not None else None for layout in program.layouts],
+        "seed": program.seed,
+        "tolerances": {str(k): [list(v[0]), v[1]] for k, v in program.tolerances.items()},
+        "movable": program.movable,
+        "lane_free": program.lane_free,
+    }
+    lines = [f"// {line}" for note in notes for line in note.splitlines()]
+    return "\n".join([*lines, _HEAD + json.dumps(parts), print_module(program.module)])
+
+
+def parse_program(text: str) -> Program:
+    """Reads what `program_text` wrote. Raises VkjitError for IR that can't be parsed, ValueError without a head."""
+    heads = [line[len(_HEAD) :] for line in text.splitlines() if line.startswith(_HEAD)]
+    if len(heads) != 1:
+        raise ValueError(f"expected one line that starts with {_HEAD!r}, found {len(heads)}")
+    parts = json.loads(heads[0])
+    x, y, z = parts["groups"]
+    return Program(
+        parse_module(text), (x, y, z), tuple(_layout(item) for item in parts["layouts"]), parts["seed"],
+        {int(k): (tuple(v[0]), v[1]) for k, v in parts["tolerances"].items()}, parts["movable"], parts["lane_free"],
+    )  # fmt: skip
+
+
+def _layout(item: dict[str, Any] | None) -> Layout | None:
+    if item is None:
+        return None
+    return Layout(**{**item, "shape": tuple(item["shape"]), "strides": tuple(item["strides"])})

@@ -1,0 +1,244 @@
+"""Makes a failing program small: drops statements, branches, loops, simplifies constants, as long as it still fails.
+
+Enters: a program and a test that says whether a candidate fails in the same way. Leaves: the smallest failing program
+found within the time. Candidates are valid IR; values named `row` and `slot` stay what they are, and barriers stay while
+memory is shared, so that a candidate has no races that the program hadn't.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from ...ir.builder import Builder
+from ...ir.core import Function, Module, Op, Region, Value
+from ...ir.rewrite import clone_module, is_constant, replace_uses, use_counts
+from ...ir.types import Array, Scalar, Vector
+from ...ir.verify import violations
+from .program import Program
+
+__all__ = ["shrink"]
+
+Fails = Callable[[Program], bool]
+
+
+def shrink(program: Program, fails: Fails, seconds: float = 60.0) -> Program:
+    """The smallest program found."""
+    deadline = time.monotonic() + seconds
+    changed = True
+    while changed and time.monotonic() < deadline:
+        changed = False
+        for step in (_without_chunks, _without_control, _without_ops, _plainer_constants):
+            for candidate in step(program):
+                if time.monotonic() > deadline:
+                    return program
+                smaller = _valid(program, candidate)
+                if smaller is not None and fails(smaller):
+                    program, changed = smaller, True
+                    break
+            if changed:
+                break
+    return program
+
+
+def _valid(program: Program, module: Module | None) -> Program | None:
+    """The candidate without what nobody uses, if it is valid IR and smaller."""
+    if module is None:
+        return None
+    _sweep(module)
+    if _weight(module) >= _weight(program.module) or violations(module):
+        return None
+    return program.with_module(module)
+
+
+def _weight(module: Module) -> tuple[int, int]:
+    """Operations, and how plain constants are."""
+    ops = [op for f in module.all_functions() for op in f.body.walk()]
+    plain = sum(op.name == "const" and op.attrs["value"] not in (0, 1) for op in ops)
+    return len(ops), plain
+
+
+_IDS = frozenset({"global_id", "local_id", "group_id", "lane_id", "subgroup_id"})
+_KEPT = frozenset({"barrier", "shared", "local", "linear"})
+
+
+def _is_fixed(op: Op) -> bool:
+    """Operations that make `row` and `slot`, and those without which there would be races."""
+    return op.name in _KEPT or any(_is_place(r) for r in op.results)
+
+
+def _is_place(value: Value) -> bool:
+    """Sums and products of ids: what `row` and `slot` are made of."""
+    op = value.op
+    if op is None:
+        return False
+    if op.name in ("add", "mul"):
+        return all(_is_place(v) or is_constant(v) for v in op.operands) and any(map(_is_place, op.operands))
+    return op.name in _IDS
+
+
+def _places(module: Module) -> list[tuple[Region, int]]:
+    """Every operation's region and position, inner ones later."""
+    found: list[tuple[Region, int]] = []
+
+    def visit(region: Region) -> None:
+        for position, op in enumerate(region.ops):
+            found.append((region, position))
+            for inner in op.regions:
+                visit(inner)
+
+    for function in module.all_functions():
+        visit(function.body)
+    return found
+
+
+def _body(module: Module, region: Region) -> Function:
+    for function in module.all_functions():
+        if region is function.body or any(region in op.regions for op in function.body.walk()):
+            return function
+    raise ValueError("the region is in no function")
+
+
+def _removed(module: Module, places: Sequence[int]) -> Module | None:
+    """A copy without some operations; what used them uses zeros."""
+    copy = clone_module(module)
+    table = _places(copy)
+    chosen: dict[int, tuple[Region, set[int]]] = {}
+    for number in places:
+        region, position = table[number]
+        chosen.setdefault(id(region), (region, set()))[1].add(position)
+    bodies = [(_body(copy, region).body, region, positions) for region, positions in chosen.values()]
+    for body, region, positions in bodies:
+        _drop(body, region, positions)
+    return copy
+
+
+def _drop(body: Region, region: Region, positions: set[int]) -> None:
+    mapping: dict[Value, Value] = {}
+    source, region.ops = region.ops, []
+    builder = Builder(region)
+    for position, op in enumerate(source):
+        if position not in positions or _is_fixed(op) or any(isinstance(r.type, Array) for r in op.results):
+            region.ops.append(op)
+            continue
+        for result in op.results:
+            mapping[result] = _zero(builder, result)
+    replace_uses(body, mapping)
+
+
+def _zero(builder: Builder, value: Value) -> Value:
+    dtype = value.type.dtype  # type: ignore[attr-defined]
+    return builder.const(False if dtype.kind == "bool" else 0.0 if dtype.is_float else 0, value.type)
+
+
+def _without_chunks(program: Program) -> Iterator[Module | None]:
+    """Runs of operations, long ones first."""
+    table = _places(program.module)
+    removable = [n for n, (region, p) in enumerate(table) if _may_go(region, p)]
+    size = max(len(removable) // 2, 1)
+    while size >= 3:
+        for start in range(len(removable) - size, -1, -size):
+            yield _removed(program.module, removable[start : start + size])
+        size //= 2
+
+
+def _may_go(region: Region, position: int) -> bool:
+    op = region.ops[position]
+    following = region.ops[position + 1].name if position + 1 < len(region.ops) else ""
+    terminator = position == len(region.ops) - 1
+    return not (terminator or _is_fixed(op) or op.name in ("const", "poison") or following == "unreachable")
+
+
+def _without_ops(program: Program) -> Iterator[Module | None]:
+    """Single operations, last ones first; operations replaced by one of their operands."""
+    table = _places(program.module)
+    for number in range(len(table) - 1, -1, -1):
+        region, position = table[number]
+        if _may_go(region, position):
+            yield _removed(program.module, [number])
+    for number in range(len(table) - 1, -1, -1):
+        region, position = table[number]
+        op = region.ops[position]
+        if len(op.results) == 1 and not op.regions and not _is_fixed(op):
+            for place, operand in enumerate(op.operands):
+                if operand.type == op.result.type:
+                    yield _forwarded(program.module, number, place)
+
+
+def _forwarded(module: Module, number: int, place: int) -> Module:
+    copy = clone_module(module)
+    region, position = _places(copy)[number]
+    op = region.ops.pop(position)
+    replace_uses(_body(copy, region).body, {op.result: op.operands[place]})
+    return copy
+
+
+def _without_control(program: Program) -> Iterator[Module | None]:
+    """Branches replaced by one of their sides, loops by their first round, exits by the regular end."""
+    table = _places(program.module)
+    for number, (region, position) in enumerate(table):
+        op = region.ops[position]
+        if op.name == "if":
+            for side in (0, 1):
+                if op.regions[side].terminator.name == "yield":
+                    yield _inlined(program.module, number, side)
+        elif op.name in ("for", "loop"):
+            yield _inlined(program.module, number, 0)
+
+
+def _inlined(module: Module, number: int, side: int) -> Module:
+    copy = clone_module(module)
+    region, position = _places(copy)[number]
+    op = region.ops[position]
+    inner = op.regions[side]
+    body = _body(copy, region).body
+    mapping: dict[Value, Value] = {}
+    if op.name == "if":
+        end = inner.ops.pop()
+        mapping.update(zip(op.results, end.operands, strict=True))
+    else:
+        end = inner.ops.pop()
+        first = op.operands if op.name == "loop" else [op.operands[0], *op.operands[3:]]
+        mapping.update(zip(inner.args, first, strict=True))
+        if len(end.operands) == len(op.results):
+            mapping.update(zip(op.results, end.operands, strict=True))
+    region.ops[position : position + 1] = inner.ops
+    replace_uses(body, mapping)
+    return copy
+
+
+def _plainer_constants(program: Program) -> Iterator[Module | None]:
+    """Constants as 0 or 1."""
+    for number, (region, position) in enumerate(_places(program.module)):
+        op = region.ops[position]
+        if op.name != "const" or op.attrs["value"] in (0, 1):
+            continue
+        for value in (0, 1):
+            copy = clone_module(program.module)
+            place, at = _places(copy)[number]
+            dtype = op.attrs["type"].dtype
+            place.ops[at].attrs["value"] = float(value) if dtype.is_float else value
+            yield copy
+
+
+_PURE = frozenset({"const", "poison", "extent", "stride", "global_id", "local_id", "group_id", "load"})
+
+
+def _sweep(module: Module) -> None:
+    """Drops operations without effect whose results nobody uses, and functions that nobody calls."""
+    for function in module.all_functions():
+        before = -1
+        while before != sum(1 for _ in function.body.walk()):
+            before = sum(1 for _ in function.body.walk())
+            uses = use_counts(function.body)
+            for region in [function.body, *(r for op in function.body.walk() for r in op.regions)]:
+                region.ops = [op for op in region.ops if not _is_dead(op, uses)]
+    called = {op.attrs["callee"] for f in module.all_functions() for op in f.body.walk() if op.name == "call"}
+    module.functions = {name: f for name, f in module.functions.items() if name in called}
+
+
+def _is_dead(op: Op, uses: object) -> bool:
+    if not op.results or op.regions or any(uses[r] for r in op.results):  # type: ignore[index]
+        return False
+    plain = all(isinstance(v.type, (Scalar, Vector)) for v in (*op.operands, *op.results))
+    return op.name in _PURE or (plain and not op.name.startswith(("sg_", "atomic")) and op.name != "call")

@@ -1,0 +1,96 @@
+"""Changes of a program that must not change what it does: dead code, swapped operands, workgroups of other sizes.
+
+Enters: a program, a random generator. Leaves: another program (the module is a copy).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from ...ir.builder import Builder
+from ...ir.core import Module, Op, Region, Value
+from ...ir.ops import OPS
+from ...ir.rewrite import clone_module
+from ...ir.types import BOOL, Scalar
+from .program import Program, Triple
+
+__all__ = ["other_workgroups", "swapped", "with_dead_code"]
+
+
+def swapped(program: Program, random: Random) -> Program:
+    """Operands of commutative operations in the other order, comparisons turned round."""
+    module = clone_module(program.module)
+    turned = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+    for function in module.all_functions():
+        for op in function.body.walk():
+            if len(op.operands) != 2 or random.random() < 0.3:
+                continue
+            if OPS[op.name].commutative and not _picks(op):
+                op.operands.reverse()
+            elif op.name in turned:
+                op.name = turned[op.name]
+                op.operands.reverse()
+    return program.with_module(module)
+
+
+def _picks(op: Op) -> bool:
+    """Operations that are commutative but for which of two zeros they give."""
+    return op.name in ("fmin", "fmax")
+
+
+def with_dead_code(program: Program, random: Random) -> Program:
+    """Operations whose results nobody uses, branches never taken, between the others."""
+    module = clone_module(program.module)
+    for function in module.all_functions():
+        _insert(function.body, [], random)
+    return program.with_module(module)
+
+
+def _insert(region: Region, outside: list[Value], random: Random) -> None:
+    known = [*outside, *(a for a in region.args if isinstance(a.type, Scalar))]
+    source, region.ops = region.ops, []
+    for op in source:
+        builder = Builder(region, op.loc)
+        if op.name != "unreachable" and random.random() < 0.15:
+            _dead(builder, known, random)
+        for inner in op.regions:
+            _insert(inner, known, random)
+        region.ops.append(op)
+        known += [r for r in op.results if isinstance(r.type, Scalar)]
+
+
+def _dead(builder: Builder, known: list[Value], random: Random) -> None:
+    """One piece of dead code."""
+    numbers = [v for v in known if v.type != BOOL]
+    if not numbers:
+        return
+    value = random.choice(numbers)
+    same = random.choice([v for v in numbers if v.type == value.type])
+    made = builder.emit(random.choice(["add", "sub", "mul", "min", "max"]), value, same)
+    if random.random() < 0.5:
+        builder.emit("eq", made, value)
+        return
+    yes, no = Region(), Region()
+    inner = Builder(yes)
+    inner.op("yield", inner.emit("mul", made, made))
+    Builder(no).op("yield", value)
+    never = builder.const(False, BOOL)
+    builder.op("if", never, types=[value.type], regions=[yes, no])
+
+
+def other_workgroups(program: Program, random: Random) -> Program | None:
+    """The same invocations in workgroups of another size; None where the kernel looks at its workgroups."""
+    if not program.movable:
+        return None
+    local, groups = [], []
+    for size, count in zip(program.local, program.groups, strict=True):
+        whole = size * count
+        fits = [n for n in range(1, whole + 1) if whole % n == 0]
+        chosen = random.choice(fits)
+        local.append(chosen)
+        groups.append(whole // chosen)
+    module: Module = clone_module(program.module)
+    module.kernel.attrs["local_size"] = tuple(local)
+    triple: Triple = (groups[0], groups[1], groups[2])
+    return replace(program, module=module, groups=triple)

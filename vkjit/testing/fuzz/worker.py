@@ -1,0 +1,125 @@
+"""The process that runs programs: a driver that aborts takes only this process with it.
+
+Enters, on standard input, one JSON object per line: {"seed": n, "statements": m} asks for a generated program, {"text":
+t} for one from text. Leaves, on standard output, one per line: {"start": ...} before a program, then {"done": ...} with
+the finding if there is one. Started as `python -m vkjit.testing.fuzz.worker CONFIG`, CONFIG being JSON (`Config`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from .check import Checker, Finding
+from .generate import generate
+from .program import Program, parse_program, program_text
+from .shrink import shrink
+
+__all__ = ["Config", "load_planted", "main"]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What a worker is told when it starts. `bug` names an entry of the list in file `planted`."""
+
+    devices: tuple[str, ...] = ()
+    planted: str = ""
+    bug: str = ""
+    shrink_seconds: float = 60.0
+
+    def text(self) -> str:
+        """As JSON."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def parse(text: str) -> Config:
+        """From JSON."""
+        parts = json.loads(text)
+        return Config(tuple(parts["devices"]), parts["planted"], parts["bug"], parts["shrink_seconds"])
+
+
+def load_planted(path: str) -> Any:
+    """The module at a path, which lists planted bugs as `BUGS`."""
+    spec = importlib.util.spec_from_file_location("planted_bugs", Path(path))
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["planted_bugs"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _own_output() -> TextIO:
+    """The pipe to the parent; whatever else is printed goes to standard error."""
+    pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return pipe
+
+
+class _Worker:
+    def __init__(self, config: Config, out: TextIO) -> None:
+        from ...devices import device
+
+        self.config = config
+        self.out = out
+        self.checker = Checker([device(name) for name in config.devices])
+
+    def say(self, **parts: Any) -> None:
+        print(json.dumps(parts), file=self.out, flush=True)
+
+    def run(self, request: dict[str, Any]) -> None:
+        """One program."""
+        self.say(start=request.get("seed", -1))
+        if "text" in request:
+            program = parse_program(request["text"])
+        else:
+            program = generate(request["seed"], request.get("statements", 0))
+        self.checker.counts = Counter()
+        finding = self.checker.check(program)
+        names = sorted({op.name for f in program.module.all_functions() for op in f.body.walk()})
+        answer: dict[str, Any] = {"done": program.seed, "ops": names, "counts": dict(self.checker.counts)}
+        if finding is not None:
+            answer.update(stage=finding.stage, text=finding.text, program=self.small(program, finding))
+        self.say(**answer)
+
+    def small(self, program: Program, finding: Finding) -> str:
+        """The failing program as text, shrunk."""
+
+        def fails(candidate: Program) -> bool:
+            found = self.checker.check(candidate, finding.stage)
+            return found is not None and found.stage == finding.stage and _sort(found.text) == _sort(finding.text)
+
+        if self.config.shrink_seconds > 0 and finding.stage != "generator":
+            program = shrink(program, fails, self.config.shrink_seconds)
+        again = self.checker.check(program) or finding
+        return program_text(program, [f"{again.stage}: {again.text}"])
+
+
+def _sort(text: str) -> str:
+    """What kind of finding a text tells about: its first word, which is the class of an exception, or what differs."""
+    return "%" if text.startswith("%") else text.split(maxsplit=1)[0]
+
+
+def main(arguments: list[str]) -> int:
+    """Serves requests until standard input ends."""
+    out = _own_output()
+    os.environ.setdefault("VKJIT_VERIFY", "1")
+    config = Config.parse(arguments[0])
+    if config.bug:
+        bugs = {bug.name: bug for bug in load_planted(config.planted).BUGS}
+        bugs[config.bug].plant()
+    worker = _Worker(config, out)
+    worker.say(ready=True)
+    for line in sys.stdin:
+        worker.run(json.loads(line))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
