@@ -1,0 +1,15 @@
+"""Short forms of the stress runs; `python tests/faults/stress.py` is the long one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.faults import stress
+
+
+def test_processes_end_cleanly(device: Any) -> None:
+    assert stress.exits(device.name, 3) == []
+
+
+def test_threads_get_their_own_results(device: Any) -> None:
+    assert stress.threads(device.name, 8, 60) == []
