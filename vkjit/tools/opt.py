@@ -22,6 +22,7 @@ from ..ir.verify import FORMS, verify
 from ..passes import Pass, pipeline
 from ..passes.barriers import RemoveBarriers
 from ..passes.bounds import Bounds
+from ..passes.check_promises import CheckPromises
 from ..passes.cse import CSE
 from ..passes.dce import DCE
 from ..passes.dead_stores import DeadStores
@@ -50,6 +51,7 @@ __all__ = ["PASSES", "PIPELINES", "main", "run_passes"]
 
 PASSES: dict[str, Callable[[], Pass]] = {
     Bounds.name: Bounds,
+    CheckPromises.name: CheckPromises,
     CSE.name: CSE,
     DCE.name: DCE,
     DeadStores.name: DeadStores,
