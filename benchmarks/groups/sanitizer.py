@@ -1,0 +1,121 @@
+"""What the sanitizer costs: kernels of the standard library with it and without, on the CPU device and Mesa's driver.
+
+A ratio of 0.25 is a launch that takes four times as long. Times are whole operations, shadow memory and the wait for the
+result included; both sides are the least of several runs in one process. "Through shared memory" are the variants that
+GPUs get: those that have something to race for.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.framework import Absent, Row, Target
+
+BIG = 1 << 22
+SIDE = 384
+ROUNDS = 5
+MEMORY, RACES = "bounds,uninitialised", "bounds,races"
+TARGETS = {MEMORY: Target(ratio=1 / 4), RACES: Target(ratio=1 / 40)}
+
+
+@functools.cache
+def vk(name: str) -> Any:
+    """vkjit; raises Absent where the device is missing."""
+    import vkjit
+
+    try:
+        vkjit.device(name)
+    except vkjit.VkjitError as error:
+        raise Absent(f"no device {name}: {error}") from error
+    return vkjit
+
+
+@functools.cache
+def tensor(name: str, *shape: int) -> Any:
+    return vk(name).from_numpy(np.random.default_rng(len(shape)).random(shape, dtype=np.float32), device=name)
+
+
+def least_ms(operation: Callable[[], Any]) -> float:
+    """The least time of a call, until its result is there."""
+    times = []
+    for _ in range(ROUNDS + 1):
+        start = time.perf_counter()
+        operation().device.synchronize()
+        times.append(time.perf_counter() - start)
+    return min(times[1:]) * 1e3
+
+
+def add(name: str) -> Callable[[], Any]:
+    a, b = tensor(name, BIG), tensor(name, BIG) * 2
+    return lambda: a + b
+
+
+def add_in_place(name: str) -> Callable[[], Any]:
+    a, b = tensor(name, BIG) * 1, tensor(name, BIG) * 2
+    return lambda: a.add_(b)
+
+
+def total(name: str) -> Callable[[], Any]:
+    a = tensor(name, BIG)
+    return lambda: a.sum()
+
+
+def product(name: str) -> Callable[[], Any]:
+    a, b = tensor(name, SIDE, SIDE), tensor(name, SIDE, SIDE) * 2
+    return lambda: a @ b
+
+
+def shared(make: Callable[[str], Callable[[], Any]]) -> Callable[[str], Callable[[], Any]]:
+    """The operation by the kernels that GPUs get."""
+
+    def made(name: str) -> Callable[[], Any]:
+        from vkjit.stdlib.registry import as_class
+
+        operation = make(name)
+
+        def call() -> Any:
+            with as_class("gpu"):
+                return operation()
+
+        return call
+
+    return made
+
+
+def measure(name: str, make: Callable[[str], Callable[[], Any]], checks: str | None) -> float:
+    """Milliseconds of an operation on a device, under the given checks."""
+    package = vk(name)
+    operation = make(name)
+    if checks is None:
+        return least_ms(operation)
+    with package.testing.sanitized(checks):
+        return least_ms(operation)
+
+
+OPERATIONS: dict[str, Callable[[str], Callable[[], Any]]] = {
+    f"a + b, {BIG >> 20}M f32": add,
+    f"a.add_(b), {BIG >> 20}M f32": add_in_place,
+    f"sum of {BIG >> 20}M f32": total,
+    f"matrix product, {SIDE}^3": product,
+    "sum, through shared memory": shared(total),
+    "matrix product, through shared memory": shared(product),
+}
+
+ROWS = [
+    Row(
+        f"{device}: {title}: {checks}",
+        "ms",
+        functools.partial(measure, device, make, checks),
+        TARGETS[checks],
+        "without",
+        functools.partial(measure, device, make, None),
+    )
+    for device in ("cpu", "llvmpipe")
+    for checks in (MEMORY, RACES)
+    for title, make in OPERATIONS.items()
+]
