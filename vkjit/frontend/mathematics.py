@@ -23,7 +23,7 @@ from . import operators
 from .annotations import dtype_of
 from .calls import cast_value, elementwise, intrinsic, intrinsic_of, lowers
 from .context import Call, Context
-from .conversions import common_dtype, convert, dtype_of_value, numeric, truth, unify
+from .conversions import common_dtype, convert, dtype_of_value, numeric, splat, truth, unify
 from .joins import choose
 from .memory import extent
 from .records import first_array, is_records
@@ -253,19 +253,28 @@ def _where(ctx: Context, call: Call, condition: KernelValue, x: KernelValue, y: 
     numeric(ctx, call.node, x)
     numeric(ctx, call.node, y)
     if isinstance(condition, Value) and isinstance(condition.type, Vector):
-        test: Value | bool = condition
-    else:
-        test = truth(ctx, call.node, condition)
+        return _where_lanes(ctx, call, convert(ctx, call.node, condition, dtypes.boolean), x, y)
+    test = truth(ctx, call.node, condition)
     if isinstance(test, bool):
         return x if test else y
     if is_literal(x) and is_literal(y):
         return choose(ctx, call.node, test, lambda: x, lambda: y)
     a, b = unify(ctx, call.node, x, y)
-    if isinstance(a.type, Vector) and isinstance(test.type, Scalar):
-        from .conversions import splat
-
+    if isinstance(a.type, Vector):
         test = splat(ctx, test, a.type.size)
     return ctx.builder.emit("select", test, a, b)
+
+
+def _where_lanes(ctx: Context, call: Call, test: Value, x: KernelValue, y: KernelValue) -> Value:
+    """A choice in each lane of a vector of conditions."""
+    assert isinstance(test.type, Vector)
+    size = test.type.size
+    chosen = []
+    for value in unify(ctx, call.node, x, y):
+        if isinstance(value.type, Vector) and value.type.size != size:
+            raise ctx.error(call.node, f"a condition of {size} lanes can't choose from {describe_value(value)}")
+        chosen.append(value if isinstance(value.type, Vector) else splat(ctx, value, size))
+    return ctx.builder.emit("select", test, *chosen)
 
 
 @lowers(lang.sigmoid)

@@ -44,15 +44,16 @@ def _register_operator(name: str, functions: list[Any], count: int) -> None:
         return operators.binary(ctx, call.node, name, *values)
 
 
-for _name, _functions in {
+_BINARY: dict[str, list[Any]] = {
     "add": [np.add], "sub": [np.subtract], "mul": [np.multiply], "div": [np.true_divide], "floordiv": [np.floor_divide],
     "floormod": [np.remainder], "and": [np.bitwise_and], "or": [np.bitwise_or], "xor": [np.bitwise_xor],
     "shl": [np.left_shift], "shr": [np.right_shift], "eq": [np.equal], "ne": [np.not_equal], "lt": [np.less],
     "le": [np.less_equal], "gt": [np.greater], "ge": [np.greater_equal],
-}.items():  # fmt: skip
-    _register_operator(_name, _functions, 2)
-for _name, _functions in {"neg": [np.negative], "pos": [np.positive], "not": [np.invert]}.items():
-    _register_operator(_name, _functions, 1)
+}  # fmt: skip
+_UNARY: dict[str, list[Any]] = {"neg": [np.negative], "pos": [np.positive], "not": [np.invert]}
+for _table, _count in ((_BINARY, 2), (_UNARY, 1)):
+    for _name, _functions in _table.items():
+        _register_operator(_name, _functions, _count)
 
 
 @intrinsic(np.logical_not)

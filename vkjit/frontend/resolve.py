@@ -12,7 +12,7 @@ import dataclasses
 import enum
 from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -94,7 +94,7 @@ def constant_fields(value: object) -> tuple[str, ...]:
         return ()
     if isinstance(value, tuple):
         return tuple(getattr(value, "_fields", ()))
-    return tuple(f.name for f in dataclasses.fields(value)) if is_frozen(value) else ()
+    return tuple(f.name for f in dataclasses.fields(cast(Any, value))) if is_frozen(value) else ()
 
 
 _KNOWN: list[Callable[[object], bool]] = []
@@ -122,7 +122,7 @@ def captured(ctx: Context, node: Place, text: str, value: Any) -> KernelValue:
         return int(value)
     if isinstance(value, tuple):
         items = tuple(captured(ctx, node, text, item) for item in value)
-        return type(value)(*items) if hasattr(value, "_fields") else items
+        return cast(Any, type(value))(*items) if hasattr(value, "_fields") else items
     return value
 
 
