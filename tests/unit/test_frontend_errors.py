@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import os
+import re
 import sys
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -80,3 +81,16 @@ def test_messages(path: Path) -> None:
     if os.environ.get("VKJIT_BLESS") == "1":
         golden.write_text(found, encoding="utf-8")
     assert found == golden.read_text(encoding="utf-8")
+
+
+SELF_EVIDENT = {"unknown_order", "unknown_scan", "bits_of_floats", "modular_power", "static_assertion"}
+"""Messages that list what there is, or are the user's own text."""
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.stem != "launches"], ids=lambda p: p.stem)
+def test_messages_show_the_place_and_say_what_to_do(path: Path) -> None:
+    text = path.with_suffix(".txt").read_text(encoding="utf-8")
+    for block in re.split(r"^== (?=\w+$)", text, flags=re.MULTILINE)[1:]:
+        name = block.split("\n")[0]
+        assert re.search(r"^ +\^+$", block, re.MULTILINE), name
+        assert "\nhelp: " in block or name in SELF_EVIDENT, name

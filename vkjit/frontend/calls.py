@@ -25,7 +25,7 @@ from .conversions import convert, dtype_of_value, numeric
 from .elementwise import is_spread, map_elements
 from .elsewhere import advice_on_attribute, advice_on_object
 from .resolve import also_capturable
-from .values import KernelValue, Method, describe_value, is_literal
+from .values import KernelValue, Method, describe_value, is_array, is_literal
 
 __all__ = ["bind_arguments", "callable_values", "cast_value", "intrinsic", "intrinsic_of", "lowers", "lowers_method"]
 
@@ -181,7 +181,8 @@ def _not_callable(ctx: Context, node: ast.Call, callee: KernelValue) -> Exceptio
         )
     if callable(callee):
         return ctx.error(node.func, f"{text} has no meaning in a kernel", advice_on_object(callee) or _WHAT_HAS)
-    return ctx.error(node.func, f"{text} is {describe_value(callee)}: it can't be called")
+    hint = f"index it: {text}[{', '.join(map(ast.unparse, node.args)) or 'i'}]" if is_array(callee) else ""
+    return ctx.error(node.func, f"{text} is {describe_value(callee)}: it can't be called", hint)
 
 
 def _cast(ctx: Context, call: Call, dtype: DType) -> KernelValue:

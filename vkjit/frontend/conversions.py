@@ -114,6 +114,8 @@ def _instead_of_number(value: KernelValue) -> str:
         return "index it: x[i]"
     if isinstance(value, str):
         return 'text is for print and the message of an assert, as in print(f"x is {x[0]}")'
+    if isinstance(value, Lazy):
+        return "index an element: x[i, j]; or make one number of all, such as vk.workgroup().sum(x[i, :])"
     if isinstance(value, tuple):
         return "take an item: t[0]"
     if value is None:
@@ -223,7 +225,9 @@ def unify(ctx: Context, node: Place, a: KernelValue, b: KernelValue, dtype: DTyp
     left, right = operand_places(node)
     x, y = convert(ctx, left, a, target), convert(ctx, right, b, target)
     if isinstance(x.type, Vector) and isinstance(y.type, Vector) and x.type.size != y.type.size:
-        raise ctx.error(node, f"vectors of {x.type.size} and {y.type.size} lanes can't be combined")
+        raise ctx.error(
+            node, f"vectors of {x.type.size} and {y.type.size} lanes can't be combined", "take as many of each: v.xy"
+        )
     if isinstance(x.type, Vector) and not isinstance(y.type, Vector):
         y = splat(ctx, y, x.type.size)
     if isinstance(y.type, Vector) and not isinstance(x.type, Vector):

@@ -108,7 +108,8 @@ def _fitted(
     what = f"{name} of {callee.fn.__name__}"
     if isinstance(annotation, ConstAnnotation):
         if _leaves(value):
-            raise ctx.error(call.node, f"{what} must be known at compile time, found {describe_value(value)}")
+            hint = "give it a number, a constant of the module, or a parameter of the kernel annotated as vk.Const[int]"
+            raise ctx.error(call.node, f"{what} must be known at compile time, found {describe_value(value)}", hint)
         return value
     if isinstance(annotation, ArrayAnnotation):
         return _fitted_array(ctx, call, annotation, value, what)

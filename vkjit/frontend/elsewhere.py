@@ -135,7 +135,11 @@ def advice_on_attribute(module: object, name: str) -> str:
     if module.__name__ == "vkjit" and name in _OTHER_SYSTEMS:
         return _OTHER_SYSTEMS[name]
     close = difflib.get_close_matches(name, dir(module), 1)
-    return f"did you mean {close[0]}?" if close else ""
+    if close:
+        return f"did you mean {close[0]}?"
+    return (
+        "dir(vk) lists what there is" if module.__name__ == "vkjit" else f"dir({module.__name__}) lists what there is"
+    )
 
 
 def advice_on_name(name: str) -> str:

@@ -17,7 +17,7 @@ from . import operators
 from .attributes import attribute_of
 from .context import Context, evaluate_items, expression
 from .conversions import truth
-from .elsewhere import advice_on_attribute
+from .elsewhere import advice_on_attribute, advice_on_object
 from .joins import choose, is_speculatable
 from .resolve import MISSING, captured, constant_fields, look_up
 from .syntax import unsupported
@@ -54,7 +54,10 @@ _COMPARE: dict[type[ast.cmpop], str] = {
 def _constant(ctx: Context, node: ast.Constant) -> KernelValue:
     if isinstance(node.value, bool | int | float | str) or node.value is None:
         return node.value
-    raise ctx.error(node, f"{node.value!r} has no meaning in a kernel")
+    hint = (
+        advice_on_object(complex) if isinstance(node.value, complex) else "kernels know numbers, bools, text and None"
+    )
+    raise ctx.error(node, f"{node.value!r} has no meaning in a kernel", hint)
 
 
 @expression(ast.Name)

@@ -135,7 +135,8 @@ def map_lazy(ctx: Context, node: Place, function: Callable[..., KernelValue], va
     shape = lazies[0].shape
     for other in lazies[1:]:
         if len(other.shape) != len(shape):
-            raise ctx.error(node, f"slices with {len(shape)} and {len(other.shape)} dimensions can't be combined")
+            hint = "index the other dimensions, so that both have as many left"
+            raise ctx.error(node, f"slices with {len(shape)} and {len(other.shape)} dimensions can't be combined", hint)
         _check_extents(ctx, node, shape, other.shape)
     sources = tuple(dict.fromkeys(s for lazy in lazies for s in lazy.sources))
     place = ctx.loc(node)
@@ -156,7 +157,8 @@ def _check_extents(ctx: Context, node: Place, a: tuple[Value, ...], b: tuple[Val
     for x, y in zip(a, b, strict=True):
         known = static_value(x), static_value(y)
         if None not in known and known[0] != known[1]:
-            raise ctx.error(node, f"slices of {known[0]} and {known[1]} elements can't be combined")
+            hint = "give both the same extents, as in x[i : i + SIZE]"
+            raise ctx.error(node, f"slices of {known[0]} and {known[1]} elements can't be combined", hint)
 
 
 # -- evaluation

@@ -147,7 +147,8 @@ def index_inside(ctx: Context, node: ast.AST, value: KernelValue, size: int, axi
     if number is None or isinstance(number, bool | float):
         return as_index(ctx, node, value)
     if not -size <= number < size:
-        raise ctx.error(node, f"index {number} is outside the {size} elements of dimension {axis}")
+        hint = f"the first is 0, the last {size - 1} or -1"
+        raise ctx.error(node, f"index {number} is outside the {size} elements of dimension {axis}", hint)
     return ctx.builder.index(int(number) % size)
 
 
@@ -252,7 +253,8 @@ def static_shape(ctx: Context, call: Call, shape: KernelValue) -> tuple[int, ...
             hint = "make the size a vk.Const[int] parameter or a constant of the module"
             raise ctx.error(call.node, f"the shape must be known at compile time, found {describe_value(item)}", hint)
         if number < 1:
-            raise ctx.error(call.node, f"each dimension needs one element or more, found {number}")
+            hint = "where there may be none, allocate one and don't use it"
+            raise ctx.error(call.node, f"each dimension needs one element or more, found {number}", hint)
         sizes.append(int(number))
     return tuple(sizes)
 

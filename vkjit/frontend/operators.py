@@ -99,7 +99,9 @@ def _fold(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue) 
     try:
         result = _PYTHON[name](a, b)
     except (ArithmeticError, ValueError, TypeError) as error:
-        raise ctx.error(node, f"{a!r} {_SIGNS[name]} {b!r}: {error}") from None
+        hint = "a divisor that is known only at run time may be 0: integers give 0 then, floats what IEEE says"
+        hint = hint if isinstance(error, ZeroDivisionError) else "Python itself computes these constants: change one"
+        raise ctx.error(node, f"{a!r} {_SIGNS[name]} {b!r}: {error}", hint) from None
     if not is_literal(result):
         raise ctx.error(node, f"{a!r} {_SIGNS[name]} {b!r} is {result!r}, which kernels don't know")
     return result
@@ -115,7 +117,8 @@ def _shift(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue)
             )
     amount = static_value(b)
     if amount is not None and not 0 <= amount < dtype.bits:
-        raise ctx.error(node, f"shift of {dtype!r} by {amount}: expected 0 to {dtype.bits - 1}")
+        hint = "convert to a wider type first, such as vk.u64(x); run-time amounts count modulo the width"
+        raise ctx.error(node, f"shift of {dtype!r} by {amount}: expected 0 to {dtype.bits - 1}", hint)
     if amount is not None:
         b = int(amount)
     return ctx.builder.emit(name, *unify(ctx, node, a, b, dtype))

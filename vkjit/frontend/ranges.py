@@ -40,7 +40,7 @@ def _make_range(ctx: Context, call: Call) -> Range:
     start, stop, *rest = call.args if len(call.args) > 1 else [0, *call.args]
     step = rest[0] if rest else 1
     if static_value(step) == 0:
-        raise ctx.error(call.node, "the step of a range must not be 0")
+        raise ctx.error(call.node, "the step of a range must not be 0", "leave it out to count by 1, or write -1")
     return Range(start, stop, step)
 
 

@@ -77,7 +77,7 @@ def _unpack(ctx: Context, target: ast.Tuple | ast.List, value: KernelValue, plac
         _unpack_starred(ctx, target, items)
         return
     if len(items) != len(target.elts):
-        raise ctx.error(target, f"{len(items)} values for {len(target.elts)} names")
+        raise ctx.error(target, f"{len(items)} values for {len(target.elts)} names", _NAMES)
     places = place.elts if isinstance(place, ast.Tuple) and len(place.elts) == len(items) else [None] * len(items)
     for one, item, part in zip(target.elts, items, places, strict=True):
         assign(ctx, one, item, part)
@@ -87,7 +87,7 @@ def _unpack_starred(ctx: Context, target: ast.Tuple | ast.List, items: tuple[Ker
     before = next(i for i, t in enumerate(target.elts) if isinstance(t, ast.Starred))
     after = len(target.elts) - before - 1
     if len(items) < before + after:
-        raise ctx.error(target, f"{len(items)} values for {before + after} names and a starred one")
+        raise ctx.error(target, f"{len(items)} values for {before + after} names and a starred one", _NAMES)
     stop = len(items) - after
     values = [*items[:before], items[before:stop], *items[stop:]]
     for one, item in zip(target.elts, values, strict=True):
@@ -105,6 +105,9 @@ def _items(ctx: Context, value: KernelValue) -> tuple[KernelValue, ...] | None:
     return None
 
 
+_NAMES = "write one name for each value; `_` for those that you don't need"
+
+
 @statement(ast.AugAssign)
 def _augmented(ctx: Context, node: ast.AugAssign) -> bool:
     name = binary_name(ctx, node)
@@ -112,7 +115,7 @@ def _augmented(ctx: Context, node: ast.AugAssign) -> bool:
     before = target.load()
     after = operators.binary(ctx, node, name, before, ctx.evaluate(node.value))
     ctx.builder.loc = ctx.loc(node)
-    target.store(after, node.value)
+    target.store(after, node)
     return False
 
 
