@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 __all__ = ["Absent", "Result", "Row", "Target", "median_seconds", "run_row"]
 
-LOWER_IS_BETTER = frozenset({"s", "ms", "us", "ns", "B", "KiB", "MiB"})
+LOWER_IS_BETTER = frozenset({"s", "ms", "us", "ns", "B", "KiB", "MiB", "times"})
 HIGHER_IS_BETTER = frozenset({"GB/s", "GFLOP/s", "TFLOP/s", "1/s"})
 
 

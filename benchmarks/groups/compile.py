@@ -1,4 +1,7 @@
-"""What a user waits for: importing vkjit, the first result in a new process, source to SPIR-V."""
+"""What a user waits for: importing vkjit, the first result in a new process, source to SPIR-V, the disk cache.
+
+VKJIT_RIVALS_PYTHON names the Python that has the other compilers installed, where this one hasn't.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.framework import Absent, Row, Target
@@ -16,11 +20,15 @@ PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 CHECKOUT = str(PROGRAMS.parent.parent)
 
 
-def _python(*arguments: str, **environment: str) -> str:
-    """What a new Python process prints. Raises Absent with its last line when it ends with code 3, "missing here"."""
+def _python(*arguments: str, python: str = "", **environment: str) -> str:
+    """What a new process of Python (this one, if not named) prints. Raises Absent with its last line when it ends with
+    code 3, "missing here".
+    """
     path = os.pathsep.join(part for part in (CHECKOUT, os.environ.get("PYTHONPATH", "")) if part)
     settings = os.environ | {"PYTHONPATH": path} | environment
-    done = subprocess.run([sys.executable, *arguments], env=settings, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [python or sys.executable, *arguments], env=settings, capture_output=True, text=True, check=False
+    )
     if done.returncode == 3:
         raise Absent(done.stdout.strip().splitlines()[-1])
     if done.returncode:
@@ -85,10 +93,51 @@ def compile_fifty_lines() -> float:
     return _compile_milliseconds("fifty")
 
 
+RIVALS = os.environ.get("VKJIT_RIVALS_PYTHON", "")
+
+
 def compile_small_taichi() -> float:
     with tempfile.TemporaryDirectory() as folder:
         program = str(PROGRAMS / "compile_kernel_taichi.py")
-        return float(_python(program, TI_OFFLINE_CACHE_FILE_PATH=folder, TI_LOG_LEVEL="error"))
+        places = {"TI_OFFLINE_CACHE_FILE_PATH": folder, "TI_LOG_LEVEL": "error"}
+        return _last_number(_python(program, python=RIVALS, **places))
+
+
+def _last_number(text: str) -> float:
+    """Some libraries greet before."""
+    return float(text.strip().splitlines()[-1])
+
+
+def compile_fifty_lines_by(rival: str) -> Callable[[], float]:
+    """The same kernel, by another compiler."""
+    program = str(PROGRAMS / "compile_fifty_rival.py")
+    return lambda: _last_number(_python(program, rival, python=RIVALS))
+
+
+def find_in_cache() -> float:
+    """In a process after the one that stored it."""
+    program = str(PROGRAMS / "find_cached.py")
+    with tempfile.TemporaryDirectory() as folder:
+        _python(program, "store", VKJIT_CACHE_DIR=folder)
+        return statistics.median(float(_python(program, VKJIT_CACHE_DIR=folder)) for _ in range(5))
+
+
+def _long(*words: str) -> list[float]:
+    return [float(word) for word in _python(str(PROGRAMS / "compile_long_kernel.py"), *words).split()]
+
+
+def compile_two_thousand_lines() -> float:
+    return _long("2000")[0] / 1e3
+
+
+def compile_two_thousand_branching_lines() -> float:
+    return _long("2000", "branches")[0] / 1e3
+
+
+def growth() -> float:
+    """How much longer twice the straight code takes."""
+    thousand, two_thousand = _long("1000", "2000")
+    return two_thousand / thousand
 
 
 ROWS = [
@@ -96,5 +145,21 @@ ROWS = [
     Row("first result, cold caches", "s", first_result_cold, Target(value=1.0), "taichi", first_result_taichi),
     Row("first result, warm caches", "s", first_result_warm, Target(value=1.0), "numpy", first_result_numpy),
     Row("source to SPIR-V, small kernel", "ms", compile_small, Target(value=25), "taichi", compile_small_taichi),
-    Row("source to SPIR-V, 50 lines", "ms", compile_fifty_lines, Target(value=150)),
+    *(
+        Row(
+            "source to SPIR-V, 50 lines",
+            "ms",
+            compile_fifty_lines,
+            Target(value=30),
+            rival,
+            compile_fifty_lines_by(rival),
+        )
+        for rival in ("taichi", "quadrants", "numba", "warp")
+    ),
+    Row("50 lines found on disk by a second process", "ms", find_in_cache, Target(value=3)),
+    Row("source to SPIR-V, 2,000 lines", "s", compile_two_thousand_lines, Target(value=2)),
+    Row(
+        "source to SPIR-V, 2,000 lines, branches and loops", "s", compile_two_thousand_branching_lines, Target(value=2)
+    ),
+    Row("2,000 straight lines over 1,000", "times", growth, Target(value=2.5)),
 ]

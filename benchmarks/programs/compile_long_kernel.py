@@ -66,7 +66,8 @@ def load(source: str) -> Any:
         path = Path(folder) / "long_kernel.py"
         path.write_text(source, encoding="utf-8")
         spec = importlib.util.spec_from_file_location("long_kernel", path)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         compiler.frontend.fingerprint(module.long.spec.fn)  # reads the source, which is deleted next
