@@ -5,6 +5,8 @@ from typing import TypeVar
 
 import numpy as np
 import vkjit as vk
+from vkjit.interp.device import InterpreterDevice
+from vkjit.runtime.interface import DeviceArray
 
 T = TypeVar("T", bound=vk.Element)
 
@@ -56,6 +58,12 @@ def _unsolvable(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "M"]):
 def _checked(x: vk.InOut[vk.i32, "N"]):
     i = vk.global_id(0)
     x[i + 1] = 1
+
+
+@vk.kernel(over="x", debug=True)
+def _divides(x: vk.InOut[vk.i32, "N"]):
+    i = vk.global_id(0)
+    x[i] = 1 // x[i]
 
 
 @vk.kernel(over="x")
@@ -233,6 +241,17 @@ def workgroup_too_large():
 
 def index_out_of_bounds():
     _checked(_ones(3, dtype=np.int32))
+
+
+def division_by_zero():
+    _divides(np.zeros(3, np.int32))
+
+
+def arguments_on_two_devices():
+    arrays = []
+    for device in (InterpreterDevice(0), InterpreterDevice(1)):
+        arrays.append(DeviceArray(device.allocate(12), 0, vk.f32, (3,), (1,)))
+    _scale(2.0, *arrays)
 
 
 def assertion():

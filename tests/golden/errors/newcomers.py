@@ -1,8 +1,8 @@
 # ruff: noqa: I001, B007, F401, F821, NPY002, UP031, UP032
 """The mistakes that people bring from numba-cuda, Taichi and Triton, as their trackers and documentation show them.
 
-The line above each kernel says where the mistake is met. What the message has to do: say what was found, and what to
-write here instead.
+The line above each kernel says where the mistake is met: a number is that of an issue or pull request on the project's
+tracker. What the message has to do: say what was found, and what to write here instead.
 """
 
 import math
@@ -51,7 +51,7 @@ def local_array_of_run_time_size(x: vk.InOut[vk.f32, "N"], n: vk.i32):
     x[0] = work[0]
 
 
-# numba 7927, its documentation on shared memory: the shape first, as in cuda.shared.array(shape, dtype)
+# numba's cuda.shared.array(shape, dtype): the shape first
 def shape_before_dtype(x: vk.InOut[vk.f32, "N"]):
     tile = vk.shared((16, 16), vk.f32)
     x[0] = tile[0, 0]
@@ -201,13 +201,13 @@ def membership(x: vk.InOut[vk.i32, "N"], allowed: vk.In[vk.i32, "M"]):
         x[0] = 0
 
 
-# taichi's struct-for: a loop over the indices of an array
+# taichi 524, its struct-for: a loop over the indices of an array
 def loop_over_an_array(x: vk.InOut[vk.f32, "N"]):
     for i in x:
         x[i] = 1
 
 
-# taichi's struct-for in two dimensions
+# taichi 7076, its struct-for in two dimensions
 def loop_over_index_pairs(x: vk.InOut[vk.f32, "M N"]):
     for i, j in x:
         x[i, j] = 1
@@ -219,7 +219,7 @@ def ndrange(x: vk.InOut[vk.f32, "M N"]):
         x[i, j] = 1
 
 
-# taichi's ti.static
+# taichi 574, its ti.static
 def static_range(x: vk.InOut[vk.f32, "N"]):
     for i in vk.static(range(4)):
         x[i] = 1
@@ -236,18 +236,18 @@ def thread_index(x: vk.InOut[vk.f32, "N"]):
     x[i] = 1
 
 
-# numba's cuda.grid
+# numba 9324, its cuda.grid
 def grid(x: vk.InOut[vk.f32, "N"]):
     i = vk.grid(1)
     x[i] = 1
 
 
-# numba's cuda.syncthreads
+# numba 2655, its cuda.syncthreads
 def syncthreads(x: vk.InOut[vk.f32, "N"]):
     vk.syncthreads()
 
 
-# triton's program ids
+# triton 2604, its program ids
 def program_id(x: vk.InOut[vk.f32, "N"]):
     x[vk.program_id(0)] = 1
 
@@ -257,13 +257,13 @@ def arange(x: vk.InOut[vk.f32, "N"], n: vk.i32):
     offsets = vk.arange(0, n)
 
 
-# triton's masked loads
+# triton 1292, its masked loads
 def masked_load(x: vk.InOut[vk.f32, "N"]):
     i = vk.global_id(0)
     x[i] = vk.load(x + i, mask=i < len(x), other=0)
 
 
-# triton's pointers
+# triton 974, its pointers
 def pointer_arithmetic(x: vk.InOut[vk.f32, "N"]):
     p = x + vk.global_id(0)
 
@@ -299,40 +299,40 @@ def element_of_a_tile(x: vk.InOut[vk.f32, "M N"]):
     x[0, 0] = acc[0, 0]
 
 
-# numba and triton forums: a quotient as an index
+# a habit of Python: a quotient as an index
 def quotient_as_an_index(x: vk.InOut[vk.f32, "N"]):
     x[len(x) / 2] = 1
 
 
-# numba forums: an index of one number for two dimensions
+# a habit of NumPy and Python: an index of one number for two dimensions
 def chained_index(x: vk.InOut[vk.f32, "M N"]):
     x[0][1] = 1
 
 
-# numba forums: methods of NumPy's arrays
+# a habit of NumPy and Python: methods of NumPy's arrays
 def array_method(x: vk.InOut[vk.f32, "N"]):
     x[0] = x.sum()
 
 
-# numba forums: a conversion with astype
+# a habit of NumPy and Python: a conversion with astype
 def astype(x: vk.InOut[vk.f32, "N"], n: vk.In[vk.i32, "N"]):
     x[0] = n[0].astype(np.float32)
 
 
-# numba forums: `is` for equality
+# a habit of NumPy and Python: `is` for equality
 def compares_with_is(x: vk.InOut[vk.f32, "N"]):
     if x[0] is x[1]:
         return
 
 
-# numba forums: time taken inside the kernel
+# a habit of NumPy and Python: time taken inside the kernel
 def clock(x: vk.InOut[vk.f32, "N"]):
     import time
 
     start = time.time()
 
 
-# numba forums: an argument declared as an array of NumPy
+# a habit of NumPy and Python: an argument declared as an array of NumPy
 def annotated_with_ndarray(x: np.ndarray):
     x[0] = 1
 
@@ -342,43 +342,43 @@ def annotated_with_a_value(x: 3):
     x[0] = 1
 
 
-# numba forums: increments in C's way
+# a habit of NumPy and Python: increments in C's way
 def float_in_an_integer_array(x: vk.InOut[vk.i32, "N"]):
     x[0] += 0.5
 
 
-# numba forums: exponent and modulus of three arguments
+# a habit of NumPy and Python: exponent and modulus of three arguments
 def modular_power(x: vk.InOut[vk.i32, "N"]):
     x[0] = pow(x[0], 2, 7)
 
 
-# numba forums: the maximum of an array
+# a habit of NumPy and Python: the maximum of an array
 def maximum_of_an_array(x: vk.InOut[vk.f32, "N"]):
     x[0] = max(x)
 
 
-# numba forums: enumerate and zip over arrays
+# a habit of NumPy and Python: enumerate and zip over arrays
 def enumerates(x: vk.InOut[vk.f32, "N"]):
     for i, v in enumerate(x):
         x[i] = v + 1
 
 
-# numba forums: an operator of matrices
+# a habit of NumPy and Python: an operator of matrices
 def matrix_product(a: vk.In[vk.f32, "N N"], b: vk.In[vk.f32, "N N"], c: vk.Out[vk.f32, "N N"]):
     c[0, 0] = a @ b
 
 
-# numba forums: a transposed argument
+# a habit of NumPy and Python: a transposed argument
 def transposed(a: vk.InOut[vk.f32, "N N"]):
     a[0, 0] = a.T[0, 1]
 
 
-# numba forums: isinstance and dispatch by type inside a kernel
+# a habit of NumPy and Python: isinstance and dispatch by type inside a kernel
 def asks_for_the_type(x: vk.InOut[vk.f32, "N"]):
     if isinstance(x[0], float):
         x[0] = 1
 
 
-# numba forums: complex numbers
+# a habit of NumPy and Python: complex numbers
 def complex_numbers(x: vk.InOut[vk.f32, "N"]):
     z = complex(x[0], x[1])
