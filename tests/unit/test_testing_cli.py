@@ -52,7 +52,7 @@ def test_all_kernels_of_a_file(file: str, capsys: pytest.CaptureFixture[str], tm
     assert "ok      copy" in shown and "skipped loose: parameter x has no annotation" in shown
     assert "skipped grid: it has neither over= nor groups=" in shown
     assert "FAILED  gather" in shown and "elements={'i': (0, 'V-1')}" in shown and "4 kernels, 1 failed" in shown
-    assert "vk.testing.run(" in script.read_text(encoding="utf-8")
+    assert "vk.testing.run" in script.read_text(encoding="utf-8")
 
 
 def test_settings(file: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,8 @@ from .case import array, out
 from .checks import CheckResult, check, check_kernel
 from .drawing import strategies
 from .failures import CheckFailure
-from .run import run
-from .sanitizer import sanitize
+from .run import run, run_sanitized
+from .sanitizer import sanitize, sanitized
 from .schedules import Schedule
 from .tolerances import Tolerance, tolerance
 
@@ -35,7 +35,9 @@ __all__ = [
     "check_kernel",
     "out",
     "run",
+    "run_sanitized",
     "sanitize",
+    "sanitized",
     "strategies",
     "tolerance",
 ]

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from .. import dtypes
 from ..dtypes import DType
+from ..errors import InternalError
 from ..frontend import KernelSpec
 from .layouts import C_ORDER, Layout
 
@@ -57,14 +58,30 @@ class ArrayInput:
     values: NumpyArray | None
     layout: Layout = C_ORDER
 
+    @property
+    def distinct_shape(self) -> tuple[int, ...]:
+        """The shape without what axes of stride 0 repeat: there may be billions of elements in a few bytes."""
+        return tuple(min(n, 1) if axis in self.layout.repeated else n for axis, n in enumerate(self.shape))
+
+    @property
+    def distinct(self) -> NumpyArray:
+        """The values, each once, of `distinct_shape`. Only for arrays that have values."""
+        if self.values is None:
+            raise InternalError("an Out has no values")
+        return self.values[tuple(slice(n) for n in self.distinct_shape)]
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Arguments by parameter name, with the sizes of dimension names and the types of type variables behind them."""
+    """Arguments by parameter name, with the sizes of dimension names and the types of type variables behind them.
+
+    `aliases`: pairs of arrays that lie in the same memory, that of the first one.
+    """
 
     dims: Mapping[str, Any]
     dtypes: Mapping[str, DType]
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    aliases: tuple[tuple[str, str], ...] = ()
 
     def arrays(self) -> dict[str, ArrayInput]:
         """The array arguments."""
@@ -74,9 +91,24 @@ class Case:
         """The same case with one argument replaced."""
         return replace(self, arguments={**self.arguments, name: value})
 
+    def with_alias(self, pair: tuple[str, str]) -> Case:
+        """The same case with the second array in the memory of the first one."""
+        return replace(self, aliases=(*self.aliases, pair))
+
+    def settled(self) -> Case | None:
+        """The case with what lies in the same memory made equal; None where arrays of a pair don't fit any more."""
+        made = self
+        for first, second in self.aliases:
+            one, two = made.arguments[first], made.arguments[second]
+            if (one.dtype, one.shape, one.layout) != (two.dtype, two.shape, two.layout):
+                return None
+            if two.values is not None:
+                made = made.with_argument(second, replace(two, values=one.values))
+        return made
+
     def size(self) -> int:
-        """Elements of all arrays."""
-        return sum(int(np.prod(a.shape)) for a in self.arrays().values())
+        """Elements of all arrays; those that an axis repeats count once."""
+        return sum(int(np.prod(a.distinct_shape)) for a in self.arrays().values())
 
     def numpy_arguments(self, spec: KernelSpec, *, outs: bool = False) -> dict[str, Any]:
         """Arguments to call the kernel with: NumPy arrays that have the case's strides. Outs are left out where their
@@ -88,6 +120,8 @@ class Case:
                 made[param.name] = value
             elif value.values is not None or outs or param.dims is None or param.dims.evaluate(self.dims) is None:
                 made[param.name] = strided(value)
+        for one, two in self.aliases:
+            made[two] = made[one]
         return made
 
 
@@ -99,8 +133,8 @@ def strided(array: ArrayInput) -> NumpyArray:
     steps = [s * storage.itemsize for s in placement.strides]
     view = np.lib.stride_tricks.as_strided(memory[placement.first :], array.shape, steps)
     if array.values is not None and 0 not in array.shape:
-        once = tuple(slice(0, 1) if axis in array.layout.repeated else slice(None) for axis in range(view.ndim))
-        view[once] = encode(array.values, array.dtype).view(storage)[once]
+        once = tuple(slice(n) for n in array.distinct_shape)
+        view[once] = encode(array.distinct, array.dtype).view(storage)
     return view
 
 
@@ -109,8 +143,9 @@ def array(values: Any, dtype: Any = None, **layout: Any) -> ArrayInput:
     `Layout`."""
     held = np.asarray(values)
     kind = dtypes.from_numpy(held.dtype) if dtype is None else dtype
-    carried = decode(encode(held, kind), kind)
-    return ArrayInput(kind, held.shape, carried, Layout(**layout))
+    made = ArrayInput(kind, held.shape, held, Layout(**layout))
+    carried = decode(encode(made.distinct, kind), kind)
+    return replace(made, values=np.broadcast_to(carried, held.shape) if carried.shape != held.shape else carried)
 
 
 def out(dtype: Any, shape: tuple[int, ...], **layout: Any) -> ArrayInput:

@@ -8,30 +8,40 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import random
 import time
+import unittest
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ..errors import ArgumentError, BoundsError, CompileError, KernelError, KernelZeroDivisionError
+from ..findings import checks_of
 from ..jit import Kernel
 from ._extra import load_hypothesis
 from .case import Case
 from .choosing import Chooser, Drawn, Seeded
+from .directed import directed_cases
 from .drawing import Drawing, dtype_of_param
 from .examine import Examiner, Finding
 from .failures import CheckFailure, Origin
+from .localise import Mend, guards_of, mend
 from .minimise import grown, minimise
 from .probing import module_of
-from .run import executors
+from .run import Executor, executors
 from .schedules import FREE, PLAIN, Schedule, choices_for
 from .tolerances import as_tolerance
 
 __all__ = ["CheckResult", "check", "check_kernel"]
 
 EXAMPLES = 100
+
+_CASES_TO_MEND = 24
+"""Directed cases that a change has to pass beside the failing ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +80,15 @@ def check_kernel(
     elements: Mapping[str, Any] | None = None,
     where: Callable[..., bool] | None = None,
     dtypes: Mapping[str, Any] | Sequence[Any] | None = None,
-    special: bool | Sequence[str] = False,
+    special: bool | Sequence[str] | None = None,
+    aliases: Sequence[tuple[str, str]] = (),
     groups: Any = None,
     tolerance: Any = None,
     precise: bool = True,
     partial: bool = False,
     schedules: bool = True,
-    strict: bool = False,
+    strict: bool = True,
+    sanitize: bool | str | Sequence[str] = True,
     seed: int | None = None,
     script: Any = None,
 ) -> CheckResult:
@@ -87,21 +99,25 @@ def check_kernel(
         and InOuts, or a dictionary), or None after writing into the output arrays that it names. Without a reference,
         devices and schedules are compared with each other.
     devices: numbers, names or devices (default: the interpreter and the default device).
-    dims, elements, where, dtypes, special: what the inputs may be; see `strategies`.
+    dims, elements, where, dtypes, special, aliases: what the inputs may be; see `strategies`. NaN and infinities are
+        among the floats unless `special=False`, or `elements` gives a range.
     groups: the number of workgroups, or a function of arguments that it names, for kernels without over= and groups=.
     tolerance: a relative bound, a (relative, absolute) pair or a Tolerance, in place of the derived one.
     precise: hands floats to the reference as float64, so that its own roundings don't count.
     partial: allows elements of Outs that no invocation writes.
     schedules: varies workgroup sizes, orders and optimisation levels; strict: also with and without strict mode.
+    sanitize: names of the sanitizer's checks, as for `vk.testing.sanitize` (True: the usual ones; False: none).
     seed: makes the search repeatable. script: a path to which the program that reproduces a failure is written.
 
-    Always checked: index bounds, integer division by zero and asserts (debug mode), writes outside of arrays,
-    elements of Outs that nobody writes, results that depend on what an Out held before.
+    Always checked: index bounds, integer division by zero and asserts (debug mode), races, uninitialised reads and
+    divergent barriers (the sanitizer), writes outside of arrays, elements of Outs that nobody writes, results that depend
+    on what an Out held before.
     """
     settings = {
         "devices": devices, "max_examples": max_examples, "dims": dims, "elements": elements, "where": where,
-        "dtypes": dtypes, "special": special, "groups": groups, "tolerance": tolerance, "precise": precise,
-        "partial": partial, "schedules": schedules, "strict": strict, "seed": seed, "script": script,
+        "dtypes": dtypes, "special": special, "aliases": aliases, "groups": groups, "tolerance": tolerance,
+        "precise": precise, "partial": partial, "schedules": schedules, "strict": strict, "sanitize": sanitize,
+        "seed": seed, "script": script,
     }  # fmt: skip
     return _Check(kernel, reference, None, settings).run()
 
@@ -120,16 +136,23 @@ class _Check:
         self.remembers = remembers
         self.groups = settings["groups"]
         self.executors = executors(kernel, settings["devices"], self.groups)
-        inputs = {k: settings[k] for k in ("dims", "elements", "where", "dtypes", "special")}
+        inputs = {k: settings[k] for k in ("dims", "elements", "where", "dtypes", "special", "aliases", "groups")}
         self.drawing = Drawing(kernel, [e.device for e in self.executors], **inputs)
-        self.examiner = Examiner(
-            kernel, reference, self.executors, groups=self.groups, tolerance=as_tolerance(settings["tolerance"]),
-            precise=settings["precise"], partial=settings["partial"], judge=judge,
-        )  # fmt: skip
+        self.reference, self.judge = reference, judge
+        self.examiner = self._examiner(kernel, self.executors)
         self.choices = self._choices() if settings["schedules"] else {}
         self.larger: list[Finding] = []
         self.examples = 0
         self.seed: int | None = settings["seed"]
+
+    def _examiner(self, kernel: Kernel, on: list[Executor]) -> Examiner:
+        settings = self.settings
+        checks = checks_of(settings["sanitize"])
+        return Examiner(
+            kernel, self.reference, on, groups=self.groups, tolerance=as_tolerance(settings["tolerance"]),
+            precise=settings["precise"], partial=settings["partial"], judge=self.judge,
+            checks=(*checks, "division") if settings["sanitize"] is True else checks,
+        )  # fmt: skip
 
     def _choices(self) -> dict[str, list[tuple[str, list[Any]]]]:
         uses_subgroups = self._uses_subgroups()
@@ -168,11 +191,27 @@ class _Check:
         finding = minimise(finding, self.drawing, lambda case, schedule: self._again(finding, case, schedule))
         self._look_for_larger(finding)
         write = self.examiner.writer(finding)
-        origin = Origin(write, tuple(self.examiner.stores(finding)))
+        stores = tuple(self.examiner.stores(finding))
+        guards = tuple(guards_of(self.kernel, stores)) if finding.kind == "unwritten" else ()
+        mended = self._mend(finding) if _can_be_mended(finding) else None
+        origin = Origin(write, stores, guards, mended, tuple(self.examiner.nan_losses(finding)))
         failure = CheckFailure(self.kernel, finding, origin, self.larger, self.groups, self._hint(finding), self.seed)
         if self.settings["script"] is not None:
             failure.write_script(self.settings["script"])
         return failure
+
+    def _mend(self, finding: Finding) -> Mend | None:
+        """A small change to the kernel with which all cases at hand come out right."""
+        cases = [finding.case, *(f.case for f in self.larger)]
+        cases += itertools.islice(directed_cases(self.drawing), _CASES_TO_MEND)
+
+        def passes(kernel: Kernel) -> bool:
+            only = executors(kernel, "interpreter", self.groups)
+            examiner = self._examiner(kernel, only)
+            plain = {e.name: PLAIN for e in only}
+            return all(examiner.examine(case, plain) is None for case in cases)
+
+        return mend(self.kernel, passes)
 
     def _hint(self, finding: Finding) -> str:
         """What to say of the inputs where they may be to blame."""
@@ -182,11 +221,19 @@ class _Check:
             and dtype_of_param(p, finding.case.dtypes).is_integer
         ]  # fmt: skip
         names = self.drawing.dimensions.names or ["N"]
-        if isinstance(finding.error, BoundsError) and free:
+        outside = finding.reports[:1] and finding.reports[0].kind == "out_of_bounds"
+        if (outside or isinstance(finding.error, BoundsError)) and free:
             domain = f"{{{free[0]!r}: (0, '{names[0]}-1')}}"
             return f"{free[0]} may be any integer; if it is an index, say so: elements={domain}"
-        if isinstance(finding.error, KernelZeroDivisionError) and free:
+        zero = finding.reports[:1] and finding.reports[0].kind == "division_by_zero"
+        if (zero or isinstance(finding.error, KernelZeroDivisionError)) and free:
             return f"{free[-1]} may be zero; if that is not meant, say so: elements={{{free[-1]!r}: (1, 100)}}"
+        odd = [
+            n for n, a in finding.case.arrays().items()
+            if a.values is not None and a.dtype.is_float and not np.isfinite(a.distinct).all()
+        ]  # fmt: skip
+        if odd and not finding.reports:
+            return f"{odd[0]} holds NaN or an infinity; if those are not meant, say so: special=False"
         return ""
 
     def _look_for_larger(self, finding: Finding) -> None:
@@ -199,6 +246,25 @@ class _Check:
                 self.larger.append(found)
 
     def _search(self) -> Finding | None:
+        hypothesis = load_hypothesis()
+        before, now = [hypothesis.Phase.explicit, hypothesis.Phase.reuse], [hypothesis.Phase.generate]
+        remembered = self._search_drawn(before) if self.remembers and self.seed is None else None
+        return remembered or self._search_directed() or self._search_drawn(now)
+
+    def _search_directed(self) -> Finding | None:
+        """The cases that most mistakes fail on, at most half of the examples."""
+        plain = dict.fromkeys((e.name for e in self.executors), PLAIN)
+        for case in itertools.islice(directed_cases(self.drawing), max(self.settings["max_examples"] // 2, 1)):
+            self.examples += 1
+            finding = self.examiner.examine(case, plain)
+            if finding is not None:
+                self.larger = [finding]
+                return finding
+        return None
+
+    def _search_drawn(self, phases: Sequence[Any]) -> Finding | None:
+        if self.examples >= self.settings["max_examples"]:
+            return None
         hypothesis = load_hypothesis()
 
         def property_holds(drawn: tuple[Case, Mapping[str, Schedule]]) -> None:
@@ -214,7 +280,7 @@ class _Check:
         # the example database tells tests apart by this
         property_holds._hypothesis_internal_add_digest = self._digest()  # type: ignore[attr-defined]
         test = hypothesis.given(self._inputs())(property_holds)
-        test = hypothesis.settings(**self._hypothesis_settings(hypothesis))(test)
+        test = hypothesis.settings(**self._hypothesis_settings(hypothesis, phases))(test)
         if self.seed is None and not self.remembers and not hypothesis.settings().derandomize:
             self.seed = random.SystemRandom().getrandbits(32)
         if self.seed is not None:  # without one, hypothesis uses its database
@@ -225,6 +291,8 @@ class _Check:
                 test()
             except _BrokenError as broken:
                 return broken.finding
+            except unittest.SkipTest:  # nothing is remembered
+                return None
             except hypothesis.errors.Flaky:
                 # the same input passes and fails: a race, or a result left to chance
                 if not self.larger:
@@ -232,11 +300,10 @@ class _Check:
                 return self.larger[0]
         return None
 
-    def _hypothesis_settings(self, hypothesis: Any) -> dict[str, Any]:
+    def _hypothesis_settings(self, hypothesis: Any, phases: Sequence[Any]) -> dict[str, Any]:
         # shrinking is left to `minimise`
-        phases = [hypothesis.Phase.explicit, hypothesis.Phase.reuse, hypothesis.Phase.generate]
         settings = {
-            "max_examples": self.settings["max_examples"], "deadline": None, "phases": phases, "print_blob": False,
+            "max_examples": self.settings["max_examples"] - self.examples, "deadline": None, "phases": phases, "print_blob": False,
             "report_multiple_bugs": False, "suppress_health_check": list(hypothesis.HealthCheck),
             "verbosity": hypothesis.Verbosity.quiet,
         }  # fmt: skip
@@ -273,10 +340,20 @@ class _Check:
         schedules = dict.fromkeys((e.name for e in self.examiner.executors), PLAIN)
         schedules[original.executor] = schedule
         with contextlib.suppress(CompileError, ArgumentError, KernelError):
-            found = self.examiner.examine(case, schedules)
+            found = self.examiner.examine(case, schedules, original)
             if found is not None and found.sort == original.sort:
                 return found
         return None
+
+
+def _can_be_mended(finding: Finding) -> bool:
+    """Whether a change to a value may mend it: races and barriers ask for more."""
+    kinds = {r.kind for r in finding.reports}
+    return (
+        finding.flags is not None
+        or isinstance(finding.error, BoundsError)
+        or (bool(kinds) and kinds <= {"out_of_bounds"})
+    )
 
 
 def check(

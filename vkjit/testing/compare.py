@@ -29,14 +29,15 @@ class Bounds:
     """How exact an output has to be.
 
     `given`: the user's tolerance, which then is all. Else `budget` gives the sum of errors of `ErrorBudget` (None:
-    unknown), and `spread` gives, when it is needed, the measured spread and the undecided elements. `exact`: bit for
-    bit.
+    unknown), and `spread` gives, when it is needed, the measured spread and the undecided elements. `blur` gives what
+    the expected values themselves may be off, where they come from a reference. `exact`: bit for bit.
     """
 
     budget: Callable[[], float | None]
     spread: Callable[[], tuple[Array, npt.NDArray[np.bool_]]] | None
     given: Tolerance | None = None
     exact: bool = False
+    blur: Callable[[], Array | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,11 @@ def compare(found: Array, expected: Array, dtype: DType, bounds: Bounds) -> Diff
         widest, undecided = bounds.spread()
         allowed = allowed + SPREAD_FACTOR * widest
         wrong &= ~(distance <= allowed) & ~undecided
+    if wrong.any() and bounds.given is None and bounds.blur is not None:
+        unsure = bounds.blur()
+        if unsure is not None:
+            allowed = allowed + SPREAD_FACTOR * unsure
+            wrong &= ~(distance <= allowed)
     return Difference(wrong, found, wanted, np.asarray(allowed), dtype) if wrong.any() else None
 
 

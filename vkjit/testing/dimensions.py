@@ -23,6 +23,8 @@ _LONG, _SHORT = (700, 320, 200, 120), (0, 40, 16, 8)
 
 _PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 53, 61, 97, 101, 127, 251, 257, 509)
 _LARGEST_TILE = 1024
+_LARGEST_SIZE = 1 << 14
+"""Size that is drawn at most; arrays of stride 0 get larger ones, see `directed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ class Dimensions:
             long = True
         usual = (_LONG if long else _SHORT)[rank]
         high = bounds.high if bounds.high is not None else max(usual, bounds.low + usual)
+        high = min(high, max(_LARGEST_SIZE, bounds.low))
         return size_table(bounds.low, high, self.special)
 
     def shapes(self, env: Mapping[str, Any], loose: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]] | None:

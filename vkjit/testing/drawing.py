@@ -23,16 +23,18 @@ from ..jit import Kernel
 from ..lang.control import Tune
 from ..runtime.interface import Device
 from ._extra import load_hypothesis
+from .aliasing import joined, pairs_of
 from .case import ArrayInput, Case, decode, encode
 from .choosing import Chooser, Drawn
 from .dimensions import Dimensions
 from .elements import PATTERNS, Domain, domain_of, fill, special_values, width_of
 from .layouts import C_ORDER, Layout
 from .probing import usable_types
+from .weight import is_light
 
-__all__ = ["Drawing", "strategies"]
+__all__ = ["MOST_ELEMENTS", "Drawing", "dtype_of_param", "layouts_for", "number_of", "scalar_of", "strategies"]
 
-_MOST_ELEMENTS = 1 << 15
+MOST_ELEMENTS = 1 << 15
 _PATTERNS = (*PATTERNS, "random", "counting", "random", "small")
 _LOOSE = (1, 2, 3, 0, 5, 8, 17)
 """Sizes of dimensions that have no name."""
@@ -50,6 +52,7 @@ def strategies(
     dtypes: Mapping[str, Any] | Sequence[Any] | None = None,
     devices: Sequence[Any] | None = None,
     special: bool | Sequence[str] = False,
+    aliases: Sequence[tuple[str, str]] = (),
     outs: bool = False,
 ) -> Any:
     """A hypothesis strategy of argument dictionaries that fit the kernel: `kernel(**arguments)` runs it.
@@ -67,12 +70,15 @@ def strategies(
         the kernel compiles for.
     devices: the devices whose types are meant (default: the default device).
     special: mixes in "nan", "inf", "negative_zero", "subnormal", "extreme" (True: all of them).
+    aliases: pairs of array parameters for which a caller may pass one array; some of the arguments are drawn so.
     outs: whether Outs whose shape follows from the dimensions are among the arguments, too.
 
     NumPy arrays in C order, transposed, sliced, reversed, repeated (In only) and at an offset are drawn.
     """
     opened = [open_device(spec) for spec in devices] if devices is not None else [open_device(None)]
-    drawing = Drawing(kernel, opened, dims=dims, elements=elements, where=where, dtypes=dtypes, special=special)
+    drawing = Drawing(
+        kernel, opened, dims=dims, elements=elements, where=where, dtypes=dtypes, special=special, aliases=aliases
+    )
     return drawing.cases().map(lambda case: case.numpy_arguments(kernel.spec, outs=outs))
 
 
@@ -88,7 +94,9 @@ class Drawing:
         elements: Mapping[str, Any] | None = None,
         where: Callable[..., bool] | None = None,
         dtypes: Mapping[str, Any] | Sequence[Any] | None = None,
-        special: bool | Sequence[str] = False,
+        special: bool | Sequence[str] | None = False,
+        aliases: Sequence[tuple[str, str]] = (),
+        groups: Any = None,
     ) -> None:
         load_hypothesis()
         self.kernel = kernel
@@ -97,13 +105,16 @@ class Drawing:
         self.domains = _domains(self.spec, elements or {})
         self.where = where
         self.special = width_of(special)
+        self.aliases = pairs_of(self.spec, aliases)
+        self.groups = groups
         self.types, self.left_out = usable_types(kernel, self.dimensions, devices, dtypes, self._constants())
 
     def _constants(self) -> dict[str, Any]:
         """A value for each Const, the one that is tried first."""
-        return {p.name: self._choices_of_const(p)[0] for p in self.spec.params if p.kind == "const"}
+        return {p.name: self.choices_of_const(p)[0] for p in self.spec.params if p.kind == "const"}
 
-    def _choices_of_const(self, param: ParamSpec) -> tuple[Any, ...]:
+    def choices_of_const(self, param: ParamSpec) -> tuple[Any, ...]:
+        """The values that a Const takes in turn."""
         domain = self.domains[param.name]
         if domain.choices is not None:
             return domain.choices
@@ -143,6 +154,10 @@ class Drawing:
         with np.errstate(all="ignore"):
             return bool(call_by_name(self.where, values_by_name(case, precise=False), "where"))
 
+    def is_light(self, case: Case) -> bool:
+        """Whether a launch of the case is over soon."""
+        return is_light(self.kernel, case, self.groups)
+
     def _choose(self, chooser: Chooser) -> Case | None:
         bound = {name: chooser.pick(choices) for name, choices in self.types.items()}
         env = self._choose_sizes(chooser)
@@ -151,7 +166,7 @@ class Drawing:
             for name, count in self.dimensions.loose_counts().items()
         }
         shapes = self.dimensions.shapes(env, loose)
-        if shapes is None or any(math.prod(shape) > _MOST_ELEMENTS for shape in shapes.values()):
+        if shapes is None or any(math.prod(shape) > MOST_ELEMENTS for shape in shapes.values()):
             return None
         arguments: dict[str, Any] = {}
         odd = chooser.pick(self._odd_arrays())
@@ -163,8 +178,10 @@ class Drawing:
             elif param.kind == "scalar":
                 arguments[param.name] = self._choose_scalar(chooser, param, bound, env)
             else:
-                arguments[param.name] = chooser.pick(self._choices_of_const(param))
-        return Case(env, bound, arguments)
+                arguments[param.name] = chooser.pick(self.choices_of_const(param))
+        made = Case(env, bound, arguments)
+        pair = chooser.pick((None, None, *self.aliases)) if self.aliases else None
+        return made if pair is None else joined(made, pair) or made
 
     def _odd_arrays(self) -> list[tuple[str, ...]]:
         """Which arrays aren't in C order: mostly none or one, since each combination is compiled for itself."""
@@ -211,7 +228,7 @@ class Drawing:
         count = math.prod(shape)
         if domain.choices is not None:
             seed = chooser.seed()
-            picked = np.array([_number(c, env) for c in domain.choices])
+            picked = np.array([number_of(c, env) for c in domain.choices])
             return picked[np.random.default_rng(seed).integers(0, len(picked) if seed else 1, count)].reshape(shape)
         low, high = domain.bounds(env)
         if count and _empty(low, high):
@@ -235,7 +252,7 @@ class Drawing:
         if domain.strategy is not None:
             return scalar_of(chooser.draw(domain.strategy), dtype)
         if domain.choices is not None:
-            return scalar_of(chooser.pick([_number(c, env) for c in domain.choices]), dtype)
+            return scalar_of(chooser.pick([number_of(c, env) for c in domain.choices]), dtype)
         low, high = domain.bounds(env)
         if dtype is types.boolean:
             return chooser.pick((False, True))
@@ -297,7 +314,8 @@ def _domains(spec: KernelSpec, elements: Mapping[str, Any]) -> dict[str, Domain]
     return {n: domain_of(n, elements.get(n)) for n in names}
 
 
-def _number(value: Any, env: Mapping[str, Any]) -> Any:
+def number_of(value: Any, env: Mapping[str, Any]) -> Any:
+    """A number, or what a text over dimension names says."""
     return Domain(low=value).bounds(env)[0]
 
 

@@ -179,8 +179,14 @@ def special_values(dtype: DType, kinds: Sequence[str]) -> list[Any]:
     return [value for kind in SPECIAL_KINDS if kind in kinds for value in table[kind]]
 
 
-def width_of(special: bool | Sequence[str]) -> tuple[str, ...]:
+USUAL_KINDS = ("nan", "inf")
+"""What `special=None` means in a check."""
+
+
+def width_of(special: bool | Sequence[str] | None) -> tuple[str, ...]:
     """The kinds that `special=` asks for. ArgumentError for an unknown one."""
+    if special is None:
+        return USUAL_KINDS
     if isinstance(special, bool):
         return SPECIAL_KINDS if special else ()
     kinds = (special,) if isinstance(special, str) else tuple(special)

@@ -8,6 +8,7 @@ reference or, without one, between executors and schedules.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import CompileError, FeatureError, KernelError, Loc
+from ..findings import DEFAULT_CHECKS, SanitizerReport
 from ..ir.core import Module
 from ..jit import Kernel
 from .case import ArrayInput, Case, decode
 from .compare import Bounds, Difference, compare
 from .probing import module_of
-from .reference import call_by_name, expected_outputs, outputs_of, values_by_name
+from .reference import call_by_name, expected_outputs, outputs_of, uncertainty, values_by_name
 from .run import POISONS, Executor, Outcome
 from .schedules import PLAIN, Schedule
 from .shadow import Shadow, Write
@@ -41,7 +43,8 @@ EXACT_OPERATIONS = frozenset({
 class Finding:
     """What is wrong with a case.
 
-    `kind`: "report" (`error` has what the kernel reported), "outside" (`array`, `offsets`: written beside an array),
+    `kind`: "sanitizer" (`reports`),
+    "report" (`error` has what the kernel reported), "outside" (`array`, `offsets`: written beside an array),
     "unwritten" and "depends" (`array`, `wrong`: elements that nobody wrote, or that depend on what the Out held
     before),
     "reference" and
@@ -60,10 +63,13 @@ class Finding:
     other: str = ""
     poison: int = POISONS[0]
     expected: Mapping[str, Any] | None = None
+    reports: tuple[SanitizerReport, ...] = ()
 
     @property
     def sort(self) -> tuple[Any, ...]:
         """What stays the same while a case shrinks."""
+        if self.reports:
+            return self.reports[0].kind, self.reports[0].loc
         place = None if self.error is None else (type(self.error).__name__, self.error.loc)
         return self.kind if self.kind in ("report", "outside") else "values", place
 
@@ -96,8 +102,10 @@ class Examiner:
         precise: bool = True,
         partial: bool = False,
         judge: Callable[..., Any] | None = None,
+        checks: Sequence[str] = DEFAULT_CHECKS,
     ) -> None:
         self.kernel = kernel
+        self.checks = tuple(checks)
         self.reference = reference
         self.executors = list(executors)
         self.shadow = Shadow(kernel, groups)
@@ -111,13 +119,18 @@ class Examiner:
         self.launches = 0
         self._budgets: dict[int, tuple[Module, ErrorBudget]] = {}  # by identity; the module is kept alive
 
-    def examine(self, case: Case, schedules: Mapping[str, Schedule]) -> Finding | None:
-        """The first thing that is wrong. Raises CompileError for a kernel that doesn't compile, and what the reference
-        raises."""
+    def examine(self, case: Case, schedules: Mapping[str, Schedule], like: Finding | None = None) -> Finding | None:
+        """The first thing that is wrong. With `like`, no more is run than it takes to find such a thing again.
+
+        Raises CompileError for a kernel that doesn't compile, and what the reference raises.
+        """
         first = self.executors[0]
-        plan = [(first, replace(PLAIN, debug=True), 0), (first, schedules.get(first.name, PLAIN), 1)]
+        watched = self._watched(case, first)
+        if isinstance(watched, Finding) or (like is not None and like.reports):
+            return watched if isinstance(watched, Finding) else None
+        runs: list[_Run] = [] if watched is None else [watched]
+        plan = [(first, schedules.get(first.name, PLAIN), 1)]
         plan += [(e, schedules.get(e.name, PLAIN), number % 2) for number, e in enumerate(self.executors[1:])]
-        runs: list[_Run] = []
         for executor, schedule, poison in plan:
             made = self._run(case, executor, schedule, POISONS[poison])
             if isinstance(made, Finding):
@@ -128,6 +141,31 @@ class Examiner:
         if self.reference is not None:  # after the kernel, which says more of an index that is out of bounds
             expected = self._expected(self.reference, case)
         return self._untouched(case, runs) or self._differences(case, runs, expected) or self._ask(case, runs)
+
+    def _watched(self, case: Case, executor: Executor) -> _Run | Finding | None:
+        """The first run: in debug mode, with the sanitizer where it is asked for. None on a device that can't."""
+        schedule = replace(PLAIN, debug=True)
+        if not self.checks:
+            return self._run(case, executor, schedule, POISONS[0])
+        try:
+            self.launches += 1
+            outcome, reports = executor.sanitized(case, schedule, POISONS[0], self.checks)
+        except KernelError as error:
+            return Finding("report", case, executor.name, schedule, error=error)
+        except FeatureError as error:
+            self._skip(executor, error)
+            return None
+        if reports:
+            return Finding("sanitizer", case, executor.name, schedule, reports=tuple(reports))
+        return self._judged(case, executor, schedule, POISONS[0], outcome)
+
+    def _judged(
+        self, case: Case, executor: Executor, schedule: Schedule, poison: int, outcome: Outcome
+    ) -> _Run | Finding:
+        if outcome.strays:
+            name, places = next(iter(outcome.strays.items()))
+            return Finding("outside", case, executor.name, schedule, name, offsets=tuple(places), poison=poison)
+        return _Run(executor, schedule, outcome)
 
     def _expected(self, reference: Callable[..., Any], case: Case) -> Mapping[str, Any]:
         """What the reference says; an error of its own is passed on with the sizes that it was called for."""
@@ -149,10 +187,7 @@ class Examiner:
         except FeatureError as error:
             self._skip(executor, error)
             return None
-        if outcome.strays:
-            name, places = next(iter(outcome.strays.items()))
-            return Finding("outside", case, executor.name, schedule, name, offsets=tuple(places), poison=poison)
-        return _Run(executor, schedule, outcome)
+        return self._judged(case, executor, schedule, poison, outcome)
 
     def _skip(self, executor: Executor, error: FeatureError) -> None:
         """A device that can't run the kernel takes no further part, as long as another is left."""
@@ -185,7 +220,7 @@ class Examiner:
         for name, given in case.arrays().items():
             if name not in self.outputs:
                 continue
-            bounds = self._bounds(case, name, spread)
+            bounds = self._bounds(case, name, spread, expected)
             if expected is not None and name in expected:
                 kind, wanted, compared = "reference", expected[name], [*runs[1:], *runs[:1]]
             elif self.partial and name in self.outs:
@@ -241,10 +276,17 @@ class Examiner:
 
     # -- how exact results have to be
 
-    def _bounds(self, case: Case, name: str, spread: Any) -> Bounds:
+    def _bounds(self, case: Case, name: str, spread: Any, expected: Mapping[str, Any] | None) -> Bounds:
         if self.reference is None and self.kernel._strict and self._strictly_exact(case):
             return Bounds(lambda: 0.0, None, self.tolerance, exact=True)
-        return Bounds(lambda: self._budget(case), lambda: spread()[name], self.tolerance)
+        blur = None
+        if self.reference is not None and expected is not None and name in expected:
+            reference, wanted = self.reference, expected[name]
+
+            def blur() -> Any:
+                return uncertainty(reference, self.kernel.spec, case, name, wanted, precise=self.precise)
+
+        return Bounds(lambda: self._budget(case), lambda: spread()[name], self.tolerance, blur=blur)
 
     def _strictly_exact(self, case: Case) -> bool:
         launch = self.shadow.launch(case)
@@ -277,6 +319,23 @@ class Examiner:
         except (KernelError, CompileError):
             return None
         return self.shadow.writer(finding.case, finding.array, index)
+
+    def nan_losses(self, finding: Finding) -> list[Loc]:
+        """Where the kernel compares a NaN as if it were a number, for a result that should have been NaN or isn't."""
+        difference = finding.difference
+        if difference is None or (difference.expected.dtype.kind != "f" and difference.found.dtype.kind != "f"):
+            return []
+        with np.errstate(all="ignore"):
+            odd = np.isnan(difference.expected.astype(np.float64)) != np.isnan(difference.found.astype(np.float64))
+        holds = any(
+            a.values is not None and a.dtype.is_float and np.isnan(a.distinct).any()
+            for a in finding.case.arrays().values()
+        )
+        if not holds or not (odd & difference.wrong).any():
+            return []
+        with contextlib.suppress(KernelError, CompileError):
+            self.shadow.run(finding.case, PLAIN)
+        return self.shadow.nan_losses()
 
     def stores(self, finding: Finding) -> list[Loc]:
         """The places in the source that write the array."""

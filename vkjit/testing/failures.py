@@ -21,6 +21,7 @@ from .case import ArrayInput
 from .compare import ulps_between
 from .dimensions import tiles_of
 from .examine import Finding
+from .localise import Mend
 from .patterns import pattern_of
 from .script import constant_text, number_text, script_of
 from .shadow import Write
@@ -39,21 +40,28 @@ class Origin:
 
     write: Write | None
     stores: tuple[Loc, ...]
+    guards: tuple[Loc, ...] = ()
+    mend: Mend | None = None
+    nan_losses: tuple[Loc, ...] = ()
 
     @property
     def lines(self) -> tuple[Loc, ...]:
-        """The places, the writer's alone where it is known."""
-        return (self.write.loc,) if self.write is not None else self.stores
+        """The places: what would mend it, where a NaN is lost, the writer (the stores where nobody wrote), what guards
+        them."""
+        mended = () if self.mend is None else (self.mend.loc,)
+        written = self.stores if self.write is None else (self.write.loc,)
+        return tuple(dict.fromkeys((*mended, *self.nan_losses, *written, *self.guards)))
 
 
 class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the check
     """A kernel that doesn't do what it should.
 
-    kind: "reference", "disagreement", "unwritten", "depends", "outside", "report" or "property".
+    kind: "sanitizer", "reference", "disagreement", "unwritten", "depends", "outside", "report" or "property".
     kernel: its name. arguments: the smallest failing input by name (arrays as NumPy arrays; None for an Out).
     dims: sizes by name. dtypes: element types by type variable. device, schedule: where it fails.
     array, index: the first wrong element. found, expected, ulps: its values. bad, total: how many are wrong, of all.
     pattern: what they have in common. lines: places in the source (file, line) that wrote it.
+    reports: what the sanitizer says.
     script: a program that reproduces it. seed: what repeats the search, where there is one. finding: all of it.
     """
 
@@ -74,8 +82,10 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
         self.schedule = finding.schedule
         self.array = finding.array
         self.error = finding.error
-        self.write = origin.write
-        self.lines = (finding.error.loc,) if finding.error is not None and finding.error.loc.line else origin.lines
+        self.write, self.mend = origin.write, origin.mend
+        self.origin = origin
+        self.reports = finding.reports
+        self.lines = _lines(finding, origin)
         self.script = script_of(kernel, finding, groups)
         self._measure(finding)
         self.pattern = _pattern(kernel, finding)
@@ -140,6 +150,7 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
             "unwritten": f"no invocation writes {place}, an element of an Out",
             "depends": f"{place} depends on what the Out held before the launch: it is read before it is written",
             "outside": f"writes outside of {self.array}, {self._offsets()} elements from its first one",
+            "sanitizer": "\n".join(str(report) for report in self.reports),
             "report": f"{self.error}",
             "property": f"{self.error.message if self.error is not None else ''}",
         }
@@ -157,14 +168,35 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
 
     def _where(self) -> list[str]:
         """The lines of the kernel's source."""
-        if self.error is not None or not self.lines:
-            return []
+        mended = [] if self.mend is None else [f"{self.mend}:", _place(self.mend.loc)]
+        if self.error is not None or self.reports or not self.lines:
+            return mended
         if self.write is not None:
             x, y, z = self.write.invocation
             head = f"written by invocation ({x}, {y}, {z}) of workgroup {self.write.group} here:"
+            parts = [head, _place(self.write.loc)]
         else:
-            head = f"{self.array} is written here:"
-        return [head, *(f"{loc}\n{render_caret(loc)}".rstrip() for loc in self.lines)]
+            parts = [f"{self.array} is written here:", *map(_place, self.origin.stores)]
+        if self.origin.guards:
+            parts += ["only where these let it:", *map(_place, self.origin.guards)]
+        if self.origin.nan_losses:
+            parts += ["NaN is taken for a number here:", *map(_place, self.origin.nan_losses)]
+        return parts + mended
+
+
+def _place(loc: Loc) -> str:
+    return f"{loc}\n{render_caret(loc)}".rstrip()
+
+
+def _lines(finding: Finding, origin: Origin) -> tuple[Loc, ...]:
+    """The places in the source that the finding names, the most likely one first."""
+    mended = [] if origin.mend is None else [origin.mend.loc]
+    if finding.reports:
+        sides = [r.loc for r in finding.reports] + [r.other.loc for r in finding.reports if r.other is not None]
+        return tuple(dict.fromkeys(loc for loc in sides + mended if loc.line))
+    if finding.error is not None and finding.error.loc.line:
+        return tuple(dict.fromkeys([finding.error.loc, *mended]))
+    return origin.lines
 
 
 def _input_lines(kernel: Kernel, finding: Finding) -> list[str]:
@@ -177,7 +209,7 @@ def _input_lines(kernel: Kernel, finding: Finding) -> list[str]:
             lines.append(f"    {param.name} = {constant_text(value)}")
             continue
         layout = "" if str(value.layout) == "C order" else f", {value.layout}"
-        held = "an Out" if value.values is None else _shown(value.values)
+        held = "an Out" if value.values is None else _shown(value.distinct)
         lines.append(f"    {param.name} = {held}  ({value.dtype!r}, shape {value.shape}{layout})")
     return lines
 

@@ -92,7 +92,8 @@ def view_of(data: Bytes, placement: Placement, shape: tuple[int, ...], storage: 
 def image(
     values: npt.NDArray[Any] | None, layout: Layout, shape: tuple[int, ...], storage: np.dtype[Any], poison: int
 ) -> Bytes:
-    """The bytes of a buffer that holds the array; elements without values are made of the byte `poison`."""
+    """The bytes of a buffer that holds the array: `values`, those of repeated axes once; without any, the byte
+    `poison`."""
     placement = layout.place(shape)
     data = np.full(placement.count * storage.itemsize, CANARY, np.uint8)
     if 0 in shape:
@@ -102,7 +103,7 @@ def image(
     if values is None:
         view[once] = np.frombuffer(bytes([poison]) * storage.itemsize, storage)[0]
     else:
-        view[once] = values[once]
+        view[once] = values
     return data
 
 

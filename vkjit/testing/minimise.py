@@ -7,6 +7,7 @@ make: one size changes and all arrays are cut to fit; half of an array becomes z
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,7 +17,7 @@ import numpy as np
 
 from ..jit import Kernel
 from .case import ArrayInput, Case
-from .drawing import Drawing, dtype_of_param, scalar_of
+from .drawing import MOST_ELEMENTS, Drawing, dtype_of_param, scalar_of
 from .elements import Domain
 from .examine import Finding
 from .layouts import C_ORDER
@@ -30,7 +31,7 @@ Try = Callable[[Case, Schedule], "Finding | None"]
 
 def minimise(finding: Finding, drawing: Drawing, attempt: Try, *, runs: int = 600, seconds: float = 8.0) -> Finding:
     """The smallest finding reached."""
-    return _Search(finding, drawing, attempt, runs, time.monotonic() + seconds).run()
+    return _Search(finding, drawing, attempt, runs, time.thread_time() + seconds).run()
 
 
 class _Resize:
@@ -54,9 +55,11 @@ class _Resize:
             if values is not None:
                 if values.size == 0 and 0 not in shape:
                     return None
-                values = _cut(values, shape, self.from_end)
+                values = _resized(given, shape, self.from_end)
+                if values is None:
+                    return None
             arguments[name] = ArrayInput(given.dtype, shape, values, given.layout if _fits(given, shape) else C_ORDER)
-        made = Case(env, case.dtypes, arguments)
+        made = Case(env, case.dtypes, arguments, case.aliases)
         return self._refitted(made, case)
 
     def _refitted(self, made: Case, case: Case) -> Case | None:
@@ -65,7 +68,8 @@ class _Resize:
             domain, value = self.drawing.domains[param.name], made.arguments[param.name]
             if domain.free or domain.strategy is not None or param.kind == "const":
                 continue
-            held = value.values if isinstance(value, ArrayInput) else np.asarray(value)
+            outs = isinstance(value, ArrayInput) and value.values is None
+            held = None if outs else value.distinct if isinstance(value, ArrayInput) else np.asarray(value)
             if held is None or domain.allows(held, made.dims):
                 continue
             low, high = domain.bounds(made.dims)
@@ -78,9 +82,17 @@ class _Resize:
             if low is not None and high is not None and low > high:
                 return None
             clipped = np.clip(held, low, high).astype(held.dtype)
-            fitted = replace(value, values=clipped) if isinstance(value, ArrayInput) else clipped.item()
+            fitted = (
+                replace(value, values=_spread(clipped, value.shape))
+                if isinstance(value, ArrayInput)
+                else clipped.item()
+            )
             made = made.with_argument(param.name, fitted)
         return made
+
+
+def _spread(distinct: Any, shape: tuple[int, ...]) -> Any:
+    return distinct if distinct.shape == shape else np.broadcast_to(distinct, shape)
 
 
 def grown(case: Case, drawing: Drawing, kernel: Kernel) -> Iterator[Case]:
@@ -122,12 +134,16 @@ class _Search:
         return self.best
 
     def _spent(self) -> bool:
-        return self.runs <= 0 or time.monotonic() > self.deadline
+        return self.runs <= 0 or time.thread_time() > self.deadline
 
     def _first_failing(self, candidates: Iterator[tuple[Case, Schedule]]) -> bool:
         for case, schedule in candidates:
             if self._spent():
                 return False
+            fitted = case.settled()
+            if fitted is None:
+                continue
+            case = fitted
             key = _key(case, schedule)
             if key in self.seen:
                 continue
@@ -195,6 +211,8 @@ class _Search:
             if getattr(param.dtype, "__name__", None) != variable or param.dtype is case.dtypes[variable]:
                 continue
             value = arguments[param.name]
+            if isinstance(value, ArrayInput) and value.distinct_shape != value.shape:
+                return None
             held = value.values if isinstance(value, ArrayInput) else np.asarray(value)
             if held is None:
                 arguments[param.name] = replace(value, dtype=dtype)
@@ -210,8 +228,14 @@ class _Search:
 
     def _layouts(self) -> Iterator[tuple[Case, Schedule]]:
         for name, given in self.best.case.arrays().items():
-            if given.layout != C_ORDER:
+            if given.layout != C_ORDER and given.distinct_shape == given.shape:
                 yield self.best.case.with_argument(name, replace(given, layout=C_ORDER)), self.best.schedule
+            elif given.layout != C_ORDER and math.prod(given.shape) <= MOST_ELEMENTS:
+                plain = replace(given, layout=C_ORDER, values=None if given.values is None else np.array(given.values))
+                yield self.best.case.with_argument(name, plain), self.best.schedule
+        for pair in self.best.case.aliases:
+            rest = tuple(p for p in self.best.case.aliases if p != pair)
+            yield replace(self.best.case, aliases=rest), self.best.schedule
 
     def _scalars(self) -> Iterator[tuple[Case, Schedule]]:
         case = self.best.case
@@ -235,12 +259,11 @@ class _Search:
             if given.values is None or given.values.size == 0:
                 continue
             domain = self.drawing.domains[name]
-            for values in _simpler_values(given.values):
-                if domain.strategy is not None and not np.isin(values, given.values).all():
+            for distinct in _simpler_values(given.distinct):
+                values = np.broadcast_to(distinct, given.shape) if given.distinct_shape != given.shape else distinct
+                if domain.strategy is not None and not np.isin(distinct, given.distinct).all():
                     continue
-                if domain.strategy is None and not domain.allows(values, case.dims):
-                    continue
-                if any(not _constant_along(values, axis) for axis in given.layout.repeated):
+                if domain.strategy is None and not domain.allows(distinct, case.dims):
                     continue
                 yield case.with_argument(name, replace(given, values=values)), self.best.schedule
 
@@ -283,9 +306,12 @@ def _simpler_values(values: Any) -> Iterator[Any]:
                 yield made.reshape(values.shape)
 
 
-def _constant_along(values: Any, axis: int) -> bool:
-    first = values.take([0], axis=axis) if values.shape[axis] else values
-    return bool(np.array_equal(np.broadcast_to(first, values.shape), values, equal_nan=values.dtype.kind == "f"))
+def _resized(given: ArrayInput, shape: tuple[int, ...], from_end: bool) -> Any:
+    """Values for another shape; axes that repeat are repeated anew. None for an array that would be too large."""
+    if given.distinct_shape == given.shape or not _fits(given, shape):
+        return None if math.prod(shape) > MOST_ELEMENTS else _cut(given.values, shape, from_end)
+    distinct = ArrayInput(given.dtype, shape, None, given.layout).distinct_shape
+    return np.broadcast_to(_cut(given.distinct, distinct, from_end), shape)
 
 
 def _cut(values: Any, shape: tuple[int, ...], from_end: bool) -> Any:
@@ -305,10 +331,12 @@ def _fits(given: ArrayInput, shape: tuple[int, ...]) -> bool:
 
 def _key(case: Case, schedule: Schedule) -> bytes:
     """What tells two candidates apart."""
-    parts = [repr((sorted(case.dims.items()), sorted((n, t.name) for n, t in case.dtypes.items()), schedule))]
+    parts = [
+        repr((case.aliases, sorted(case.dims.items()), sorted((n, t.name) for n, t in case.dtypes.items()), schedule))
+    ]
     for name, value in case.arguments.items():
         if isinstance(value, ArrayInput):
-            held = b"" if value.values is None else value.values.tobytes()
+            held = b"" if value.values is None else value.distinct.tobytes()
             parts.append(f"{name}{value.shape}{value.layout}{hash(held)}")
         else:
             parts.append(f"{name}{value!r}")

@@ -7,6 +7,7 @@ reference's own roundings don't count; outputs are compared in the kernel's type
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from ..errors import ArgumentError
 from ..frontend import KernelSpec
 from .case import ArrayInput, Case
 
-__all__ = ["call_by_name", "expected_outputs", "outputs_of", "values_by_name"]
+__all__ = ["call_by_name", "expected_outputs", "outputs_of", "uncertainty", "values_by_name"]
 
 
 def outputs_of(spec: KernelSpec) -> list[str]:
@@ -37,7 +38,16 @@ def _array(value: ArrayInput, precise: bool) -> npt.NDArray[Any]:
     carried = np.dtype(np.float64) if precise and value.dtype.is_float else value.dtype.numpy
     if value.values is None:
         return np.full(value.shape, np.nan if carried.kind == "f" else 0, carried)
-    return value.values.astype(carried)
+    return (
+        np.broadcast_to(value.distinct.astype(carried), value.shape)
+        if _is_huge(value)
+        else value.values.astype(carried)
+    )
+
+
+def _is_huge(value: ArrayInput) -> bool:
+    """Whether the elements, each with memory of its own, would be too many."""
+    return math.prod(value.shape) > 1 << 24
 
 
 def call_by_name(function: Callable[..., Any], values: Mapping[str, Any], what: str) -> Any:
@@ -70,7 +80,14 @@ def expected_outputs(
     The reference returns one array, a tuple in order of the outputs, or a dictionary by name; or it returns None and
     writes the outputs that it was given. Raises ArgumentError for a result of another shape.
     """
-    values = values_by_name(case, precise=precise)
+    return _called(reference, spec, case, precise=precise, moved=lambda value: value)
+
+
+def _called(
+    reference: Callable[..., Any], spec: KernelSpec, case: Case, *, precise: bool, moved: Callable[[Any], Any]
+) -> dict[str, npt.NDArray[Any]]:
+    """The outputs for inputs that `moved` has changed."""
+    values = {n: moved(v) for n, v in values_by_name(case, precise=precise).items()}
     outs = [p.name for p in spec.params if p.kind == "array" and p.mode == "out"]
     wanted = set(inspect.signature(reference).parameters)
     constants = {p.name for p in spec.params if p.kind == "const"}
@@ -101,6 +118,45 @@ def expected_outputs(
             raise ArgumentError(f"the reference gives one result, expected {len(names)} ({', '.join(names)})")
         made = {names[0]: result}
     return {n: _shaped(n, value, case.arguments[n].shape) for n, value in made.items()}
+
+
+_NUDGES = 4
+_NUDGE = 16
+"""Reruns of a reference, and by how many ULPs of its own type its inputs are moved in them."""
+
+
+def uncertainty(
+    reference: Callable[..., Any], spec: KernelSpec, case: Case, name: str, expected: npt.NDArray[Any], *, precise: bool
+) -> npt.NDArray[Any] | None:
+    """How far the reference's own roundings can put its results off, per element; None where it can't be told.
+
+    A backward stable computation gives what the exact one gives for inputs a few ULPs away. So the reference is run again
+    on inputs that are moved by a few ULPs of the type it computes in: where its terms cancel, its results move. A few
+    ULPs of the largest input are added, for what cancels among integers, which can't be moved.
+    """
+    held = [v for v in values_by_name(case, precise=precise).values() if isinstance(v, np.ndarray)]
+    eps = max((float(np.finfo(v.dtype).eps) for v in held if v.dtype.kind == "f"), default=2.0**-52)
+    with np.errstate(all="ignore"):
+        largest = max((float(np.abs(v[np.isfinite(v)].astype(np.float64)).max(initial=0.0)) for v in held if v.size < 1 << 20),
+                      default=0.0)  # fmt: skip
+        widest = np.full(np.shape(expected), _NUDGE * eps * largest)
+        for number in range(_NUDGES):
+            rng = np.random.default_rng(number)
+
+            def moved(value: Any, eps: float = eps, rng: Any = rng) -> Any:
+                if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or value.size > 1 << 20:
+                    return value
+                return value * (1 + _NUDGE * eps * rng.uniform(-1, 1, value.shape)).astype(value.dtype)
+
+            try:
+                again = _called(reference, spec, case, precise=precise, moved=moved).get(name)
+            except (ArithmeticError, ArgumentError, ValueError):
+                return None
+            if again is None:
+                return None
+            distance = np.abs(np.asarray(again, np.float64) - np.asarray(expected, np.float64))
+            np.maximum(widest, np.where(np.isfinite(distance), distance, 0.0), out=widest)
+    return widest
 
 
 def _takes_keywords(function: Callable[..., Any]) -> bool:

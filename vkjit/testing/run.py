@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,14 +20,21 @@ import numpy.typing as npt
 from ..devices import device as open_device
 from ..devices import use_device
 from ..errors import ArgumentError
+from ..findings import DEFAULT_CHECKS, SanitizerReport, checks_of
 from ..interp.device import INTERPRETER_CAPS, InterpreterDevice
 from ..jit import Kernel
 from ..runtime.interface import Device, DeviceArray
+from .aliasing import pairs_of
 from .case import ArrayInput, Case, array, decode, encode, storage_of
 from .layouts import image, strays, view_of
 from .schedules import PLAIN, Schedule, variant
 
-__all__ = ["POISONS", "Executor", "Outcome", "executors", "run"]
+__all__ = ["POISONS", "Executor", "Outcome", "executors", "run", "run_sanitized"]
+
+interpreter_factory: ContextVar[Callable[[], InterpreterDevice]] = ContextVar(
+    "interpreter_factory", default=InterpreterDevice
+)
+"""What makes the interpreters that checks run on."""
 
 POISONS = (0xFF, 0x3C)
 """The bytes that outputs hold before a launch: NaN and -1; small numbers."""
@@ -62,6 +70,7 @@ class Executor:
     groups: Any = None
     another: Callable[[], InterpreterDevice] = InterpreterDevice
     _variants: dict[tuple[Any, ...], Kernel] = field(default_factory=dict)
+    _sanitized: dict[tuple[Any, ...], tuple[Kernel, list[SanitizerReport]]] = field(default_factory=dict)
     _cutting: dict[int, InterpreterDevice] = field(default_factory=dict)
 
     @property
@@ -74,12 +83,31 @@ class Executor:
         """Whether it is the reference interpreter."""
         return isinstance(self.device, InterpreterDevice)
 
+    def sanitized(
+        self, case: Case, schedule: Schedule = PLAIN, poison: int = POISONS[0], checks: Sequence[str] = DEFAULT_CHECKS
+    ) -> tuple[Outcome, list[SanitizerReport]]:
+        """Launches with the sanitizer built in; what came of it, and what it found. Raises what the launch raises."""
+        key = (schedule, tuple(checks))
+        if key not in self._sanitized:
+            found: list[SanitizerReport] = []
+            self._sanitized[key] = (variant(self.kernel, schedule, sanitize=tuple(checks), found=found), found)
+        kernel, reports = self._sanitized[key]
+        reports.clear()
+        outcome = self._run(kernel, case, schedule, poison)
+        return outcome, list(reports)
+
     def run(self, case: Case, schedule: Schedule = PLAIN, poison: int = POISONS[0]) -> Outcome:
         """Launches and waits. Raises what the launch raises: KernelError for what the kernel reports."""
+        return self._run(self._variant(schedule), case, schedule, poison)
+
+    def _run(self, kernel: Kernel, case: Case, schedule: Schedule, poison: int) -> Outcome:
         device = self._device_for(schedule)
         before = {n: _bytes_of(a, poison) for n, a in case.arrays().items()}
+        before.update({two: before[one] for one, two in case.aliases})
         after = {n: np.empty_like(data) for n, data in before.items()}
-        buffers = {n: device.allocate(len(data)) for n, data in before.items()}
+        shared = {two: one for one, two in case.aliases}
+        buffers = {n: device.allocate(len(data)) for n, data in before.items() if n not in shared}
+        buffers.update({two: buffers[one] for two, one in shared.items()})
         try:
             for name, data in before.items():
                 device.write(buffers[name], 0, data)
@@ -89,7 +117,7 @@ class Executor:
                 offset = placement.first * given.dtype.itemsize
                 values[name] = DeviceArray(buffers[name], offset, given.dtype, given.shape, placement.strides)
             with _scheduled(device, schedule), contextlib.redirect_stdout(io.StringIO()):
-                self._launch(self._variant(schedule), device, values, case)
+                self._launch(kernel, device, values, case)
                 device.synchronize()
             for name, buffer in buffers.items():
                 device.read(buffer, 0, after[name])
@@ -127,11 +155,14 @@ class Executor:
     def _collect(self, case: Case, before: Mapping[str, Any], after: Mapping[str, Any], poison: int) -> Outcome:
         raw, beside = {}, {}
         written = {p.name for p in self.kernel.spec.params if p.kind == "array" and p.mode != "in"}
+        reached = written | {one for one, two in case.aliases if two in written}
         for name, given in case.arrays().items():
             found = after[name]
             if np.array_equal(found, before[name]) and name not in written:
                 continue
             storage = storage_of(given.dtype)
+            if name in reached - written:
+                continue  # seen through the other name
             wrong = strays(found, before[name], given.layout, given.shape, storage)
             if wrong:
                 beside[name] = wrong
@@ -163,7 +194,7 @@ def _scheduled(device: Device, schedule: Schedule) -> Iterator[None]:
 
 
 def _bytes_of(given: ArrayInput, poison: int) -> npt.NDArray[np.uint8]:
-    values = None if given.values is None else encode(given.values, given.dtype)
+    values = None if given.values is None else encode(given.distinct, given.dtype)
     return image(values, given.layout, given.shape, storage_of(given.dtype), poison)
 
 
@@ -182,7 +213,8 @@ def executors(kernel: Kernel, specs: Any, groups: Any = None) -> list[Executor]:
         raise ArgumentError("devices: the list is empty")
     distinct = list(dict.fromkeys(opened))
     interpreted = any(d.caps.kind == "interpreter" for d in distinct)
-    made = [Executor(kernel, InterpreterDevice(), groups)] if interpreted else []
+    make = interpreter_factory.get()
+    made = [Executor(kernel, make(), groups, make)] if interpreted else []
     return made + [Executor(kernel, d, groups) for d in distinct if d.caps.kind != "interpreter"]
 
 
@@ -194,25 +226,50 @@ def run(
     schedule: Schedule = PLAIN,
     groups: Any = None,
     poison: int = POISONS[0],
+    aliases: Sequence[tuple[str, str]] = (),
 ) -> dict[str, npt.NDArray[Any]]:
     """Runs the kernel once with guarded memory and gives its outputs by name.
 
     arguments: by parameter name; arrays as `vk.testing.array(...)` gives them, or plain NumPy arrays; numbers for
     scalars.
     device: a number, a name or a device (default: the default device). poison: the byte that Outs hold before the
-    launch.
+    launch. aliases: pairs of names whose arrays lie in the memory of the first one.
 
     Raises what the kernel reports; ArgumentError where the kernel wrote outside of its arrays.
     """
-    if isinstance(arguments, Case):
-        case = arguments
-    else:
-        held = {n: array(v) if isinstance(v, np.ndarray) and v.ndim else v for n, v in arguments.items()}
-        case = Case({}, {}, held)
-    opened = open_device(device)
-    executor = Executor(kernel, InterpreterDevice() if opened.caps.kind == "interpreter" else opened, groups)
-    outcome = executor.run(case, schedule, poison)
+    case = _case_of(kernel, arguments, aliases)
+    outcome = _executor_of(kernel, device, groups).run(case, schedule, poison)
     if outcome.strays:
         name, places = next(iter(outcome.strays.items()))
         raise ArgumentError(f"{kernel.name} wrote outside of {name}, {places[0]} elements from its first one")
     return {name: decode(raw, case.arguments[name].dtype) for name, raw in outcome.raw.items()}
+
+
+def run_sanitized(
+    kernel: Kernel,
+    arguments: Mapping[str, Any] | Case,
+    *,
+    device: Any = "interpreter",
+    groups: Any = None,
+    aliases: Sequence[tuple[str, str]] = (),
+    checks: bool | str | Sequence[str] | None = None,
+) -> list[SanitizerReport]:
+    """Runs the kernel once under the sanitizer, arguments as for `run`; gives what it found.
+
+    Raises what the kernel reports by itself, a failed assert among it.
+    """
+    case = _case_of(kernel, arguments, aliases)
+    wanted = checks_of(True if checks is None else checks)
+    return _executor_of(kernel, device, groups).sanitized(case, replace(PLAIN, debug=True), POISONS[0], wanted)[1]
+
+
+def _case_of(kernel: Kernel, arguments: Mapping[str, Any] | Case, aliases: Sequence[tuple[str, str]]) -> Case:
+    if isinstance(arguments, Case):
+        return arguments
+    held = {n: array(v) if isinstance(v, np.ndarray) and v.ndim else v for n, v in arguments.items()}
+    return Case({}, {}, held, pairs_of(kernel.spec, aliases))
+
+
+def _executor_of(kernel: Kernel, device: Any, groups: Any) -> Executor:
+    opened = open_device(device)
+    return Executor(kernel, InterpreterDevice() if opened.caps.kind == "interpreter" else opened, groups)

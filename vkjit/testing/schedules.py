@@ -52,8 +52,8 @@ FREE = frozenset({"order", "subgroup_size"})
 """What is told to a device at the launch; everything else is compiled for."""
 
 
-def variant(kernel: Kernel, schedule: Schedule) -> Kernel:
-    """The kernel as if it had been decorated with what the schedule says."""
+def variant(kernel: Kernel, schedule: Schedule, **options: Any) -> Kernel:
+    """The kernel as if it had been decorated with what the schedule says, and with these options of `Kernel`."""
     return Kernel(
         kernel.spec.fn,
         over=kernel.spec.over,
@@ -62,6 +62,7 @@ def variant(kernel: Kernel, schedule: Schedule) -> Kernel:
         strict=kernel._strict if schedule.strict is None else schedule.strict,
         fast_math=False if schedule.strict else kernel._fast_math,
         debug=kernel._debug if schedule.debug is None else schedule.debug,
+        **options,
     )
 
 

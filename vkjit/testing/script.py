@@ -95,7 +95,10 @@ def _argument(value: Any) -> str:
     layout = "".join(f", {k}={v!r}" for k, v in _layout_fields(value).items())
     if value.values is None:
         return f"vk.testing.out({value.dtype!r}, {value.shape!r}{layout})"
-    return f"vk.testing.array({array_text(value.values)}, {value.dtype!r}{layout})"
+    held = array_text(value.distinct)
+    if value.distinct_shape != value.shape:
+        held = f"np.broadcast_to({held}, {value.shape!r})"
+    return f"vk.testing.array({held}, {value.dtype!r}{layout})"
 
 
 def _layout_fields(value: ArrayInput) -> dict[str, Any]:
@@ -153,12 +156,22 @@ def _call(finding: Finding, groups: Any, poison: int | None = None) -> str:
         parts.append(f"schedule=vk.testing.Schedule({given})")
     if groups is not None:
         parts.append(f"groups={groups!r}")
+    if finding.case.aliases:
+        parts.append(f"aliases={list(finding.case.aliases)!r}")
     parts.append(f"poison={finding.poison if poison is None else poison:#x}")
     return f"vk.testing.run({', '.join(parts)})"
 
 
 def _check(finding: Finding, groups: Any) -> str:
     call = _call(finding, groups)
+    if finding.kind == "sanitizer":
+        groups_text = "" if groups is None else f", groups={groups!r}"
+        aliases = f", aliases={list(finding.case.aliases)!r}" if finding.case.aliases else ""
+        return (
+            f"# the sanitizer found {finding.reports[0].kind}\n"
+            f"reports = vk.testing.run_sanitized(kernel, arguments, device={finding.executor!r}{groups_text}{aliases})\n"
+            "assert not reports, '\\n'.join(map(str, reports))\nprint('nothing is found any more')"
+        )
     if finding.kind in ("report", "outside", "property"):
         what = "raised " + type(finding.error).__name__ if finding.error is not None else "wrote outside of an array"
         return f"# this {what} when it was found\n{call}\nprint('no error any more')"

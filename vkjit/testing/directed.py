@@ -1,0 +1,298 @@
+"""Cases that are tried first, before any are drawn: what most mistakes fail on, in a fixed order.
+
+Enters: a `Drawing`. Leaves: `Case`s: small and long sizes, values of both signs, each special value at the first and the
+last place of each array, empty dimensions, other layouts, arrays passed twice, and shapes past 2^31 elements in arrays
+whose strides are 0. A case that `where`, `elements` or `dims` forbid is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import DType
+from ..frontend import ParamSpec
+from .aliasing import joined
+from .case import ArrayInput, Case, decode, encode
+from .dimensions import interesting_sizes, tiles_of
+from .drawing import MOST_ELEMENTS, Drawing, dtype_of_param, number_of, scalar_of
+from .elements import special_values
+from .layouts import C_ORDER, Layout
+
+__all__ = ["directed_cases"]
+
+PAIRS = (50_021, 28_001)
+"""Sizes of two axes whose product, or four times it, lies between 2^31 and 2^32, where 32 bits have turned negative."""
+
+HUGE = 2_147_483_659
+"""A size past 2^31 by itself. Only arrays of stride 0 can have such shapes."""
+
+Fill = Callable[[int, DType, Any, Any], Any]
+
+
+def directed_cases(drawing: Drawing) -> Iterator[Case]:
+    """The cases, those that find most first."""
+    builder = _Builder(drawing)
+    makers = (
+        builder.plain, builder.special, builder.aliased, builder.huge, builder.empty, builder.laid_out, builder.long,
+    )  # fmt: skip
+    for make in makers:
+        for case in make():
+            if case is not None and drawing.allowed(case):
+                yield case
+
+
+class _Builder:
+    """Builds cases of one kernel from sizes and a way to fill arrays."""
+
+    def __init__(self, drawing: Drawing) -> None:
+        self.drawing = drawing
+        self.dimensions = drawing.dimensions
+        self.plain_names = [n for n in self.dimensions.names if n not in self.dimensions.variadic]
+        self.types = {name: kinds[0] for name, kinds in drawing.types.items()}
+        self.tile = next((t for t in tiles_of(drawing.kernel) if t > 1), 64)
+
+    # -- the kinds of case
+
+    def plain(self) -> Iterator[Case | None]:
+        """Small sizes and one past two tiles, values of both signs, large and negative ones."""
+        yield self.case(self.sizes(3), counting)
+        yield self.case(self.sizes(1), counting)
+        for name in self.plain_names or [""]:
+            long = self.sizes(3) | ({name: self.size(name, 2 * self.tile + 1)} if name else {})
+            yield self.case(long, alternating)
+        yield self.case(self.sizes(3), negative)
+        yield self.case(self.sizes(3), large)
+        yield self.case(self.sizes(3), small_fractions)
+
+    def special(self) -> Iterator[Case | None]:
+        """Each special value at the last and at the first place of each floating point array."""
+        for kind in self.drawing.special:
+            for param in self.drawing.spec.params:
+                if param.kind != "array" or param.mode == "out":
+                    continue
+                for value in special_values(dtype_of_param(param, self.types), (kind,)):
+                    yield from self._with_special(param, value)
+
+    def _with_special(self, param: ParamSpec, value: Any) -> Iterator[Case | None]:
+        base = self.case(self.sizes(3), alternating)
+        if base is None:
+            return
+        given: ArrayInput = base.arguments[param.name]
+        domain = self.drawing.domains[param.name]
+        if given.values is None or given.values.size == 0:
+            return
+        if not domain.free and not domain.allows(np.asarray([value]), base.dims):
+            return
+        for place in (-1, 0) if given.values.size > 1 else (0,):
+            values = given.values.copy()
+            values.reshape(-1)[place] = value
+            yield base.with_argument(param.name, ArrayInput(given.dtype, given.shape, values, given.layout))
+
+    def empty(self) -> Iterator[Case | None]:
+        """One dimension after the other of size 0."""
+        for name in self.plain_names:
+            if self.size(name, 0) == 0:
+                yield self.case({**self.sizes(3), name: 0}, counting)
+
+    def laid_out(self) -> Iterator[Case | None]:
+        """Each array in a layout of its own: transposed, or with gaps."""
+        for param in self.drawing.spec.params:
+            if param.kind != "array":
+                continue
+            base = self.case(self.sizes(3), alternating)
+            if base is None:
+                return
+            given: ArrayInput = base.arguments[param.name]
+            rank = len(given.shape)
+            layout = Layout(order=tuple(reversed(range(rank))), offset=1) if rank > 1 else Layout(step=2)
+            if rank:
+                yield base.with_argument(param.name, ArrayInput(given.dtype, given.shape, given.values, layout))
+
+    def long(self) -> Iterator[Case | None]:
+        """Each dimension much longer than a workgroup."""
+        for name in self.plain_names:
+            largest = max(interesting_sizes(self.drawing.kernel))
+            yield self.case({**self.sizes(2), name: self.size(name, min(largest, 700))}, alternating)
+
+    def aliased(self) -> Iterator[Case | None]:
+        """One array passed for two parameters, where the user says that callers may do so."""
+        for pair in self.drawing.aliases:
+            for size in (3, 2 * self.tile + 1):
+                base = self.case(self.sizes(size), counting)
+                yield None if base is None else joined(base, pair)
+
+    def huge(self) -> Iterator[Case | None]:
+        """Sizes past what 32 bits hold, in arrays that repeat one element; only where the launch stays small."""
+        names = self._huge_names()
+        if not names:
+            return
+        base = self.sizes(3)
+        choices: list[dict[str, int]] = [dict.fromkeys(names, size) for size in PAIRS] if len(names) > 1 else []
+        choices += [{n: PAIRS[0]} for n in names]
+        choices += [{n: HUGE} for n in names]
+        for chosen in choices:
+            if any(self.size(n, v) != v for n, v in chosen.items()):
+                continue
+            case = self.case({**base, **chosen}, ends, huge=frozenset(chosen))
+            if case is not None and self.drawing.is_light(case):
+                yield case
+
+    def _huge_names(self) -> list[str]:
+        """Dimensions that only arrays of type In have, each alone on an axis."""
+        found = []
+        for name in self.plain_names:
+            arrays = [p for p in self.drawing.spec.params if p.kind == "array" and self._has(p.name, name)]
+            alone = all(self._axes(p.name, name) is not None for p in arrays)
+            if arrays and alone and all(p.mode == "in" for p in arrays):
+                found.append(name)
+        return found
+
+    def _has(self, array: str, name: str) -> bool:
+        return name in self.dimensions.of_array[array].names
+
+    def _axes(self, array: str, name: str) -> list[int] | None:
+        """The axes of an array that are just this dimension; None where it is part of an expression or of a batch."""
+        dims = self.dimensions.of_array[array].dims
+        if any(d.variadic for d in dims) or any(name in d.text and d.text != name for d in dims):
+            return None
+        return [axis for axis, d in enumerate(dims) if d.text == name]
+
+    # -- building
+
+    def size(self, name: str, wanted: int) -> int:
+        """The allowed size nearest to the wanted one."""
+        bounds = self.dimensions.sizes[name]
+        if bounds.choices is not None:
+            fitting = [c for c in bounds.choices if c >= wanted]
+            return int(min(fitting) if fitting else max(bounds.choices))
+        high = wanted if bounds.high is None else bounds.high
+        return max(bounds.low, min(wanted, high))
+
+    def sizes(self, wanted: int) -> dict[str, Any]:
+        """Sizes of all names; a batch has one axis of 2. Names drawn by a strategy are left to it."""
+        if self.dimensions.strategies:
+            return {}
+        made: dict[str, Any] = {}
+        for name in self.dimensions.names:
+            if name in self.dimensions.variadic:
+                choices = self.dimensions.sizes[name].choices
+                made[name] = choices[0] if choices is not None else (2,)
+            else:
+                made[name] = self.size(name, wanted)
+        return made
+
+    def case(self, env: Mapping[str, Any], fill: Fill, huge: frozenset[str] = frozenset()) -> Case | None:
+        """A case of these sizes; None where there is none."""
+        if any(n not in env for n in self.dimensions.names):
+            return None
+        loose = {name: (2,) * count for name, count in self.dimensions.loose_counts().items()}
+        shapes = self.dimensions.shapes(env, loose)
+        if shapes is None:
+            return None
+        arguments: dict[str, Any] = {}
+        for param in self.drawing.spec.params:
+            if param.kind == "array":
+                repeated = [a for n in huge for a in self._axes(param.name, n) or [] if self._has(param.name, n)]
+                made = self._array(param, shapes[param.name], env, fill, tuple(sorted(repeated)))
+            elif param.kind == "scalar":
+                made = self._scalar(param, env, fill)
+            else:
+                made = self.drawing.choices_of_const(param)[0]
+            if made is None:
+                return None
+            arguments[param.name] = made
+        return Case(dict(env), dict(self.types), arguments)
+
+    def _array(
+        self, param: ParamSpec, shape: tuple[int, ...], env: Mapping[str, Any], fill: Fill, repeated: tuple[int, ...]
+    ) -> ArrayInput | None:
+        dtype, domain = dtype_of_param(param, self.types), self.drawing.domains[param.name]
+        layout = Layout(repeated=repeated) if repeated else C_ORDER
+        distinct = tuple(1 if axis in repeated else n for axis, n in enumerate(shape))
+        if math.prod(distinct) > MOST_ELEMENTS:
+            return None
+        if param.mode == "out":
+            return ArrayInput(dtype, shape, None, layout)
+        if domain.strategy is not None:
+            return None
+        count = math.prod(distinct)
+        if domain.choices is not None:
+            choices = np.array([number_of(c, env) for c in domain.choices])
+            flat = choices[np.arange(count) % len(choices)]
+        else:
+            low, high = domain.bounds(env)
+            if low is not None and high is not None and low > high:
+                return None if count else ArrayInput(dtype, shape, np.zeros(shape, dtype.numpy), layout)
+            flat = fill(count, dtype, low, high)
+        values = np.asarray(flat).astype(dtype.numpy).reshape(distinct)
+        held = decode(encode(values, dtype), dtype)
+        return ArrayInput(dtype, shape, np.broadcast_to(held, shape) if repeated else held, layout)
+
+    def _scalar(self, param: ParamSpec, env: Mapping[str, Any], fill: Fill) -> Any:
+        dtype, domain = dtype_of_param(param, self.types), self.drawing.domains[param.name]
+        if domain.strategy is not None:
+            return None
+        if domain.choices is not None:
+            return scalar_of(number_of(domain.choices[0], env), dtype)
+        low, high = domain.bounds(env)
+        if low is not None and high is not None and low > high:
+            return None
+        return scalar_of(np.asarray(fill(2, dtype, low, high)).astype(dtype.numpy)[1].item(), dtype)
+
+
+# -- how arrays are filled: (count, type, low, high) -> values in the range
+
+
+def _clipped(values: Any, dtype: DType, low: Any, high: Any) -> Any:
+    ends = (0, 1) if dtype.name == "bool" else (None, None)
+    if dtype.is_integer and dtype.name != "bool":
+        info = np.iinfo(dtype.numpy)
+        ends = (int(info.min), int(info.max))
+    low = ends[0] if low is None else low if ends[0] is None else max(low, ends[0])
+    high = ends[1] if high is None else high if ends[1] is None else min(high, ends[1])
+    made = np.asarray(values)
+    if low is not None and high is not None and (made < low).any() | (made > high).any():
+        span = high - low
+        if dtype.is_integer and span < 2**62:
+            return low + np.abs(made.astype(np.int64)) % (span + 1)
+    return made if low is None and high is None else np.clip(made, low, high)
+
+
+def counting(count: int, dtype: DType, low: Any, high: Any) -> Any:
+    """1, 2, 3, ... over and over."""
+    return _clipped(1 + np.arange(count) % 61, dtype, low, high)
+
+
+def alternating(count: int, dtype: DType, low: Any, high: Any) -> Any:
+    """Small numbers of both signs without an order: each neighbour is another."""
+    values = (np.arange(count) * 7 + 3) % 19 - 9
+    return _clipped(values, dtype, low, high)
+
+
+def negative(count: int, dtype: DType, low: Any, high: Any) -> Any:
+    """Below zero, all of them."""
+    return _clipped(-1 - (np.arange(count) * 5) % 7, dtype, low, high)
+
+
+def large(count: int, dtype: DType, low: Any, high: Any) -> Any:
+    """Thousands."""
+    return _clipped(5000 + (np.arange(count) * 37) % 1009, dtype, low, high)
+
+
+def small_fractions(count: int, dtype: DType, low: Any, high: Any) -> Any:
+    """Between 0 and 1; ones and zeros in integers."""
+    values = ((np.arange(count) * 13 + 5) % 32) / 64.0
+    return _clipped(np.rint(values * 2) if dtype.is_integer else values, dtype, low, high)
+
+
+def ends(count: int, dtype: DType, low: Any, high: Any) -> Any:
+    """The largest values that are allowed, and the smallest in between."""
+    if high is None or low is None:
+        return counting(count, dtype, low, high)
+    top = int(np.iinfo(dtype.numpy).max) if dtype.is_integer and dtype.name != "bool" else high
+    high = min(high, top)
+    return np.where(np.arange(count) % 2 == 0, high, low)

@@ -1,0 +1,32 @@
+"""The kernel with an edit made to its text.
+
+Enters: a kernel and an `Edit`. Leaves: another kernel, compiled from the changed text, with the places of the original.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...frontend.source import edited, source_of
+from ...jit import Kernel
+from .edits import Edit, changed_lines
+
+__all__ = ["mutant"]
+
+
+def mutant(kernel: Kernel, edit: Edit) -> Kernel:
+    """The changed kernel; launch options and signature stay. CompileError where it doesn't parse."""
+    source = source_of(kernel.spec.fn)
+    function = edited(kernel.spec.fn, changed_lines(source.lines, edit))
+    made = Kernel(
+        kernel.spec.fn,
+        over=kernel.spec.over,
+        groups=kernel._groups,
+        local=kernel._local,
+        strict=kernel._strict,
+        fast_math=kernel._fast_math,
+        debug=kernel._debug,
+    )
+    made.spec = replace(kernel.spec, fn=function)
+    made._forget()
+    return made

@@ -1,0 +1,117 @@
+"""The mutation score: which broken variants of a kernel its properties notice.
+
+Enters: a kernel and properties, functions of a kernel that raise where it is wrong. Leaves: a verdict per mutant. What the
+optimiser reduces to the original program is no mutant; neither is what doesn't compile. A property that doesn't end has
+noticed, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import CompileError, VkjitError
+from ...frontend.source import source_of
+from ...jit import Kernel
+from ..impatient import impatient
+from .edits import Edit
+from .mutant import mutant
+from .operators import mutations
+
+__all__ = ["MutationResult", "Verdict", "mutation_score"]
+
+Property = Callable[[Kernel], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`state`: "killed", "survived", "equivalent" (the same program, or argued: `reason`), "invalid" (doesn't compile)."""
+
+    edit: Edit
+    state: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MutationResult:
+    """All verdicts on one kernel."""
+
+    kernel: str
+    file: str
+    verdicts: tuple[Verdict, ...]
+
+    def count(self, state: str) -> int:
+        """How many mutants ended so."""
+        return sum(v.state == state for v in self.verdicts)
+
+    @property
+    def mutants(self) -> int:
+        """Mutants that could be noticed."""
+        return self.count("killed") + self.count("survived")
+
+    @property
+    def score(self) -> float:
+        """The share of them that was; 1 where there are none."""
+        return self.count("killed") / self.mutants if self.mutants else 1.0
+
+    @property
+    def survivors(self) -> list[Verdict]:
+        """Those that weren't."""
+        return [v for v in self.verdicts if v.state == "survived"]
+
+    def __str__(self) -> str:
+        same, broken = self.count("equivalent"), self.count("invalid")
+        head = (
+            f"{self.kernel}: {self.count('killed')} of {self.mutants} mutants noticed ({self.score:.0%}); "
+            f"{same} mean the same, {broken} don't compile"
+        )
+        return "\n".join([head, *(f"    {self.file}:{v.edit.line}: {v.edit}" for v in self.survivors)])
+
+
+def mutation_score(
+    kernel: Kernel,
+    properties: Sequence[Property],
+    *,
+    same: Callable[[Kernel], bool] | None = None,
+    argued: Mapping[str, str] | None = None,
+    seconds: float = 20.0,
+    edits: Sequence[Edit] | None = None,
+) -> MutationResult:
+    """Runs the properties on every mutant of the kernel.
+
+    properties: functions that take a kernel and raise where it is wrong. same: tells whether a mutant is the same program.
+    argued: the texts of mutations that change nothing that can be seen, with the reason ("line text | edit" as
+    `mutation_key` gives it). seconds: after which a mutant counts as noticed, since it doesn't end.
+    """
+    lines = source_of(kernel.spec.fn).lines
+    reasons = argued or {}
+    verdicts = []
+    for edit in mutations(kernel) if edits is None else edits:
+        reason = reasons.get(mutation_key(lines, edit), "")
+        if reason:
+            verdicts.append(Verdict(edit, "equivalent", reason))
+            continue
+        state = _judge(kernel, edit, properties, same, seconds)
+        verdicts.append(Verdict(edit, state))
+    return MutationResult(kernel.name, source_of(kernel.spec.fn).file, tuple(verdicts))
+
+
+def mutation_key(lines: Sequence[str], edit: Edit) -> str:
+    """What names a mutation as long as its line isn't rewritten."""
+    return f"{' '.join(lines[edit.line - 1].split())} | {edit}"
+
+
+def _judge(
+    kernel: Kernel, edit: Edit, properties: Sequence[Property], same: Callable[[Kernel], bool] | None, seconds: float
+) -> str:
+    try:
+        changed = mutant(kernel, edit)
+        with impatient(seconds):
+            for check in properties:
+                check(changed)
+    except CompileError:
+        return "invalid"
+    except (AssertionError, VkjitError, ArithmeticError, MemoryError, ValueError):
+        return "killed"
+    return "equivalent" if same is not None and same(changed) else "survived"

@@ -1,0 +1,82 @@
+"""How much a launch has to do, before it is made: workgroups times loops.
+
+Enters: a kernel and a case of huge extents. Leaves: whether the reference interpreter gets through it soon. A loop whose
+length isn't known beforehand counts as endless.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import CompileError
+from ..ir.core import Module, Region
+from ..ir.rewrite import LOOPS, clone_module
+from ..jit import Kernel
+from ..passes.inline import Inline
+from ..passes.lower_exits import LowerExits
+from ..passes.trip_bound import Intervals
+from .case import ArrayInput, Case
+from .probing import module_of
+from .reference import call_by_name
+
+__all__ = ["is_light"]
+
+MOST_STEPS = 1 << 16
+"""Iterations of all workgroups together."""
+
+
+def is_light(kernel: Kernel, case: Case, groups: Any) -> bool:
+    """Whether a launch of the case is over soon."""
+    try:
+        wanted = _groups(kernel, case, groups)
+        if wanted is None or math.prod(wanted) > MOST_STEPS:
+            return False
+        ranks = {n: len(a.shape) for n, a in case.arrays().items()}
+        module = module_of(kernel, case.dtypes, ranks, case.arguments)
+    except (CompileError, ZeroDivisionError):
+        return False
+    values = list(case.arguments.values())
+    extents = {i: v.shape for i, v in enumerate(values) if isinstance(v, ArrayInput)}
+    scalars = {i: v for i, v in enumerate(values) if isinstance(v, int)}
+    rounds = _rounds(module, extents, scalars, wanted)
+    return rounds is not None and rounds * math.prod(wanted) <= MOST_STEPS
+
+
+def _groups(kernel: Kernel, case: Case, groups: Any) -> tuple[int, int, int] | None:
+    """The grid, counted in workgroups of one invocation for kernels that run over an array."""
+    if kernel.spec.over is not None:
+        return math.prod(case.arrays()[kernel.spec.over].shape), 1, 1
+    chosen = kernel._groups if groups is None else groups
+    if callable(chosen):
+        chosen = call_by_name(chosen, {**case.arguments, "dev": None}, "groups=")
+    if chosen is None:
+        return None
+    padded = (*(chosen if isinstance(chosen, tuple) else (chosen,)), 1, 1)
+    return int(padded[0]), int(padded[1]), int(padded[2])
+
+
+def _rounds(
+    module: Module, extents: Mapping[int, Sequence[int]], scalars: Mapping[int, int], groups: tuple[int, int, int]
+) -> int | None:
+    """Iterations of one invocation; None where a loop's length isn't known."""
+    flat = Inline().run(LowerExits().run(clone_module(module)))
+    intervals = Intervals(flat.kernel)
+
+    def of(region: Region) -> int:
+        total = 1
+        for op in region.ops:
+            inside = sum(of(r) for r in op.regions)
+            if op.name in LOOPS:
+                trips = intervals.trips(op)
+                if trips is None:
+                    raise KeyError
+                inside *= max(trips.evaluate(extents, scalars, groups), 0)
+            total += inside
+        return total
+
+    try:
+        return of(flat.kernel.body)
+    except (KeyError, IndexError):
+        return None
