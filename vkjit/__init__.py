@@ -155,6 +155,7 @@ _FROM = {
     "memory": (
         "empty_cache", "live_buffers", "memory_stats", "memory_summary", "reset_peak_memory_stats", "trace_memory",
     ),
+    "profiling": ("Cost", "Profile", "profile"),
     "streams": ("Event", "Stream", "current_stream"),
 }  # fmt: skip
 """Names that are loaded when they are first used, by the module that has them."""
@@ -213,6 +214,15 @@ if TYPE_CHECKING:
     )
     from .memory import (
         trace_memory as trace_memory,
+    )
+    from .profiling import (
+        Cost as Cost,
+    )
+    from .profiling import (
+        Profile as Profile,
+    )
+    from .profiling import (
+        profile as profile,
     )
     from .streams import (
         Event as Event,

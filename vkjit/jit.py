@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from .errors import ArgumentError, CompileError
 from .frontend import ArrayArg, ConstArg, DeviceFunction, KernelSpec, ScalarArg, Signature, tune_choice
 from .plan import Grid, LaunchPlan
 from .recipe import MOST_RECIPES, Call, Fit, Keys, Recipe, constant_captures, settled
+from .runtime import spans
 from .runtime.interface import Device, DeviceArray
 
 if TYPE_CHECKING:
@@ -121,6 +123,8 @@ class Kernel:
         self._captures = frontend.Captures(fn)
         self._expanded = frontend.expanded(self.spec)
         self._recipes: dict[Any, Recipe] = {}
+        self._parameters = tuple(p.name for p in self._expanded.params)
+        self._cost: Callable[[dict[str, Any]], Any] | None = None
         self._keys = Keys(self.spec, groups, local)
         self._lock = threading.Lock()
         functools.update_wrapper(self, fn)
@@ -148,10 +152,13 @@ class Kernel:
             raise ArgumentError(
                 f"{self.name} runs over {self.spec.over!r}: its grid follows from that array; call it without []"
             )
-        return functools.partial(self._launch, _grid(groups, "the number of workgroups", self.name))
+        launch = self._launch_stating_cost if self._cost is not None and spans.listeners else self._launch
+        return functools.partial(launch, _grid(groups, "the number of workgroups", self.name))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Launches; returns the Outs that were left out (one, or a tuple in order), or None."""
+        if self._cost is not None and spans.listeners:
+            return self._launch_stating_cost(None, *args, **kwargs)
         return self._launch(None, *args, **kwargs)
 
     def inspect(self, *args: Any, **kwargs: Any) -> Inspection:
@@ -168,7 +175,10 @@ class Kernel:
         call = self._keys.of(groups, args, kwargs)
         if call is None:
             return self._launch_fully(groups, None, args, kwargs)
-        recipe = self._recipes.get(call.key)
+        try:
+            recipe = self._recipes.get(call.key)
+        except TypeError:  # a constant that isn't hashable; the long way says which
+            recipe = None
         if recipe is None or not recipe.current() or findings.BLOCK.checks is not None:
             return self._launch_fully(groups, call, args, kwargs)
         result = recipe.run(call)
@@ -449,12 +459,56 @@ class Kernel:
             return found[0]
         from . import compiler  # see above
 
-        with self._lock:
+        with self._lock, spans.span("compile", self.name):
             artifact = compiler.compile_kernel(self._expanded, signature, device.caps)
-            parameters = tuple(p.name for p in self._expanded.params)
-            made = LaunchPlan(device, replace(artifact, info={**artifact.info, "parameters": parameters}))
+            made = LaunchPlan(device, replace(artifact, info={**artifact.info, "parameters": self._parameters}))
             self._plans[key] = (made, constant_captures(values))
         return made
+
+
+    def cost(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """States what a launch moves and computes, for profiles: a decorator, `@kernel.cost`.
+
+        The function takes parameters of the kernel by name, arrays with `.shape`, `.size`, `.dtype` and `.nbytes`, integers as they
+        are, and returns a `vk.Cost`. Raises ArgumentError for names that the kernel hasn't.
+        """
+        wanted = tuple(inspect.signature(function).parameters)
+        known = {p.name for p in self.spec.params}
+        unknown = [name for name in wanted if name not in known]
+        if unknown:
+            raise ArgumentError(f"the cost of {self.name} asks for {', '.join(unknown)}; the kernel has {', '.join(known)}")
+        self._cost = lambda values: function(*[values[name] for name in wanted])
+        return function
+
+    def _launch_stating_cost(self, groups: Grid | None, /, *args: Any, **kwargs: Any) -> Any:
+        """A launch of which a profile wants to know what it costs."""
+        result = self._launch(groups, *args, **kwargs)
+        given = arguments.bind(self.spec, args, kwargs)
+        missing = [i for i, value in enumerate(given) if value is MISSING]
+        values = dict(enumerate(given)) | dict(zip(missing, result if len(missing) > 1 else (result,), strict=False))
+        if self._cost is not None:
+            stated = self._cost({p.name: _seen(values.get(i)) for i, p in enumerate(self.spec.params)})
+            for listener in list(spans.listeners):
+                listener.stated(self.name, stated)
+        return result
+
+
+class _Seen(NamedTuple):
+    """An array as a cost function sees it: shape, elements, type, bytes."""
+
+    shape: tuple[int, ...]
+    size: int
+    dtype: DType
+    nbytes: int
+
+
+def _seen(value: Any) -> Any:
+    array = getattr(value, "__vkjit_array__", value)
+    if not isinstance(array, (np.ndarray, DeviceArray)):
+        return value
+    dtype = array.dtype if isinstance(array, DeviceArray) else dtypes.from_numpy(array.dtype)
+    size = math.prod(array.shape)
+    return _Seen(tuple(array.shape), size, dtype, size * dtype.itemsize)
 
 
 def _to_host(array: DeviceArray) -> Any:
