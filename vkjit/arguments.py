@@ -69,7 +69,23 @@ def bind(spec: KernelSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> lis
                     f"{spec.name}() misses the argument {param.name!r}: it takes {signature_text(spec)}"
                 )
             values[i] = tune_choice(param.default)
+        if param.kind == "const":
+            _check_constant(spec, param, values[i])
     return values
+
+
+def _check_constant(spec: KernelSpec, param: ParamSpec, value: Any) -> None:
+    """ArgumentError for a value of a Const parameter that can change."""
+    try:
+        hash(value)
+    except TypeError:
+        advice = "pass a tuple"
+        if isinstance(value, np.ndarray):
+            advice = 'annotate the parameter as an array, such as vk.In[vk.f32, "N"], or pass a tuple'
+        raise ArgumentError(
+            f"argument {param.name} of {spec.name}() is a {_describe(value)}: a Const is compiled into the kernel, and this "
+            f"can change: {advice}"
+        ) from None
 
 
 def _free_slots(spec: KernelSpec, count: int, named: Collection[str]) -> list[int]:

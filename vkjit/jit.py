@@ -122,6 +122,7 @@ class Kernel:
         self._plans: dict[Any, tuple[LaunchPlan, tuple[frontend.Captures, ...]]] = {}
         self._captures = frontend.Captures(fn)
         self._expanded = frontend.expanded(self.spec)
+        self._elements = [c.parameter.element for c in self._expanded.composites]
         self._recipes: dict[Any, Recipe] = {}
         self._parameters = tuple(p.name for p in self._expanded.params)
         self._cost: Callable[[dict[str, Any]], Any] | None = None
@@ -176,7 +177,10 @@ class Kernel:
         if call is None:
             return self._launch_fully(groups, None, args, kwargs)
         try:
+            try:
             recipe = self._recipes.get(call.key)
+        except TypeError:  # a constant that isn't hashable; the long way says which
+            recipe = None
         except TypeError:  # a constant that isn't hashable; the long way says which
             recipe = None
         if recipe is None or not recipe.current() or findings.BLOCK.checks is not None:
@@ -191,7 +195,7 @@ class Kernel:
         with self._lock:
             self._plans.clear()
             self._recipes.clear()
-            self._captures = frontend.Captures(self.spec.fn)
+            self._captures = frontend.Captures(self.spec.fn).taken()
 
     def _launch_fully(
         self, groups: Grid | None, call: Call | None, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -285,7 +289,7 @@ class Kernel:
         device = chosen.device
         self._recipes[call.key] = Recipe(
             chosen, lambda: self._guarded(chosen, device, signature), grid, template, fits, outs, wrap, device,
-            constant_captures(values), counted,
+            constant_captures([*values, *self._elements]), counted,
         )  # fmt: skip
 
     def _device_of(self, spec: KernelSpec, values: list[Any]) -> tuple[Device, Callable[[DeviceArray], Any]]:
@@ -462,7 +466,7 @@ class Kernel:
         with self._lock, spans.span("compile", self.name):
             artifact = compiler.compile_kernel(self._expanded, signature, device.caps)
             made = LaunchPlan(device, replace(artifact, info={**artifact.info, "parameters": self._parameters}))
-            self._plans[key] = (made, constant_captures(values))
+            self._plans[key] = (made, constant_captures([*values, *self._elements]))
         return made
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from . import arguments, staging
 from .dtypes import DType
-from .frontend import Captures, DeviceFunction, KernelSpec, exact
+from .frontend import Captures, KernelSpec, exact
 from .plan import Grid, LaunchPlan
 from .runtime.interface import Device, DeviceArray
 
@@ -201,5 +201,7 @@ def settled(spec: KernelSpec, bound_by_arrays: frozenset[str], values: list[tupl
 
 
 def constant_captures(values: list[Any]) -> tuple[Captures, ...]:
-    """What device functions given as constants capture."""
-    return tuple(Captures(v.fn) for v in values if isinstance(v, DeviceFunction))
+    """What constants capture: device functions, structs with methods, tuples and dataclasses that hold such."""
+    plain = (bool, int, float, str, type(None), np.generic, np.ndarray, DeviceArray)
+    found = (Captures(v).taken() for v in values if not isinstance(v, plain))
+    return tuple(captures for captures in found if captures.any())

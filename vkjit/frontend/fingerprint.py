@@ -53,20 +53,33 @@ class Check:
 
 
 class Captures:
-    """What a function captures, device functions included; read from its source when it is first asked for.
+    """What a function captures, device functions included; read from its source when it is first asked for, or `taken`.
 
-    Raises CompileError then, where the source can't be read.
+    Also what a constant captures: a device function, a struct with methods, a tuple of these. Raises CompileError where the
+    source can't be read.
     """
 
-    def __init__(self, fn: Callable[..., Any]) -> None:
+    def __init__(self, fn: Any) -> None:
         self.fn = fn
+
+    def taken(self) -> Captures:
+        """These captures, read now: what changes from here on counts."""
+        self._walk  # noqa: B018  (it is remembered)
+        return self
 
     @functools.cached_property
     def _walk(self) -> _Walk:
         walk = _Walk()
-        walk.function(cast(FunctionType, self.fn))
+        if not isinstance(self.fn, FunctionType):
+            walk.value(self.fn)
+            return walk
+        walk.function(self.fn)
         _latest[:] = [weakref.ref(self)]
         return walk
+
+    def any(self) -> bool:
+        """Whether anything is captured that could change."""
+        return bool(self._walk.checks)
 
     @property
     def digest(self) -> str:

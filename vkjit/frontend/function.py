@@ -23,9 +23,10 @@ class DeviceFunction:
 
     def __init__(self, fn: Callable[..., Any], scope: Mapping[str, Any] | None = None) -> None:
         if not isinstance(fn, FunctionType):
-            raise CompileError(
-                f"expected a function, found {fn!r}", hint="decorate a function that is written with `def`"
-            )
+            hint = "decorate a function that is written with `def`"
+            if isinstance(fn, DeviceFunction):
+                hint = "it is decorated already: leave one decorator out"
+            raise CompileError(f"expected a function, found {fn!r}", hint=hint)
         self.fn = fn
         self.scope = defining_scope(fn) if scope is None else scope
         functools.update_wrapper(cast(Any, self), fn)
