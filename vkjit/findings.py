@@ -50,7 +50,7 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The other side of a race. `how` is "read", "write" or "atomic"."""
+    """The other side of a race. `how` is "read", "write", "atomic read" or "atomic write"."""
 
     loc: Loc
     how: str

@@ -6,6 +6,8 @@ found; arrays hold afterwards what the launch left in them.
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -35,19 +37,35 @@ def sanitize(
     that don't fit, KernelAssertionError for a failed assert of the kernel's.
     """
     wanted = checks_of(True if checks is None else checks)
-    found: list[SanitizerReport] = []
-    sanitized = Kernel(
-        kernel.spec.fn,
-        over=kernel.spec.over,
-        groups=kernel._groups,
-        local=kernel._local,
-        strict=kernel._strict,
-        fast_math=kernel._fast_math,
-        debug=kernel._debug,
-        sanitize=wanted,
-        found=found,
-    )
-    launch = sanitized if groups is None else sanitized[groups]
-    with use_device(open_device(device)):
-        launch(*args, **kwargs)
-    return found
+    with _LOCK:
+        twin, found = _twin(kernel, wanted)
+        found.clear()
+        launch = twin if groups is None else twin[groups]
+        with use_device(open_device(device)):
+            launch(*args, **kwargs)
+        return list(found)
+
+
+_Twin = tuple[Kernel, list[SanitizerReport]]
+_TWINS: weakref.WeakKeyDictionary[Kernel, dict[tuple[str, ...], _Twin]] = weakref.WeakKeyDictionary()
+"""The sanitized kernels of kernels that are alive, each with the list that its reports go to: compiled once."""
+_LOCK = threading.RLock()
+
+
+def _twin(kernel: Kernel, checks: tuple[str, ...]) -> _Twin:
+    twins = _TWINS.setdefault(kernel, {})
+    if checks not in twins:
+        found: list[SanitizerReport] = []
+        twin = Kernel(
+            kernel.spec.fn,
+            over=kernel.spec.over,
+            groups=kernel._groups,
+            local=kernel._local,
+            strict=kernel._strict,
+            fast_math=kernel._fast_math,
+            debug=kernel._debug,
+            sanitize=checks,
+            found=found,
+        )
+        twins[checks] = (twin, found)
+    return twins[checks]

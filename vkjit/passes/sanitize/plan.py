@@ -42,7 +42,7 @@ LAST_EPOCH = (1 << EPOCH_BITS) - 1
 
 @dataclass(frozen=True, slots=True)
 class AccessSite:
-    """One place that accesses tracked memory. `how`: "read", "write" or "atomic"."""
+    """One place that accesses tracked memory. `how`: "read", "write", "atomic read" or "atomic write"."""
 
     loc: Loc
     how: str

@@ -3,16 +3,19 @@
 Ordered are accesses of one invocation, and accesses of one workgroup with a barrier between; nothing orders workgroups,
 and atomics don't race with each other. Writes of one value are no race among themselves.
 
-Each watched cell has shadow words (see `plan`): the last writer, two readers, two invocations that used atomics. An
-access compares itself with those that it conflicts with and then leaves its own word::
+Each watched cell has shadow words (see `plan`): the last writer, and three words each for readers, for atomics that write
+and for atomics that read, as far as the kernel has them. An access compares itself with those that it conflicts with and
+leaves its own word::
 
-    write    exchanges the writer's word; looks at that, at readers and at atomics
-    read     leaves a reader's word; looks at the writer and at atomics that write
-    atomic   leaves an atomic's word; looks at the writer and, if it writes, at readers
+    write          exchanges the writer's word; looks at that and at all others
+    read           leaves a word; looks at the writer and at atomics that write
+    atomic write   leaves a word; looks at the writer and at readers
+    atomic read    leaves a word; looks at the writer
 
-The first reader stays as long as it could conflict with somebody, another one takes the second word: whoever writes next
-finds one that isn't itself. Words are read and written by relaxed atomics on device scope, and a reader looks again after
-it stored: of two invocations in lockstep, the one that lost the first word takes the second.
+Of three words, the first is of an access that could still conflict with somebody, and stays; one that comes to it from
+the same workgroup takes the second, one from another workgroup the third. Whoever has to look then finds somebody to
+conflict with, if there ever was one. Words are read and written by relaxed atomics on device scope, and who stored a first
+word looks again: of two invocations in lockstep, the one that lost it takes the second or third.
 
 Kernels that pass on data with acquiring atomics, or fences and atomics whose result is used, order accesses in ways that
 barriers don't show; there nothing is compared but accesses that no atomic could have ordered: those of one invocation's
@@ -36,12 +39,13 @@ from .tracking import Tracking, array_of
 
 __all__ = ["Races"]
 
-WRITER, READERS, ATOMICS = 0, 1, 3
-"""Planes of shadow words: readers and atomics have two each."""
+WRITER = 0
+"""The plane of shadow words of the last writers."""
+
+WORDS = 3
+"""Planes for accesses of each other kind."""
 
 _BELOW_EPOCH = SITE_BITS + HASH_BITS
-_ONLY_READS = 1
-"""In the hash of an atomic's word: it only read."""
 _FACTOR = 0x9E3779B1
 """2**32 over the golden ratio, odd: products spread their information to the high bits."""
 
@@ -54,8 +58,7 @@ class Races:
     tracking: Tracking
     watched: set[Value] = field(default_factory=set)
     shared: bool = False
-    reads: bool = False
-    atomics: bool = False
+    planes: dict[str, int] = field(default_factory=dict)
     barriers: bool = False
     ordered_groups: bool = False
     ordered_invocations: bool = False
@@ -65,13 +68,13 @@ class Races:
     def __post_init__(self) -> None:
         found = self.tracking.racing()
         self.watched = set(found)
-        self.reads = any(a.loads for a in found.values())
-        self.atomics = any(a.atomics for a in found.values())
+        kinds = {_how(op) for a in found.values() for op in a.all} - {"write"}
+        self.planes = {how: 1 + WORDS * number for number, how in enumerate(sorted(kinds))}
         ops = list(self.state.kernel.body.walk())
         self.barriers = any(op.name == "barrier" for op in ops)
         self.ordered_groups, self.ordered_invocations = _passed_on(ops)
         if self.watched:
-            self.state.plan.planes = 5 if self.atomics else 3 if self.reads else 1
+            self.state.plan.planes = 1 + WORDS * len(self.planes)
             if self.barriers:
                 self._count_epochs()
 
@@ -99,9 +102,11 @@ class Races:
         root = origin(op.operands[0])
         if root not in self.watched:
             return
-        how = {"load": "read", "store": "write"}.get(op.name, "atomic")
-        access = _Access(self, op, root, how, Formula(builder))
-        getattr(access, how)()
+        access = _Access(self, op, root, Formula(builder))
+        if op.name == "store":
+            access.write()
+        else:
+            access.other()
 
     def me(self) -> Term:
         """The invocation as the upper half of its words."""
@@ -120,50 +125,54 @@ class Races:
         return self.sites.get(entry, (1 << SITE_BITS) - 1)
 
 
+def _how(op: Op) -> str:
+    """How an operation accesses memory: the kind of its words."""
+    return {"load": "read", "store": "write", "atomic_load": "atomic read"}.get(op.name, "atomic write")
+
+
+_CONFLICTS = {"read": ("atomic write",), "atomic write": ("read",), "atomic read": ()}
+"""With whom an access conflicts, beside writers."""
+
+
 class _Access:
     """One access on its way to being instrumented."""
 
-    def __init__(self, races: Races, op: Op, root: Value, how: str, f: Formula) -> None:
-        self.races, self.op, self.root, self.f = races, op, root, f
+    def __init__(self, races: Races, op: Op, root: Value, f: Formula) -> None:
+        self.races, self.op, self.root, self.f, self.how = races, op, root, f, _how(op)
         self.cell = races.tracking.cell(op, f.builder)
         self.shadow = races.state.param("shadow", hidden_array(dtypes.u64))
         self.me = f.term(races.me().value)
         self.epoch = races._epoch(f)
-        self.site = races.site(op, how, root)
+        self.site = races.site(op, self.how, root)
         self.conflicts: list[tuple[Term, Term]] = []
 
-    # -- the three kinds
-
     def write(self) -> None:
-        value = self.op.operands[-1]
-        mark = _hash(self.f, value)
-        mine = self.word(mark)
-        before = self.exchange(WRITER, mine)
+        """A plain write conflicts with everybody; writes of one value don't."""
+        mark = _hash(self.f, self.op.operands[-1])
+        before = self.exchange(WRITER, self.word(mark))
         self.compare(before, differs=before.cast(dtypes.u32) ^ mark)
-        if self.races.reads:
-            for number in range(2):
-                self.compare(self.look(READERS + number))
-        if self.races.atomics:
-            for number in range(2):
-                self.compare(self.look(ATOMICS + number))
+        for how in self.races.planes:
+            self.compare_all(how)
         self.report()
 
-    def read(self) -> None:
-        self.leave(READERS, self.word(self.f.term(0, dtypes.u32)))
+    def other(self) -> None:
+        """Any other access."""
+        self.leave(self.races.planes[self.how], self.word(self.f.term(0, dtypes.u32)))
         self.compare(self.look(WRITER))
-        if self.races.atomics:
-            for number in range(2):
-                self.compare(self.look(ATOMICS + number), ignore_reads=True)
+        for how in _CONFLICTS[self.how]:
+            self.compare_all(how)
         self.report()
 
-    def atomic(self) -> None:
-        reads = self.op.name == "atomic_load"
-        self.leave(ATOMICS, self.word(self.f.term(_ONLY_READS if reads else 0, dtypes.u32)), prefer=not reads)
-        self.compare(self.look(WRITER))
-        if self.races.reads and not reads:
-            for number in range(2):
-                self.compare(self.look(READERS + number))
-        self.report()
+    def compare_all(self, how: str) -> None:
+        """Compares with the words of one kind, where the kernel has them."""
+        first = self.races.planes.get(how)
+        words = WORDS - 1 if self.space == "shared" else WORDS  # the third is for other workgroups
+        for number in range(0 if first is None else words):
+            self.compare(self.look((first or 0) + number))
+
+    @property
+    def space(self) -> str:
+        return array_of(self.root).space
 
     # -- words
 
@@ -195,37 +204,34 @@ class _Access:
         with builder.at(other):
             builder.op("yield")
 
-    def leave(self, plane: int, mine: Term, *, prefer: bool = False) -> None:
-        """Puts a word into the first place of two unless another one there may still conflict, else into the second.
-
-        `prefer`: also over an own word, whose access only read.
-        """
+    def leave(self, plane: int, mine: Term) -> None:
+        """Puts a word into the first of its places unless the one there may still conflict with somebody; else beside."""
         first = self.look(plane)
-        who, low = (first >> 32).cast(dtypes.u32), first.cast(dtypes.u32)
-        present, epoch = (low >> _BELOW_EPOCH).differs(0), low >> _BELOW_EPOCH
-        own = who.equals(self.me)
+        epoch = first.cast(dtypes.u32) >> _BELOW_EPOCH
         stale = epoch.differs(self.epoch)
-        if array_of(self.root).space == "global":
-            stale = stale & ((who ^ self.me) >> LOCAL_BITS).equals(0)
-        replaced = ~present | stale
-        if prefer:
-            replaced = replaced | own
-        self.put(plane, mine, replaced)
-        again = self.look(plane)
-        lost = (again >> 32).cast(dtypes.u32).differs(self.me)
-        self.put(plane + 1, mine, lost)
+        if self.space == "global":
+            stale = stale & self.same_group((first >> 32).cast(dtypes.u32))
+        self.put(plane, mine, epoch.equals(0) | stale)
+        who = (self.look(plane) >> 32).cast(dtypes.u32)
+        if self.space == "shared":
+            self.put(plane + 1, mine, who.differs(self.me))
+            return
+        together = self.same_group(who)
+        self.put(plane + 1, mine, who.differs(self.me) & together)
+        self.put(plane + 2, mine, ~together)
+
+    def same_group(self, who: Term) -> Term:
+        return ((who ^ self.me) >> LOCAL_BITS).equals(0)
 
     # -- conflicts
 
-    def compare(self, word: Term, *, differs: Term | None = None, ignore_reads: bool = False) -> None:
+    def compare(self, word: Term, *, differs: Term | None = None) -> None:
         """Notes a conflict with the access of a word. `differs`: bits by which the values differ."""
         who, low = (word >> 32).cast(dtypes.u32), word.cast(dtypes.u32)
         epoch = low >> _BELOW_EPOCH
         unordered = who.differs(self.me) & self._unordered(who, epoch)
         if differs is not None:
             unordered = unordered & (differs & ((1 << HASH_BITS) - 1)).differs(0)
-        if ignore_reads:
-            unordered = unordered & (low & _ONLY_READS).equals(0)
         self.conflicts.append((unordered, word))
 
     def _unordered(self, who: Term, epoch: Term) -> Term:
@@ -237,7 +243,7 @@ class _Access:
             together = self.f.term(False, dtypes.boolean)
         if array_of(self.root).space == "shared":
             return together
-        same = ((who ^ self.me) >> LOCAL_BITS).equals(0)
+        same = self.same_group(who)
         inside = same & together
         if races.ordered_groups:
             return inside
@@ -249,11 +255,11 @@ class _Access:
         for condition, other in self.conflicts[1:]:
             word = self.f.select(found, word, other)
             found = found | condition
-        kind, how = array_of(self.root), {"load": "read", "store": "write"}.get(self.op.name, "atomic access")
+        kind = array_of(self.root)
         indices = self.op.operands[1 : 1 + kind.rank]
         shown = ", ".join(f"{{{axis}}}" for axis in range(kind.rank))
         name = self.root.name or "memory of a collective"
-        text = f"{kind.space} race: {how} of {name}[{shown}] isn't ordered with another invocation's access"
+        text = f"{kind.space} race: {self.how} of {name}[{shown}] isn't ordered with another invocation's access"
         site = self.races.state.module.add_site(ReportSite("race", self.op.loc, text))
         self.f.builder.op("report", found.value, *indices, word.value, site=site)
 
