@@ -65,8 +65,10 @@ def bind(spec: KernelSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> lis
     for i, param in enumerate(params):
         if values[i] is MISSING and not _is_out(param):
             if param.default is REQUIRED:
+                method = "; a kernel can't be a method: define it outside of the class, and pass it arrays and numbers"
                 raise ArgumentError(
                     f"{spec.name}() misses the argument {param.name!r}: it takes {signature_text(spec)}"
+                    f"{method if params[0].name == 'self' else ''}"
                 )
             values[i] = tune_choice(param.default)
         if param.kind == "const":

@@ -60,6 +60,11 @@ def _byte_bounds(array: NumpyArray) -> tuple[int, int]:
 
 def element_type(array: NumpyArray, name: str) -> DType:
     """The dtype of a NumPy argument; ArgumentError with the parameter's name when there is none."""
+    if type(array) is not np.ndarray and hasattr(array, "mask"):
+        raise ArgumentError(
+            f"argument {name} is a {type(array).__name__}, and kernels see no masks: pass {name}.data, {name}.filled(...), "
+            f"or the mask as an array of its own"
+        )
     try:
         return dtypes.from_numpy(array.dtype)
     except ArgumentError as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+from ..errors import ArgumentError
 from ._stub import kernel_only
 
 __all__ = ["Array", "ArrayAnnotation", "Const", "ConstAnnotation", "In", "InOut", "Out", "bitcast"]
@@ -52,7 +53,7 @@ else:
         def __getitem__(self, key: Any) -> ArrayAnnotation:
             dtype, dims = key if isinstance(key, tuple) and len(key) == 2 else (key, None)
             if isinstance(dtype, tuple) or not (dims is None or isinstance(dims, str)):
-                raise TypeError(
+                raise ArgumentError(
                     f'vk.{self.name}[...] takes a dtype and dimensions, as in vk.{self.name}[vk.f32, "M N"]'
                 )
             return ArrayAnnotation(self.name.lower(), dtype, dims)

@@ -296,6 +296,25 @@ def element_type_that_is_text():
         pass
 
 
+def dims_that_are_no_text():
+    vk.In[vk.f32, 3]
+
+
+# taichi 7076: a kernel as a method
+class _Simulation:
+    @vk.kernel(over="x")
+    def step(self, x: vk.InOut[vk.f32, "N"]):
+        x[vk.global_id(0)] = 1
+
+
+def method():
+    _Simulation().step(_ones(3))
+
+
+def masked_array():
+    _single(np.ma.masked_array(_ones(3), mask=[True, False, True]))
+
+
 def packed_parameters():
     @vk.kernel
     def kernel(*arrays):
