@@ -25,6 +25,7 @@ from typing import Any
 import cffi
 import numpy as np
 
+from ..runtime.handles import on_fork
 from . import machine
 from .watch import poll_call, poll_text
 
@@ -283,11 +284,27 @@ _PAUSES = {"x86_64": "llvm.x86.sse2.pause"}
 
 
 @functools.lru_cache(maxsize=1)
-def _program() -> tuple[machine.Linked, dict[str, Any]]:
-    """The compiled functions, by name."""
+def _made() -> tuple[machine.Linked, dict[str, Any]]:
     code = machine.compile_text(_text(_PAUSES.get(machine.host().family, ""), time.CLOCK_MONOTONIC), 1)
     linked = machine.link(code, *_SIGNATURES)
     return linked, {n: _FFI.cast(kind, linked.addresses[n]) for n, kind in _SIGNATURES.items()}
+
+
+_making = threading.Lock()
+
+
+def _forget_locks() -> None:
+    global _making, _starting
+    _making, _starting = threading.Lock(), threading.Lock()  # another thread of the parent may have held them
+
+
+on_fork(_forget_locks)
+
+
+def _program() -> tuple[machine.Linked, dict[str, Any]]:
+    """The compiled functions, by name. There is one program for all crews, and it stays: threads are inside of it."""
+    with _making:
+        return _made()
 
 
 def tick_address() -> int:
