@@ -37,61 +37,81 @@ class _Watched:
     start: int
     outside: npt.NDArray[np.bool_]
     before: Bytes
-    members: list[tuple[int, DeviceArray]]
 
-    def now(self) -> Bytes:
-        return _contents(self.buffer, self.start, len(self.outside))
+    @property
+    def address(self) -> int:
+        return self.buffer.address + self.start
+
+    def changed(self) -> npt.NDArray[np.int64]:
+        """The addresses of bytes that nobody may write, and that changed."""
+        now = _contents(self.buffer, self.start, len(self.outside))
+        return np.flatnonzero((now != self.before) & self.outside) + self.address
 
 
 class Canaries:
     """The bytes outside of the arrays of one launch."""
 
-    def __init__(self, stores: Mapping[int, Loc], values: Sequence[Any]) -> None:
-        """`stores`: by number of a written array, a place that writes it."""
+    def __init__(self, stores: Mapping[int, tuple[str, Loc]], values: Sequence[Any]) -> None:
+        """`stores`: by number of a written array its name, and a place that writes it."""
         self._stores = stores
+        self._arrays: dict[int, DeviceArray] = {number: values[number] for number in stores}
         self._watched: list[_Watched] = []
-        buffers: dict[int, list[tuple[int, DeviceArray]]] = {}
-        for number in stores:
-            buffers.setdefault(id(values[number].buffer), []).append((number, values[number]))
-        for members in buffers.values():
-            for start, end in _stretches(members):
-                outside = np.ones(end - start, dtype=np.bool_)
-                for _, array in members:
-                    _take_out(outside, start, array)
-                if outside.any():
-                    buffer = members[0][1].buffer
-                    before = _contents(buffer, start, end - start)
-                    self._watched.append(_Watched(buffer, start, outside, before, members))
+        seen: set[tuple[int, int]] = set()
+        for array in self._arrays.values():
+            for start, end in _around(array):
+                place = (array.buffer.address + start, array.buffer.address + end)
+                outside = self._outside(*place)
+                if outside.any() and place not in seen:
+                    seen.add(place)
+                    before = _contents(array.buffer, start, end - start)
+                    self._watched.append(_Watched(array.buffer, start, outside, before))
+
+    def _outside(self, start: int, end: int) -> npt.NDArray[np.bool_]:
+        """Which bytes between two addresses belong to no element of a written array."""
+        result = np.ones(max(end - start, 0), dtype=np.bool_)
+        for array in self._arrays.values():
+            low, high = byte_range(array)
+            if 0 in array.shape or low >= end or high <= start:
+                continue
+            own = np.zeros(high - low, dtype=np.bool_)
+            item = array.dtype.storage.itemsize
+            strides = (*(s * item for s in array.strides), 1)
+            first = own[array.address - low :]
+            np.lib.stride_tricks.as_strided(first, (*array.shape, item), strides, writeable=True)[...] = True
+            begin, stop = max(low, start), min(high, end)
+            result[begin - start : stop - start] &= ~own[begin - low : stop - low]
+        return result
 
     def reports(self, kernel: str) -> list[SanitizerReport]:
-        """One report for each stretch of memory that was written outside, about the first byte."""
+        """One report for each array beside or between whose elements bytes changed, about the first of them."""
+        changed = sorted({int(address) for watched in self._watched for address in watched.changed()})
+        by_array: dict[int, list[int]] = {}
+        for address in changed:
+            by_array.setdefault(min(self._arrays, key=lambda n: abs(self._arrays[n].address - address)), []).append(
+                address
+            )
         found = []
-        for watched in self._watched:
-            changed = np.flatnonzero((watched.now() != watched.before) & watched.outside)
-            if len(changed):
-                first = watched.start + int(changed[0])
-                number, array = min(watched.members, key=lambda member: abs(member[1].offset - first))
-                text = (
-                    f"{len(changed)} bytes changed that belong to no element of a written array, the first one "
-                    f"{first - array.offset} bytes from the first element of the array of argument {number}"
-                )
-                values = (len(changed), first - array.offset)
-                found.append(report_of("write_outside", self._stores[number], text, kernel, values=values))
+        for number, addresses in by_array.items():
+            name, loc = self._stores[number]
+            distance = addresses[0] - self._arrays[number].address
+            text = (
+                f"{len(addresses)} bytes changed that belong to no element of a written array, the first one {distance} "
+                f"bytes from the first element of {name}"
+            )
+            found.append(report_of("write_outside", loc, text, kernel, values=(len(addresses), distance)))
         return found
 
 
-def _stretches(members: list[tuple[int, DeviceArray]]) -> list[tuple[int, int]]:
-    """What to look at: the bytes before and behind a gapless array, all around and inside of others."""
-    buffer = members[0][1].buffer
-    ranges = [(low - buffer.address, high - buffer.address) for low, high in (byte_range(a) for _, a in members)]
-    low, high = max(min(r[0] for r in ranges) - MARGIN, 0), min(max(r[1] for r in ranges) + MARGIN, buffer.nbytes)
-    if len(members) == 1 and ranges[0][1] - ranges[0][0] == _bytes_of(members[0][1]):
-        return [(low, ranges[0][0]), (ranges[0][1], high)]
-    return [(low, high)]
-
-
-def _bytes_of(array: DeviceArray) -> int:
-    return math.prod(array.shape) * array.dtype.storage.itemsize
+def _around(array: DeviceArray) -> list[tuple[int, int]]:
+    """What to look at, in bytes of the buffer: before and behind a gapless array, all around and inside of others."""
+    buffer = array.buffer
+    low, high = (address - buffer.address for address in byte_range(array))
+    if 0 in array.shape:
+        return []
+    before, behind = max(low - MARGIN, 0), min(high + MARGIN, buffer.nbytes)
+    if high - low == math.prod(array.shape) * array.dtype.storage.itemsize:
+        return [(before, low), (high, behind)]
+    return [(before, behind)]
 
 
 def _contents(buffer: Buffer, start: int, count: int) -> Bytes:
@@ -99,12 +119,3 @@ def _contents(buffer: Buffer, start: int, count: int) -> Bytes:
     if count:
         buffer.device.read(buffer, start, data)
     return data
-
-
-def _take_out(outside: npt.NDArray[np.bool_], start: int, array: DeviceArray) -> None:
-    """Marks the bytes of an array's elements as its own; a stretch holds all of them or none."""
-    first, item = array.offset - start, array.dtype.storage.itemsize
-    if 0 in array.shape or not 0 <= first < len(outside):
-        return
-    strides = (*(s * item for s in array.strides), 1)
-    np.lib.stride_tricks.as_strided(outside[first:], (*array.shape, item), strides, writeable=True)[...] = False

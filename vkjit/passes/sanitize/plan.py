@@ -68,7 +68,7 @@ class SanitizerPlan:
     """`first` is the number of the first hidden parameter, `sites` the places of accesses that shadow words name,
     `value_kinds` by report site the kinds of its values ("int", "uint", "f32", "f64"). `tracked` are the numbers of global
     arrays with cells, `shared_cells` those of one workgroup; `planes` u64 shadows per cell; `votes` per workgroup. `stores`
-    has a place that writes for each array that is written."""
+    has the name of each array that is written, and a place that writes it."""
 
     checks: tuple[str, ...]
     first: int
@@ -79,5 +79,5 @@ class SanitizerPlan:
     shared_cells: int = 0
     planes: int = 0
     votes: int = 0
-    stores: dict[int, Loc] = field(default_factory=dict)
+    stores: dict[int, tuple[str, Loc]] = field(default_factory=dict)
     local_size: tuple[int, int, int] = (1, 1, 1)

@@ -117,10 +117,10 @@ class Tracking:
             if a.fetches and (a.space in ("shared", "local") or array_of(root).access == "out")
         }
 
-    def written(self) -> dict[int, Loc]:
-        """By number of a global array, a place that writes it."""
+    def written(self) -> dict[int, tuple[str, Loc]]:
+        """By number of a global array its name, and a place that writes it."""
         changed = [a for a in self.arrays.values() if a.space == "global" and a.changes]
-        return {self._number(a.root): (a.stores or a.atomics)[0].loc for a in changed}
+        return {self._number(a.root): (a.root.name, (a.stores or a.atomics)[0].loc) for a in changed}
 
     def _own(self, members: list[Accesses]) -> bool:
         """Whether each invocation stays at the one element whose index is its own."""
