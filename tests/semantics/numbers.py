@@ -289,6 +289,9 @@ case("narrowing", "other narrower types are refused: " + ", ".join(
 not_for("narrowing", BOOL, "nothing is narrower than bool")
 case("narrowing", "`index` is stored to any integer type (see the first row)", INDEX, index_sum,
      lambda t: (np.array([1, 2], np.int16),), expected_index_sum)  # fmt: skip
+TO_BF16: dict[DType, DType] = {dtypes.f32: dtypes.bf16, dtypes.f64: dtypes.bf16}
+case("narrowing", "f32 and f64 are stored to bf16, rounded to nearest", tuple(TO_BF16), stores_as(TO_BF16), several,
+     quietly(lambda x: x.astype(np.float32).astype(array_type(dtypes.bf16))))  # fmt: skip
 
 
 # -- integer overflow

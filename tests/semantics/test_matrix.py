@@ -13,6 +13,8 @@ from tests.semantics.table import COLUMNS, ROWS, Case, Raised, Refused
 from tests.semantics.values import agree
 from vkjit import dtypes
 from vkjit.dtypes import DType
+from vkjit.frontend import ArrayArg, Signature, describe, lower_kernel
+from vkjit.ir.types import Scalar
 from vkjit.testing import ulp
 
 CELLS = [(case, dtype) for case in CASES for dtype in case.types]
@@ -82,3 +84,37 @@ def test_there_is_no_hole() -> None:
 
 def test_the_page_is_current() -> None:
     assert generate.main(["--check"]) == 0, "run: python -m tests.semantics.generate"
+
+
+def joined(a: DType, b: DType) -> DType | None:
+    """What `x + z` has as its type, by the rule as it is written down: None where it is an error."""
+    if vk.boolean in (a, b):
+        return b if a is vk.boolean and b is not vk.boolean else a if b is vk.boolean and a is not b else vk.i32
+    floats = [t for t in (a, b) if t.is_float]
+    if len(floats) == 2:
+        return vk.f32 if {a, b} == {vk.f16, vk.bf16} else max(a, b, key=lambda t: t.bits)
+    if floats:
+        return floats[0]
+    if a.kind == b.kind:
+        return max(a, b, key=lambda t: t.bits)
+    signed, unsigned = (a, b) if a.kind == "int" else (b, a)
+    return signed if signed.bits > unsigned.bits else None
+
+
+@pytest.mark.parametrize("a", dtypes.ALL, ids=lambda t: t.name)
+def test_mixed_types(a: DType) -> None:
+    """The type of a sum for all pairs of types; this is settled before any executor takes part."""
+
+    def kernel(x, z):
+        v = x[0] + z[0]
+
+    for b in dtypes.ALL:
+        signature = Signature((ArrayArg(a, 1), ArrayArg(b, 1)), (1, 1, 1))
+        expected = joined(a, b)
+        if expected is None:
+            with pytest.raises(vk.CompileError, match="have no common type"):
+                lower_kernel(describe(kernel), signature)
+            continue
+        module = lower_kernel(describe(kernel), signature)
+        (total,) = (op for op in module.kernel.body.walk() if op.name == "add")
+        assert total.result.type == Scalar(expected), f"{a!r} + {b!r}"
