@@ -57,7 +57,9 @@ def _choose(native: frozenset[str], function: Function, op: Op) -> Rule | None:
     if not element.is_float:
         return None
     if op.name == "fma":
-        return multiply_add if function.attrs.get("strict") else None
+        if function.attrs.get("strict"):
+            return multiply_add
+        return partial(_wider, "fma") if native and element is dtypes.f16 else None  # LLVM would go by way of f64
     rule = FLOAT_RULES.get(op.name) if op.name not in native else None
     wider = element is dtypes.f16 and rule is not None and op.name != "truncdiv"
     return partial(_wider, op.name) if wider else rule

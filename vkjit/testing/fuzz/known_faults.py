@@ -1,0 +1,32 @@
+"""Faults of drivers that make correct modules give wrong results, and that the compiler has no way round yet.
+
+Enters: a device, the lowered module whose result on it differs. Leaves: what fault explains the difference, or "". Each
+row names one driver and a pattern of operations as narrow as the fault allows; a run counts what it excuses.
+
+`llvmpipe` (Mesa 22.3 with LLVM 15): after a barrier and a store, a sign cleared by `and` with a mask, in a value that a
+comparison of the same magnitude chooses, comes out as 0 (see docs/fuzzing.md for the smallest kernel).
+"""
+
+from __future__ import annotations
+
+from ...ir.core import Module, Op
+from ...ir.rewrite import constant_of
+from ...runtime.interface import Device
+
+__all__ = ["known_fault"]
+
+_MAGNITUDES = frozenset((1 << (bits - 1)) - 1 for bits in (16, 32, 64))
+
+
+def known_fault(device: Device, module: Module) -> str:
+    """The name of the fault that may explain a difference."""
+    if "llvmpipe" not in device.caps.driver:
+        return ""
+    ops = list(module.kernel.body.walk())
+    if any(op.name == "barrier" for op in ops) and any(map(_clears_sign, ops)):
+        return "llvmpipe's sign masks after barriers"
+    return ""
+
+
+def _clears_sign(op: Op) -> bool:
+    return op.name == "and" and any(constant_of(v) in _MAGNITUDES for v in op.operands)
