@@ -220,7 +220,7 @@ def test_generic_structs_take_the_types_of_the_array(device: Any) -> None:
 
 
 @vk.kernel(over="v")
-def normalized(v: vk.InOut[V3, "N"], length: vk.Out[vk.f32, "N"]):
+def normalized(v: vk.InOut[vk.Vec[vk.f32, 3], "N"], length: vk.Out[vk.f32, "N"]):
     i = vk.global_id(0)
     length[i] = vk.sqrt(vk.dot(v[i], v[i]))
     v[i] /= length[i]

@@ -63,7 +63,7 @@ from .memory import barrier, fence, local, shared
 from .random import philox
 from .structs import Struct, StructType, struct, struct_dtype
 from .types import Array, Const, In, InOut, Out, bitcast
-from .vectors import VectorType, dot, vec
+from .vectors import Vec, VectorType, dot, vec
 
 __all__ = [
     "Array",
@@ -76,6 +76,7 @@ __all__ = [
     "StructType",
     "Subgroup",
     "Tune",
+    "Vec",
     "VectorType",
     "Workgroup",
     "abs",

@@ -1,4 +1,5 @@
-"""Short vectors: `vk.vec(vk.f32, 4)` is a type; called in a kernel, it makes a vector.
+"""Short vectors: `vk.vec(vk.f32, 4)` is a type; called in a kernel, it makes a vector. In annotations it is written
+`vk.Vec[vk.f32, 4]` where type checkers shall understand it.
 
 `V(x, y, z, w)` takes the components, `V(s)` spreads a scalar, `V(v)` converts the elements of a vector. Operators and
 elementwise functions work lane by lane; `v.x`, `v.y`, `v.z`, `v.w` (or `v[0]`...) are the lanes, `v.xy`, `v.wzyx` new
@@ -8,13 +9,13 @@ vectors.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..dtypes import DType
 from ..errors import ArgumentError, VkjitError
 from ._stub import kernel_only
 
-__all__ = ["VectorType", "dot", "vec"]
+__all__ = ["Vec", "VectorType", "dot", "vec"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,22 @@ def vec(dtype: Any, size: int) -> Any:
     if size not in (2, 3, 4):
         raise ArgumentError(f"vk.vec: a vector has 2, 3 or 4 elements, found {size!r}")
     return VectorType(dtype, size)
+
+
+if TYPE_CHECKING:
+    from typing import Annotated as Vec
+else:
+
+    class _VectorForm:
+        def __getitem__(self, key: Any) -> Any:
+            if not isinstance(key, tuple) or len(key) != 2:
+                raise TypeError("vk.Vec[...] takes a dtype and a size, as in vk.Vec[vk.f32, 3]")
+            return vec(*key)
+
+        def __repr__(self) -> str:
+            return "vk.Vec"
+
+    Vec = _VectorForm()
 
 
 @kernel_only
