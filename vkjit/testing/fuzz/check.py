@@ -1,8 +1,8 @@
 """Runs one program in all ways and compares: the heart of the fuzzer.
 
 Enters: a program, executors. Leaves: the first `Finding`, or None. The interpreter on the high form is the oracle. Then:
-the workgroups in another order and other batches; for each device and each level the pipeline (verified between groups
-of passes), the interpreter on what it made, spirv-val on each SPIR-V module, the device itself; chains of single
+the workgroups in another order and other batches; for each device and level the pipeline (verified, in turn after each
+pass), the interpreter on what it made, spirv-val on each SPIR-V module, the device itself; chains of single
 passes on the interpreter; one changed variant of the program (see `variants`), and now and then spirv-opt's version of
 the module. What is tried beyond the levels follows from the program's seed.
 """
@@ -61,9 +61,10 @@ class _Found(Exception):  # noqa: N818  a way out of nested calls, no error
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is run beside the oracle."""
+    """What is run beside the oracle. `thorough`: each program at every level, all passes verified; without, at level 2
+    and one of the others, and the passes of one level verified, in turn."""
 
-    levels: tuple[int, ...] = LEVELS
+    thorough: bool = False
     variants: bool = True
     chains: bool = True
     validated: bool = True
@@ -84,6 +85,13 @@ class Checker:
         except _Found as found:
             return found.finding
         return None
+
+
+def _verified(name: str, module: Module, form: str = "high") -> None:
+    """Raises a finding where a pass leaves invalid IR."""
+    broken = violations(module, form)
+    if broken:
+        raise _Found(Finding(f"verifier after {name}", "\n".join(broken)))
 
 
 class _Run:
@@ -107,12 +115,17 @@ class _Run:
         if self.checker.options.chains and self.wanted("chain"):
             self.chain()
         for device in self.checker.devices:
-            for level in self.checker.options.levels:
+            for level in self.levels():
                 name = f"spirv-opt on {device.name}" if level == 2 else ""
                 if self.wanted(f"level {level} on {device.name}", f"level {level} for {device.name}", name):
                     self.level(device, level)
         if self.checker.options.variants and self.wanted("variant"):
             self.variant()
+
+    def levels(self) -> tuple[int, ...]:
+        """The levels that devices run at."""
+        every = self.checker.options.thorough or self.only
+        return LEVELS if every else (self.program.seed // 2 % 2, 2)
 
     def wanted(self, *stages: str) -> bool:
         """Whether a stage is to be run."""
@@ -180,7 +193,10 @@ class _Run:
     def lowered(self, device: Device, level: int, program: Program) -> Module:
         """The module for a device; every other program without the guard of loops."""
         caps = device.caps if program.seed % 2 else replace(device.caps, loop_cap=None)
-        return pipeline.run(clone_module(program.module), caps, level)
+        closely = self.checker.options.thorough or (program.seed + level) % 3 == 0
+        module = pipeline.run(clone_module(program.module), caps, level, after_pass=_verified if closely else None)
+        _verified(f"the pipeline at level {level}", module, "normal" if caps.kind == "llvm-cpu" else "primitive")
+        return module
 
     def level(self, device: Device, level: int) -> None:
         """One device at one level, and the interpreter on the same module."""

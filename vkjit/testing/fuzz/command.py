@@ -38,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=2, help="worker processes (default 2)")
     parser.add_argument("--statements", type=int, default=0, help="statements of a program (default: 6 to 26)")
     parser.add_argument("--keep", default="fuzz-findings", help="folder for failing programs")
+    parser.add_argument("--thorough", action="store_true", help="every level for every program, all passes verified")
     parser.add_argument("--no-shrink", action="store_true", help="keep failing programs as they are")
     parser.add_argument("--show", type=int, metavar="SEED", help="print the program of a seed")
     parser.add_argument("--replay", metavar="FILE", help="run one kept program again")
@@ -122,7 +123,9 @@ class _Summary:
 def _run(options: argparse.Namespace, work: Iterator[dict[str, Any]]) -> int:
     names = device_names(options.devices)
     say(f"executors: interpreter{''.join(', ' + name for name in names)}; {options.jobs} jobs")
-    crew = Crew(Config(names, shrink_seconds=0.0 if options.no_shrink else 60.0), options.jobs)
+    crew = Crew(
+        Config(names, shrink_seconds=0.0 if options.no_shrink else 60.0, thorough=options.thorough), options.jobs
+    )
     summary = _Summary(Path(options.keep))
     try:
         for answer in crew.run(work):
@@ -143,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.planted:
         return run_planted(options.planted, options.bug, options)
     if options.replay:
-        options.jobs, options.no_shrink = 1, True
+        options.jobs, options.no_shrink, options.thorough = 1, True, True
         return _run(options, iter([{"text": Path(options.replay).read_text(encoding="utf-8")}]))
     return _run(options, requests(options.seed, options.programs, options.statements, options.minutes))
 

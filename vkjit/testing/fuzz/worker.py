@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from .check import Checker, Finding
+from .check import Checker, Finding, Options
 from .generate import generate
 from .program import Program, parse_program, program_text
 from .shrink import shrink
@@ -32,6 +32,7 @@ class Config:
     planted: str = ""
     bug: str = ""
     shrink_seconds: float = 60.0
+    thorough: bool = False
 
     def text(self) -> str:
         """As JSON."""
@@ -41,7 +42,9 @@ class Config:
     def parse(text: str) -> Config:
         """From JSON."""
         parts = json.loads(text)
-        return Config(tuple(parts["devices"]), parts["planted"], parts["bug"], parts["shrink_seconds"])
+        return Config(
+            tuple(parts["devices"]), parts["planted"], parts["bug"], parts["shrink_seconds"], parts["thorough"]
+        )
 
 
 def load_planted(path: str) -> Any:
@@ -68,7 +71,7 @@ class _Worker:
 
         self.config = config
         self.out = out
-        self.checker = Checker([device(name) for name in config.devices])
+        self.checker = Checker([device(name) for name in config.devices], Options(thorough=config.thorough))
 
     def say(self, **parts: Any) -> None:
         print(json.dumps(parts), file=self.out, flush=True)
@@ -109,7 +112,6 @@ def _sort(text: str) -> str:
 def main(arguments: list[str]) -> int:
     """Serves requests until standard input ends."""
     out = _own_output()
-    os.environ.setdefault("VKJIT_VERIFY", "1")
     config = Config.parse(arguments[0])
     if config.bug:
         bugs = {bug.name: bug for bug in load_planted(config.planted).BUGS}
