@@ -293,8 +293,8 @@ def leaky_relu(x, slope):
 
 @vk.func
 def relu_grad(g, y):
-    """The gradient of relu, from its result."""
-    return vk.where(y > 0, g, 0)
+    """The gradient of relu, from its result; through NaN it goes as it is."""
+    return vk.where(y <= 0, 0, g)
 
 
 @vk.func

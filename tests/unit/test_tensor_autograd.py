@@ -106,13 +106,70 @@ def test_hooks_and_retained_gradients(device: Any) -> None:
     x = leaf(1, 2)
     y = x * 2
     y.retain_grad()
-    remove = y.register_hook(lambda g: g * 10)
+    handle = y.register_hook(lambda g: g * 10)
     y.sum().backward()
     assert y.grad.tolist() == [10, 10] and x.grad.tolist() == [20, 20]
-    remove()
+    handle.remove()
+    handle.remove()
     x.grad = None
     (x * 2).sum().backward()
     assert x.grad.tolist() == [2, 2]
+    x.register_hook(lambda g: g.sum())
+    with pytest.raises(vk.ArgumentError, match=r"a hook gave a gradient of vk.f32 \(\) for one of vk.f32 \(2,\)"):
+        (x * 2).sum().backward()
+    with pytest.raises(vk.ArgumentError, match="would never be called"):
+        vk.zeros(2).register_hook(lambda g: g)
+
+
+def test_gradients_of_nan_are_pytorchs(device: Any) -> None:
+    torch = pytest.importorskip("torch")
+    nan = float("nan")
+    cases: list[tuple[Any, list[list[float]]]] = [
+        (lambda m, x: m.relu(x), [[nan, 1, -1]]),
+        (lambda m, x, y: m.maximum(x, y), [[nan, 1, 2, 3, 4], [1, nan, 2, 4, 3]]),
+        (lambda m, x, y: m.minimum(x, y), [[nan, 1, 2, 3, 4], [1, nan, 2, 4, 3]]),
+        (lambda m, x: m.amax(x, 1), [[[nan, 1], [2, 2]]]),
+        (lambda m, x: m.amin(x, 1), [[[nan, 1], [2, 3]]]),
+        (lambda m, y, x: m.atan2(y, x), [[0, 1, 0], [0, 0, -1]]),
+    ]
+    for function, inputs in cases:
+        ours = [vk.tensor(np.array(v, np.float32), requires_grad=True) for v in inputs]
+        theirs = [torch.tensor(np.array(v, np.float32), requires_grad=True) for v in inputs]
+        function(vk, *ours).sum().backward()
+        function(torch, *theirs).sum().backward()
+        for mine, other in zip(ours, theirs, strict=True):
+            assert np.array_equal(mine.grad.numpy(), other.grad.numpy(), equal_nan=True)
+
+
+def test_unused_results_of_functions_give_zeros(device: Any) -> None:
+    class Two(vk.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, keep: bool) -> Any:
+            ctx.set_materialize_grads(keep)
+            return x * 2, x * 3
+
+        @staticmethod
+        def backward(ctx: Any, first: Any, second: Any) -> Any:
+            return first * 2 + (7 if second is None else second * 3), None
+
+    for keep, expected in ((True, [2, 2]), (False, [9, 9])):
+        x = leaf(1, 2)
+        Two.apply(x, keep)[0].sum().backward()
+        assert x.grad.tolist() == expected
+
+
+def test_attention_of_a_query_that_may_look_at_nothing(device: Any) -> None:
+    torch = pytest.importorskip("torch")
+    attention, theirs = vk.nn.functional.scaled_dot_product_attention, torch.nn.functional.scaled_dot_product_attention
+    values = np.random.default_rng(1).standard_normal((1, 3, 4)).astype(np.float32)
+    mask = np.array([[True, False, True], [False, False, False], [True, True, True]])
+    q, t = vk.tensor(values, requires_grad=True), torch.tensor(values, requires_grad=True)
+    mine, other = attention(q, q, q, attn_mask=vk.tensor(mask)), theirs(t, t, t, attn_mask=torch.tensor(mask))
+    assert mine.detach().numpy()[0, 1].tolist() == [0, 0, 0, 0]
+    assert np.allclose(mine.detach().numpy(), other.detach().numpy(), atol=1e-5)
+    mine.sum().backward()
+    other.sum().backward()
+    assert np.allclose(q.grad.numpy(), t.grad.numpy(), atol=1e-5)
 
 
 # -- changes in place

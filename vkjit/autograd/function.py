@@ -20,12 +20,17 @@ class Context:
     """What forward hands to backward. Attributes may be set freely; tensors go through `save_for_backward`."""
 
     def __init__(self) -> None:
+        self._materialize = True
         self._saved: tuple[tuple[Any, int], ...] = ()
         self.needs_input_grad: tuple[bool, ...] = ()
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keeps tensors for backward; a change of them in place before that is an error."""
         self._saved = tuple((t, getattr(t, "version", 0)) for t in tensors)
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """False: backward gets None for results through which nothing came back, rather than zeros."""
+        self._materialize = bool(value)
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
@@ -69,8 +74,8 @@ class Function:
 
     @staticmethod
     def backward(*args: Any, **kwargs: Any) -> Any:
-        """`backward(ctx, *gradients)`: gradients of forward's arguments from those of its results (None where nothing
-        came back).
+        """`backward(ctx, *gradients)`: gradients of forward's arguments from those of its results (zeros where nothing
+        came back, or None after `ctx.set_materialize_grads(False)`).
         """
         raise ArgumentError("a Function defines backward(ctx, *gradients) as a static method")
 
@@ -84,9 +89,17 @@ class Function:
         outputs = result if isinstance(result, tuple) else (result,)
         if is_grad_enabled():
             fresh = tuple(_own(output, args) for output in outputs)
-            record("function", args, {"function": cls, "ctx": ctx}, fresh)
+            like = [(output.shape, output.dtype, output.device) for output in fresh]
+            record("function", args, {"function": cls, "ctx": ctx, "like": like}, fresh)
             return fresh if isinstance(result, tuple) else fresh[0]
         return result
+
+
+def _zeros(shape: tuple[int, ...], dtype: Any, device: Any) -> Any:
+    """No gradient, as a tensor."""
+    from ..tensor.creation import zeros
+
+    return zeros(shape, dtype=dtype, device=device)
 
 
 def _own(output: Any, args: Sequence[Any]) -> Any:
@@ -97,6 +110,10 @@ def _own(output: Any, args: Sequence[Any]) -> Any:
 @rule("function")
 def _function(node: Node, *gradients: Any) -> Sequence[Any]:
     function, ctx = node.params["function"], node.params["ctx"]
+    if ctx._materialize:
+        gradients = tuple(
+            _zeros(*like) if g is None else g for g, like in zip(gradients, node.params["like"], strict=True)
+        )
     found = function.backward(ctx, *gradients)
     results = found if isinstance(found, tuple) else (found,)
     if len(results) != len(node.edges):

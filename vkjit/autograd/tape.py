@@ -23,7 +23,7 @@ from .mode import is_grad_enabled, set_grad_enabled
 if TYPE_CHECKING:
     from ..tensor.tensor import Tensor
 
-__all__ = ["RULES", "GradMeta", "Node", "RuleRow", "backward", "grad", "record", "rule"]
+__all__ = ["RULES", "GradMeta", "Node", "RemovableHandle", "RuleRow", "backward", "grad", "record", "rule"]
 
 Gradient = Any
 Rule = Callable[..., Sequence[Gradient]]
@@ -215,6 +215,23 @@ def _seed(tensor: Tensor, gradient: Tensor | None) -> Tensor:
     return gradient
 
 
+class RemovableHandle:
+    """A hook in its list; `remove()` takes it out, any number of times."""
+
+    def __init__(self, hooks: list[Any], hook: Any) -> None:
+        self._hooks: list[Any] | None = hooks
+        self._hook = hook
+        hooks.append(hook)
+
+    def remove(self) -> None:
+        """Takes the hook away."""
+        hooks, self._hooks = self._hooks, None
+        if hooks is not None:
+            hooks.remove(self._hook)
+
+    __call__ = remove
+
+
 class _Walk:
     """One pass backwards: gradients arrive at metas, wait there, and are handed on when their node's turn comes."""
 
@@ -236,7 +253,14 @@ class _Walk:
         gradient = waiting[1]
         for hook in meta.hooks:
             replaced = hook(gradient)
-            gradient = gradient if replaced is None else replaced
+            if replaced is None:
+                continue
+            if replaced.shape != gradient.shape or replaced.dtype != gradient.dtype:
+                raise ArgumentError(
+                    f"a hook gave a gradient of {replaced.dtype} {replaced.shape} for one of {gradient.dtype} "
+                    f"{gradient.shape}: shape and type must stay"
+                )
+            gradient = replaced
         if id(meta) in self._wanted:
             self.found[id(meta)] = gradient
         return gradient

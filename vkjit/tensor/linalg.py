@@ -203,4 +203,6 @@ def trace(x: Tensor) -> Tensor:
     from .reductions import sum
     from .views import diagonal
 
+    if x.ndim != 2:
+        raise ShapeError(f"trace() takes a matrix, found shape {x.shape}: use .diagonal(...).sum(-1)")
     return sum(diagonal(x))

@@ -15,6 +15,7 @@ from . import creation
 from .arithmetic import where
 from .dispatch import operation
 from .nn_common import dense, floats, outer_inner, result, shaped
+from .reductions import amax
 from .tensor import Tensor
 from .views import axis_of
 
@@ -86,6 +87,7 @@ def scaled_dot_product_attention(
 
     query: (..., L, E), key: (..., S, E), value: (..., S, V); gives (..., L, V). `attn_mask` broadcasts to (..., L, S): bool says
     which keys may be looked at, floats are added. `is_causal`: query i looks at keys up to i. `scale`: 1 / sqrt(E) where not given.
+    A query whose mask leaves no key gets zeros.
     """
     q: Any = floats(query, "scaled_dot_product_attention", "the query")
     k: Any = floats(key, "scaled_dot_product_attention", "the key")
@@ -105,7 +107,11 @@ def scaled_dot_product_attention(
         mask = rows >= creation.arange(width, device=q.device)
     if mask is not None:
         scores = where(mask, scores, -math.inf) if mask.dtype.kind == "bool" else scores + mask
-    weights: Any = softmax(scores, -1)
+    if attn_mask is None or 0 in scores.shape:
+        weights: Any = softmax(scores, -1)
+    else:  # a query that may look at nothing gets zeros, and gives no gradient
+        empty = amax(scores.detach(), -1, True) == -math.inf
+        weights = where(empty, 0.0, softmax(where(empty, 0.0, scores), -1))
     if dropout_p:
         from .nn_embedding import dropout
 

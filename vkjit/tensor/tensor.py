@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import staging
-from ..autograd.tape import GradMeta, backward
+from ..autograd.tape import GradMeta, RemovableHandle, backward
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError
 from ..runtime.interface import Device, DeviceArray
@@ -207,12 +207,13 @@ class Tensor(TensorMethods):
         """Keeps the gradient of a tensor that is no leaf."""
         self.meta.retains_grad = True
 
-    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Callable[[], None]:
-        """Calls `hook(gradient)` in backward; what it returns replaces the gradient. Returns a function that removes
-        it.
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
+        """Calls `hook(gradient)` in backward; what it returns (a tensor of that shape and type) replaces the gradient. The
+        handle's `remove()` takes it away.
         """
-        self.meta.hooks.append(hook)
-        return lambda: self.meta.hooks.remove(hook)
+        if not self.requires_grad:
+            raise ArgumentError("a hook on a tensor that requires no gradient would never be called")
+        return RemovableHandle(self.meta.hooks, hook)
 
     def backward(
         self, gradient: Tensor | None = None, *, retain_graph: bool = False, create_graph: bool = False

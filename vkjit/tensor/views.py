@@ -298,8 +298,10 @@ def select(x: Tensor, dim: int, index: int) -> Tensor:
 def flip(x: Tensor, *dims: Any) -> Tensor:
     """The order of elements reversed along the axes (a view with negative strides)."""
     flat = tuple(dims[0]) if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
-    for dim in flat:
-        axis = axis_of(dim, x.ndim, "flip")
+    axes = [axis_of(dim, x.ndim, "flip") for dim in flat]
+    if len(set(axes)) < len(axes):
+        raise ArgumentError(f"flip() takes each axis once, found {flat}")
+    for axis in axes:
         x = _part(x, axis, max(x.shape[axis] - 1, 0), x.shape[axis], -1)
     return x
 

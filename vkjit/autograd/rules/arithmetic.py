@@ -81,8 +81,8 @@ def _extreme(name: str, wins: str) -> None:
         tie = a == b
 
         def share(mine: Any, other: Any) -> Any:
-            ahead = getattr(mine, wins)(other) if hasattr(mine, wins) else getattr(other, _OPPOSITE[wins])(mine)
-            return where(ahead, gradient, where(tie, half, 0.0))
+            behind = getattr(mine, _OPPOSITE[wins])(other)  # no number is behind or ahead of NaN: both get all of it
+            return where(behind, 0.0, where(tie, half, gradient))
 
         left = fitted(node, 0, share(a, b)) if node.needs[0] else None
         return left, fitted(node, 1, share(b, a)) if node.needs[1] else None
@@ -122,7 +122,8 @@ def _trunc_divide(node: Node, gradient: Any) -> tuple[Any, ...]:
 @rule("atan2", inputs=True)
 def _atan2(node: Node, gradient: Any) -> tuple[Any, ...]:
     y, x = node.input(0), node.input(1)
-    scaled = gradient / (x * x + y * y)
+    square = x * x + y * y
+    scaled = where(square == 0, 0.0, gradient / square)  # at the origin, as PyTorch has it
     left = fitted(node, 0, scaled * x) if node.needs[0] else None
     return left, fitted(node, 1, -scaled * y) if node.needs[1] else None
 

@@ -49,13 +49,13 @@ def _prod(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 
 def _of_extreme(name: str) -> None:
-    """Elements that equal the extreme share its gradient."""
+    """Elements that equal the extreme share its gradient; where the extreme is NaN all of them are NaN."""
 
     @rule(name, inputs=True, outputs=True)
     def _(node: Node, gradient: Any) -> tuple[Any, ...]:
         x, axes = node.input(0), node.params["axes"]
         top = _spread(node, node.output(0))
-        hit = ((x == top) | ((x != x) & (top != top))).to(x.dtype)
+        hit = (x == top).to(x.dtype)
         return (hit * _spread(node, gradient) / hit.sum(axes, True),)
 
 
