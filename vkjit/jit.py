@@ -240,7 +240,7 @@ class Kernel:
             self._remember(call, chosen, signature, grid, values, made, bound, wrap)
         for tensor in changed:
             tensor.__vkjit_written__()
-        results = structs | {i: wrap(values[i]) for i in made}
+        results = records.typed(spec, structs | {i: wrap(values[i]) for i in made})
         if staged and not any(written) and not results:
             device.synchronize()
         staging.release(staged)

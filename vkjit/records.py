@@ -8,6 +8,7 @@ the field and what was expected of it.
 from __future__ import annotations
 
 import itertools
+import sys
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,11 @@ from .arguments import MISSING
 from .dtypes import DType, from_numpy
 from .errors import ArgumentError, DTypeError, ShapeError
 from .frontend import Composite, ElementArray, KernelSpec, fields_of, leaves_of
+from .lang.packed import PackedFloat
 from .lang.structs import StructType, on_host
 from .lang.vectors import VectorType
 
-__all__ = ["expand_values", "hand_back", "make_record", "struct_dtype", "user_values"]
+__all__ = ["expand_values", "hand_back", "make_record", "struct_dtype", "typed", "user_values"]
 
 
 def struct_dtype(kind: Any) -> np.dtype[Any]:
@@ -37,6 +39,8 @@ def _field(kind: StructType, name: str) -> tuple[Any, ...]:
         return (struct_dtype(found),)
     if isinstance(found, VectorType):
         return found.dtype.storage, (found.size,)
+    if isinstance(found, PackedFloat):
+        return (np.dtype(np.uint8),)
     if isinstance(found, ElementArray) and isinstance(found.dtype, DType):
         return found.dtype.storage, found.shape
     if isinstance(found, DType):
@@ -112,6 +116,8 @@ def _parts(spec: KernelSpec, composite: Composite, value: Any) -> list[Any]:
             shape = getattr(value, "shape", type(value).__name__)
             raise ShapeError(f"{what} has shape {shape}, expected a last axis of {element.size} for {element!r}")
         return [value]
+    if isinstance(element, PackedFloat):
+        return [_bits(what, element, value)]
     if not isinstance(value, np.ndarray) or value.dtype.names is None:
         found = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
         raise DTypeError(
@@ -120,6 +126,25 @@ def _parts(spec: KernelSpec, composite: Composite, value: Any) -> list[Any]:
         )
     _check(what, element, value.dtype, "")
     return [_view(value, leaf.path) for leaf in leaves_of(element)]
+
+
+def _bits(what: str, kind: PackedFloat, value: Any) -> Any:
+    """An array of packed floats as its bits."""
+    if not isinstance(value, np.ndarray) or value.dtype == np.uint8:
+        return value
+    if value.dtype.name != kind.numpy:
+        raise DTypeError(f"{what} has elements of {value.dtype}, expected ml_dtypes.{kind.numpy}, or its bits as uint8")
+    return value.view(np.uint8)
+
+
+def typed(spec: KernelSpec, results: dict[int, Any]) -> dict[int, Any]:
+    """Results of a launch, packed floats with their type where ml_dtypes is loaded."""
+    package = sys.modules.get("ml_dtypes")
+    for composite in spec.composites if package is not None else ():
+        kind, made = composite.parameter.element, results.get(composite.first)
+        if isinstance(kind, PackedFloat) and isinstance(made, np.ndarray):
+            results[composite.first] = made.view(getattr(package, kind.numpy))
+    return results
 
 
 def _view(array: Any, path: tuple[str, ...]) -> Any:

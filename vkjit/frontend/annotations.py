@@ -22,13 +22,15 @@ import numpy as np
 from .. import dtypes
 from ..dtypes import DType
 from ..errors import CompileError, DTypeError, Loc
+from ..lang.packed import PackedFloat
 from ..lang.structs import StructType
 from ..lang.types import ArrayAnnotation, ConstAnnotation
 from ..lang.vectors import VectorType, vec
 
 __all__ = ["Annotation", "defining_scope", "dtype_of", "read_annotation", "read_field"]
 
-Annotation = ArrayAnnotation | ConstAnnotation | DType | TypeVar | StructType | VectorType | None
+_Composite = StructType | VectorType | PackedFloat
+Annotation = ArrayAnnotation | ConstAnnotation | DType | TypeVar | StructType | VectorType | PackedFloat | None
 
 _PYTHON_TYPES: dict[object, DType] = {float: dtypes.f32, int: dtypes.i32, bool: dtypes.boolean}
 
@@ -98,11 +100,11 @@ def _read(place: _Place, raw: object) -> Annotation:
     if value is None or value is Any:
         return None
     if isinstance(value, ArrayAnnotation):
-        element = value.dtype if isinstance(value.dtype, TypeVar | StructType | VectorType) else dtype_of(value.dtype)
+        element = value.dtype if isinstance(value.dtype, TypeVar | _Composite) else dtype_of(value.dtype)
         if element is None:
             raise place.error(f"{value.dtype!r} is no element type")
         return ArrayAnnotation(value.mode, element, value.dims)
-    if isinstance(value, ConstAnnotation | TypeVar | StructType | VectorType):
+    if isinstance(value, ConstAnnotation | TypeVar | _Composite):
         return value
     dtype = dtype_of(value)
     if dtype is None:

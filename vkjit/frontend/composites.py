@@ -14,8 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
+from .. import dtypes
 from ..dtypes import DType
 from ..errors import CompileError
+from ..lang.packed import PackedFloat
 from ..lang.structs import StructType
 from ..lang.types import ArrayAnnotation
 from ..lang.vectors import VectorType
@@ -26,7 +28,7 @@ from .values import ElementArray
 
 __all__ = ["FieldType", "Leaf", "expanded", "fields_of", "leaves_of"]
 
-FieldType = DType | TypeVar | StructType | VectorType | ElementArray | None
+FieldType = DType | TypeVar | StructType | VectorType | PackedFloat | ElementArray | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ def fields_of(kind: StructType) -> dict[str, FieldType]:
 
 def _field_type(kind: StructType, name: str, annotation: Annotation) -> FieldType:
     if not isinstance(annotation, ArrayAnnotation):
-        if annotation is None or isinstance(annotation, DType | TypeVar | StructType | VectorType):
+        if annotation is None or isinstance(annotation, DType | TypeVar | StructType | VectorType | PackedFloat):
             return annotation
         raise CompileError(
             f"{kind.name}.{name}: a field is a dtype, a vector, a struct, an array or a type variable",
@@ -69,6 +71,8 @@ def leaves_of(element: object, path: tuple[str, ...] = ()) -> tuple[Leaf, ...]:
         return tuple(leaf for name, kind in fields_of(element).items() for leaf in leaves_of(kind, (*path, name)))
     if isinstance(element, VectorType):
         return (Leaf(path, element.dtype, (element.size,)),)
+    if isinstance(element, PackedFloat):
+        return (Leaf(path, dtypes.u8),)
     if isinstance(element, ElementArray):
         return (Leaf(path, element.dtype if isinstance(element.dtype, DType) else None, element.shape),)
     return (Leaf(path, element if isinstance(element, DType) else None),)

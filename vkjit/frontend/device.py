@@ -16,6 +16,7 @@ from ..dtypes import DType
 from ..errors import CompileError, Note
 from ..ir.core import Function, Region, Value
 from ..ir.types import Array, Scalar, Type, Vector
+from ..lang.packed import PackedFloat
 from ..lang.structs import StructType
 from ..lang.types import ArrayAnnotation, ConstAnnotation
 from ..lang.vectors import VectorType
@@ -127,7 +128,7 @@ def _fitted(
 
 
 def _fitted_array(ctx: Context, call: Call, annotation: ArrayAnnotation, value: KernelValue, what: str) -> KernelValue:
-    if isinstance(annotation.dtype, StructType | VectorType):
+    if isinstance(annotation.dtype, StructType | VectorType | PackedFloat):
         kind = value.kind if isinstance(value, Aggregate) else None
         if not isinstance(kind, Records) or kind.element != annotation.dtype:
             raise ctx.error(call.node, f"{what} is an array of {annotation.dtype!r}, found {describe_value(value)}")

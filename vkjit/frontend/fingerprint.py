@@ -26,6 +26,7 @@ import numpy as np
 from ..dtypes import DType
 from ..errors import CompileError
 from ..lang.control import Tune
+from ..lang.packed import PackedFloat
 from ..lang.structs import StructType
 from ..lang.types import ArrayAnnotation, ConstAnnotation
 from ..lang.vectors import VectorType
@@ -236,7 +237,9 @@ class _Walk:
 
 
 _UNKNOWN = os.urandom(16).hex()
-_BY_TEXT = (bool, int, str, np.generic, enum.Enum, type(None), DType, VectorType, ArrayAnnotation, ConstAnnotation)
+_BY_TEXT = (
+    bool, int, str, np.generic, enum.Enum, type(None), DType, VectorType, PackedFloat, ArrayAnnotation, ConstAnnotation,
+)  # fmt: skip
 
 
 def _is_ours(owner: object) -> bool:

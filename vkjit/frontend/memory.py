@@ -15,6 +15,7 @@ from ..dtypes import DType
 from ..ir import types
 from ..ir.core import Region, Value
 from ..ir.types import Array, Scalar, Vector
+from ..lang.packed import PackedFloat
 from ..lang.structs import StructType
 from ..lang.vectors import VectorType
 from .annotations import dtype_of
@@ -270,7 +271,7 @@ def _element(ctx: Context, call: Call, dtype: KernelValue) -> Scalar | Vector:
 
 def _allocate(ctx: Context, call: Call, space: str, dtype: KernelValue, shape: KernelValue) -> KernelValue:
     sizes = static_shape(ctx, call, shape)
-    if isinstance(dtype, StructType):
+    if isinstance(dtype, StructType | PackedFloat):
         from .records import allocate
 
         return allocate(ctx, call, space, dtype, sizes)

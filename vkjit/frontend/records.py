@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ..ir.core import Region, Value
 from ..ir.types import Array, Scalar, Vector
+from ..lang.packed import PackedFloat
 from ..lang.structs import StructType
 from ..lang.vectors import VectorType
 from .attributes import attribute_of, attributes
@@ -22,6 +23,7 @@ from .conversions import as_stored, instead_of_index, static_value
 from .joins import Plan, merge, rebuild, to_type
 from .lazy import slice_of
 from .memory import bounds, extent, has_slice, index_inside, indices, load, pad_of, store, subscript_values
+from .packed import decoded, encoded
 from .values import Aggregate, Element, ElementArray, KernelValue, Method, Records, describe_value, is_array, is_literal
 from .vectors import lane, lanes_named
 
@@ -54,7 +56,7 @@ def records(element: object, arrays: Iterator[Value], rank: int) -> KernelValue:
     if isinstance(element, StructType):
         items = tuple(records(kind, arrays, rank) for kind in fields_of(element).values())
         return Aggregate(Records(element, rank), items)
-    if isinstance(element, VectorType | ElementArray):
+    if isinstance(element, VectorType | ElementArray | PackedFloat):
         return Aggregate(Records(element, rank), (next(arrays),))
     return next(arrays)
 
@@ -68,6 +70,8 @@ def value_of(ctx: Context, element: object, scalars: Iterator[Value]) -> KernelV
         return ctx.builder.emit("vec_make", *lanes, type=Vector(element.dtype, element.size))
     if isinstance(element, ElementArray):
         return _nested(element.shape, lambda _: next(scalars))
+    if isinstance(element, PackedFloat):
+        return decoded(ctx, element, next(scalars))
     return next(scalars)
 
 
@@ -88,16 +92,16 @@ def first_array(array: KernelValue) -> Value:
     return array
 
 
-def allocate(ctx: Context, call: Call, space: str, element: StructType, shape: tuple[int, ...]) -> KernelValue:
-    """A shared or local array of structs."""
+def allocate(
+    ctx: Context, call: Call, space: str, element: StructType | PackedFloat, shape: tuple[int, ...]
+) -> KernelValue:
+    """A shared or local array of structs or packed floats."""
     from .composites import leaves_of
 
     arrays = []
     for leaf in leaves_of(element):
         if leaf.dtype is None:
-            raise ctx.error(
-                call.node, f"{element.name}.{'.'.join(leaf.path)} has no type of its own", "give it a dtype"
-            )
+            raise ctx.error(call.node, f"{element!r}.{'.'.join(leaf.path)} has no type of its own", "give it a dtype")
         sizes = (*shape, *leaf.shape)
         kind = Array(Scalar(leaf.dtype), len(sizes), space=space, shape=sizes, contiguous=True)
         arrays.append(ctx.entry(call.node, kind, ".".join(leaf.path)))
@@ -231,6 +235,8 @@ def loaded(ctx: Context, value: KernelValue) -> KernelValue:
     if isinstance(kind, VectorType):
         lanes = [load(ctx, array, [*value.at, ctx.builder.index(n)]) for n in range(kind.size)]
         return ctx.builder.emit("vec_make", *lanes, type=Vector(kind.dtype, kind.size))
+    if isinstance(kind, PackedFloat):
+        return decoded(ctx, kind, load(ctx, array, list(value.at)))
     assert isinstance(kind, ElementArray)
     return _nested(kind.shape, lambda at: load(ctx, array, [*value.at, *map(ctx.builder.index, at)]))
 
@@ -257,6 +263,9 @@ def store_element(
         made = as_stored(ctx, origin or node, value, Vector(kind.dtype, kind.size))
         for number in range(kind.size):
             store(ctx, node, array, [*element.at, ctx.builder.index(number)], lane(ctx, made, number))
+        return
+    if isinstance(kind, PackedFloat):
+        store(ctx, node, array, list(element.at), encoded(ctx, origin or node, kind, value))
         return
     assert isinstance(kind, ElementArray)
     for place_ in itertools.product(*map(range, kind.shape)):

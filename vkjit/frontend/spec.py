@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from ..dtypes import DType
 from ..errors import ArgumentError, CompileError, Loc
 from ..lang.control import Tune
+from ..lang.packed import PackedFloat
 from ..lang.structs import StructType
 from ..lang.types import ArrayAnnotation, ConstAnnotation
 from ..lang.vectors import VectorType
@@ -41,7 +42,7 @@ class ParamSpec:
     dtype: DType | TypeVar | None
     dims: Dims | None
     default: Any
-    element: StructType | VectorType | None = None
+    element: StructType | VectorType | PackedFloat | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +120,16 @@ def _parameter(fn: FunctionType, parameter: inspect.Parameter, scope: Mapping[st
     name, default = parameter.name, parameter.default
     if isinstance(annotation, ArrayAnnotation):
         dims, dtype = _dims(fn, name, annotation.dims), annotation.dtype
-        if isinstance(dtype, StructType | VectorType):
+        if isinstance(dtype, StructType | VectorType | PackedFloat):
             return ParamSpec(name, "array", annotation.mode, None, dims, default, dtype)
         return ParamSpec(name, "array", annotation.mode, dtype, dims, default)
     if isinstance(annotation, ConstAnnotation):
         return ParamSpec(name, "const", None, None, None, default)
+    if isinstance(annotation, PackedFloat):
+        hint = "take it as vk.f32"
+        raise CompileError(
+            f"{fn.__name__}: {name} is {annotation!r}, a type of elements of arrays", place_of(fn), hint=hint
+        )
     if isinstance(annotation, StructType | VectorType):
         return ParamSpec(name, "scalar", None, None, None, default, annotation)
     return ParamSpec(name, "scalar" if annotation is not None else "any", None, annotation, None, default)

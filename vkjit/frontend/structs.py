@@ -11,7 +11,9 @@ import functools
 import inspect
 from types import FunctionType
 
+from .. import dtypes
 from ..dtypes import DType
+from ..lang.packed import PackedFloat
 from ..lang.structs import StructType
 from ..lang.vectors import VectorType
 from .attributes import attributes
@@ -61,6 +63,8 @@ def _fitted(
         return value
     if isinstance(annotation, ElementArray):
         return _fitted_array(ctx, node, what, annotation, annotation.shape, value)
+    if isinstance(annotation, PackedFloat):
+        return as_exactly(ctx, node, value, dtypes.f32, what)
     made = materialize(ctx, node, value)
     if isinstance(annotation, VectorType) and repr(annotation) != describe_value(made):
         raise ctx.error(node, f"{what} is {annotation!r}, found {describe_value(made)}")

@@ -60,6 +60,7 @@ from .math import (
     where,
 )
 from .memory import barrier, fence, local, shared
+from .packed import PackedFloat, f8e4m3, f8e5m2
 from .random import philox
 from .structs import Struct, StructType, struct, struct_dtype
 from .types import Array, Const, In, InOut, Out, bitcast
@@ -71,6 +72,7 @@ __all__ = [
     "In",
     "InOut",
     "Out",
+    "PackedFloat",
     "Scope",
     "Struct",
     "StructType",
@@ -105,6 +107,8 @@ __all__ = [
     "exp",
     "exp2",
     "expm1",
+    "f8e4m3",
+    "f8e5m2",
     "fence",
     "floor",
     "fma",
