@@ -2,7 +2,7 @@
 
 Before: `load`, and atomics that read. After: a report where the element's mark says that nothing was stored there; stores
 set the mark. Marks of global and shared arrays are words of hidden memory, all 0 at the launch; a local array has a
-local array of marks beside it.
+local array of marks beside it. A vector has one mark: it counts as written when one of its lanes is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ... import dtypes
 from ...errors import ReportSite
 from ...ir.builder import Builder
 from ...ir.core import Op, Region, Value
-from ...ir.types import Array, Scalar
+from ...ir.types import Array, Scalar, Vector
 from ..formula import Formula, Term
 from ..memory import origin
 from .state import State, hidden_array
@@ -34,9 +34,11 @@ class Initialised:
     tracking: Tracking
     watched: set[Value] = field(default_factory=set)
     marks: dict[Value, Value] = field(default_factory=dict)
+    updates: set[Op] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.watched = set(self.tracking.unsure())
+        self.updates = _updates(self.state.kernel.body)
 
     def after(self, op: Op, builder: Builder) -> None:
         """What follows an allocation: cleared marks of a local array."""
@@ -65,7 +67,7 @@ class Initialised:
             return
         f = Formula(builder)
         marks, place = self._mark(op, root, f)
-        if op.name not in ("store", "atomic_store"):
+        if op.name not in ("store", "atomic_store") and op not in self.updates:
             unset = f.term(builder.emit("load", marks, place.value)).equals(0)
             indices = op.operands[1 : 1 + array_of(root).rank]
             site = self.state.module.add_site(ReportSite("uninitialised", op.loc, _message(root)))
@@ -79,6 +81,24 @@ class Initialised:
             return self.state.param("written", hidden_array(dtypes.u32)), self.tracking.cell(op, f.builder)
         indices = [f.term(value) for value in op.operands[1 : 1 + kind.rank]]
         return self.marks[root], static_offset(indices, kind, f)
+
+
+def _updates(region: Region) -> set[Op]:
+    """The loads of vectors that only serve to write one lane: what the other lanes hold isn't looked at."""
+    users: dict[Value, list[Op]] = {}
+    for op in region.walk():
+        for value in op.operands:
+            users.setdefault(value, []).append(op)
+    return {
+        op
+        for op in region.walk()
+        if op.name == "load" and isinstance(op.result.type, Vector) and _only_inserted_into(op.result, users)
+    }
+
+
+def _only_inserted_into(value: Value, users: dict[Value, list[Op]]) -> bool:
+    found = users.get(value, [])
+    return all(op.name == "vec_insert" and op.operands[0] is value and op.operands[1] is not value for op in found)
 
 
 def _message(root: Value) -> str:
