@@ -6,10 +6,15 @@ range becomes ::
     %v = load %x, %i, %j      ->      %v = if all of %i, %j in range { yield load %x, %i, %j }
                                            else { report true, %i, %j, extents {site}; yield 0 }
 
-and with `debug`, or the sanitizer's check `division`, an integer division is preceded by a report where its divisor is 0.
-Known to be in range are indices that constants bound inside a static shape, counters of loops up to the array's own
-extent, and indices inside an `if`
-that compared them with it. Axes of one name (attribute `dims`) have one extent: launches check that.
+and with `debug`, or the sanitizer's check `division`, an integer division is preceded by a report where its divisor is
+0. Known to be in range are indices that constants bound inside a static shape, counters of loops up to the array's own
+extent, and indices inside an `if` that compared them with it. Axes of one name (attribute `dims`) have one extent:
+launches check that.
+
+1. Where all that an access compares has been compared on the way to it, its failure has been reported already: it
+   doesn't report again.
+2. A small innermost loop gets a copy without checks, for the case that its indices are in range at both of its ends
+   (see `loop_ranges`); otherwise it runs as checked, and reports the round that fails.
 """
 
 from __future__ import annotations
@@ -22,9 +27,10 @@ from ..errors import ReportSite
 from ..ir import types
 from ..ir.builder import Builder
 from ..ir.core import Function, Module, Op, Region, Value
-from ..ir.rewrite import constant_of, is_constant, resolve
+from ..ir.rewrite import clone_op, constant_of, is_constant, replace_uses, resolve
 from ..ir.types import Array
 from .arithmetic.division import is_non_negative
+from .loop_ranges import Ends, may_be_copied
 from .trip_bound import Intervals
 
 __all__ = ["Bounds"]
@@ -32,54 +38,79 @@ __all__ = ["Bounds"]
 _ACCESSES = frozenset({"load", "store", "atomic", "atomic_cas", "atomic_load", "atomic_store"})
 _DIVISIONS = frozenset({"floordiv", "floormod", "truncdiv", "truncrem"})
 
+Compared = tuple[object, object]
+"""An index (a value, or a constant's number) and the extent that it was compared with, by the extent's name if any."""
 Fact = tuple[str, Value, Value]
 """("lt", x, y) for x < y, ("ge", x, zero) for x >= 0, both signed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Does nothing for kernels without the attributes."""
+    """Does nothing for kernels without the attributes. Without `share`, each access is checked by itself, where it
+    stands; so it is under the sanitizer, which wants to know of each.
+    """
 
     name: ClassVar[str] = "bounds"
+    share: bool = True
 
     def run(self, module: Module) -> Module:
         checks, debug = (bool(module.kernel.attrs.get(flag)) for flag in ("bounds", "debug"))
         debug = debug or "division" in module.kernel.attrs.get("sanitize", ())
+        share = self.share and not module.kernel.attrs.get("sanitize")
         if checks or debug:
             for function in module.all_functions():
-                _Checker(module, function, checks, debug).region(function.body, frozenset())
+                _Checker(module, function, checks, debug, share).region(function.body, frozenset())
         return module
 
 
 @dataclass(slots=True)
 class _Checker:
+    """One function.
+
+    `reported`: indices and extents that have been compared on the way here, with a report where that failed; `trail` has
+    them in order. `raw`: accesses whose checks stand in front of their loop. `guards`: how many accesses were guarded.
+    """
+
     module: Module
     function: Function
     checks: bool
     debug: bool
+    share: bool
+    reported: set[Compared] = field(default_factory=set)
+    trail: list[Compared] = field(default_factory=list)
+    raw: set[Op] = field(default_factory=set)
+    guards: int = 0
     mapping: dict[Value, Value] = field(default_factory=dict)
     names: dict[tuple[Value, int], str] = field(default_factory=dict)
+    first: dict[str, tuple[Value, int]] = field(default_factory=dict)
     intervals: Intervals = field(init=False)
 
     def __post_init__(self) -> None:
-        """Names of the kernel's axes."""
+        """Names of the kernel's axes, and the first axis of each name."""
         self.intervals = Intervals(self.function)
         for param, text in zip(self.function.params, self.function.attrs.get("dims", ()), strict=False):
             self.names.update({(param, axis): name for axis, name in enumerate(text.split()) if name != "_"})
+        if self.share:
+            self.first = {name: place for place, name in reversed(self.names.items())}
 
     def region(self, region: Region, facts: frozenset[Fact]) -> None:
         source, region.ops = region.ops, []
+        mark = len(self.trail)
         builder = Builder(region)
         for op in source:
             op.operands[:] = [resolve(self.mapping, value) for value in op.operands]
             builder.loc = op.loc
             if self.checks and op.name in _ACCESSES:
                 self.access(op, builder, facts)
-                continue
-            if self.debug and op.name in _DIVISIONS:
-                self.division(op, builder)
-            region.ops.append(op)
-            self.regions_of(op, facts)
+            elif self.checks and self.share and may_be_copied(op):
+                self.small_loop(op, builder, facts)
+            else:
+                if self.debug and op.name in _DIVISIONS:
+                    self.division(op, builder)
+                region.ops.append(op)
+                self.regions_of(op, facts)
+        while len(self.trail) > mark:
+            self.reported.discard(self.trail.pop())
 
     def regions_of(self, op: Op, facts: frozenset[Fact]) -> None:
         """The regions of an operation, with what is known at their start."""
@@ -91,6 +122,46 @@ class _Checker:
         else:
             for inner in op.regions:
                 self.region(inner, facts)
+
+    def small_loop(self, op: Op, builder: Builder, facts: frozenset[Fact]) -> None:
+        """A loop whose checks move in front of it, as far as the index's ends tell; the checked loop is the other way."""
+        copy = clone_op(op, {})
+        replace_uses(copy.regions[0], self.mapping)
+        guards = self.guards
+        self.regions_of(op, facts)
+        condition = self.hoisted(copy, builder, facts) if self.guards > guards else None
+        if condition is None:
+            builder.region.ops.append(op)
+            return
+        self.regions_of(copy, facts)
+        sides = [Region(), Region()]
+        for side, loop in zip(sides, (copy, op), strict=True):
+            side.ops.append(loop)
+            with builder.at(side):
+                builder.op("yield", *loop.results)
+        made = builder.op("if", condition, types=[r.type for r in op.results], regions=sides)
+        for old, new in zip(op.results, made.results, strict=True):
+            new.name = old.name
+            self.mapping[old] = new
+
+    def hoisted(self, loop: Op, builder: Builder, facts: frozenset[Fact]) -> Value | None:
+        """Whether all indices of the loop's accesses stay in range that can be told before it; marks those accesses."""
+        inside = facts | _loop_facts(loop)
+        before = Builder(Region(), loop.loc)
+        ends = Ends(loop, before)
+        conditions: list[Value] = []
+        for op in loop.regions[0].walk():
+            unsure = self.unsure(op, inside) if op.name in _ACCESSES else []
+            places = [ends.of(op.operands[1 + axis]) for axis in unsure]
+            if not unsure or any(place is None for place in places):
+                continue
+            self.raw.add(op)
+            for axis, place in zip(unsure, places, strict=True):
+                conditions += [self.comparison(end, op.operands[0], axis, before) for end in place or ()]
+        if not conditions:
+            return None
+        builder.region.ops += before.region.ops
+        return _all(conditions, builder)
 
     def division(self, op: Op, builder: Builder) -> None:
         divisor = op.operands[1]
@@ -104,21 +175,40 @@ class _Checker:
         builder.op("report", zero, op.operands[0], site=self.module.add_site(site))
 
     def access(self, op: Op, builder: Builder, facts: frozenset[Fact]) -> None:
-        array = op.operands[0]
-        kind = array.type
-        if not isinstance(kind, Array) or kind.linear:
-            builder.region.ops.append(op)
-            return
-        indices = op.operands[1 : 1 + kind.rank]
-        unsure = [axis for axis, index in enumerate(indices) if not self.in_range(index, array, axis, facts)]
+        unsure = self.unsure(op, facts) if op not in self.raw else []
         if not unsure:
             builder.region.ops.append(op)
             return
+        array = op.operands[0]
+        kind = array.type
+        assert isinstance(kind, Array)
+        indices = op.operands[1 : 1 + kind.rank]
+        compared = {self.compared(indices[axis], array, axis) for axis in unsure}
+        known = self.share and compared <= self.reported
+        self.trail += compared - self.reported
+        self.reported |= compared
         extents = [_extent(builder, array, axis) for axis in range(kind.rank)]
-        conditions = [_in_range(builder, indices[axis], extents[axis]) for axis in unsure]
-        while len(conditions) > 1:
-            conditions = [builder.emit("and", *conditions[:2]), *conditions[2:]]
-        self.guarded(op, builder, conditions[0], [*indices, *extents])
+        condition = _all([self.comparison(indices[axis], array, axis, builder) for axis in unsure], builder)
+        self.guards += 1
+        self.guarded(op, builder, condition, [*indices, *extents], report=not known)
+
+    def comparison(self, index: Value, array: Value, axis: int, builder: Builder) -> Value:
+        """Whether an index is in range: compared with the first extent of the axis' name, so that equal ones meet."""
+        same = self.first.get(self.names.get((array, axis), ""), (array, axis))
+        return _in_range(builder, index, _extent(builder, *same))
+
+    def unsure(self, op: Op, facts: frozenset[Fact]) -> list[int]:
+        """The axes along which an access isn't known to be in range."""
+        array = op.operands[0]
+        if not isinstance(array.type, Array) or array.type.linear:
+            return []
+        indices = op.operands[1 : 1 + array.type.rank]
+        return [axis for axis, index in enumerate(indices) if not self.in_range(index, array, axis, facts)]
+
+    def compared(self, index: Value, array: Value, axis: int) -> Compared:
+        shape = array.type.shape if isinstance(array.type, Array) else None
+        extent = shape[axis] if shape is not None else self.names.get((array, axis)) or (array, axis)
+        return (constant_of(index) if is_constant(index) else index, extent)
 
     def in_range(self, index: Value, array: Value, axis: int, facts: frozenset[Fact]) -> bool:
         """True where the index is known to be in range."""
@@ -154,7 +244,7 @@ class _Checker:
         name = self.names.get((array, axis))
         return other == (array, axis) or (name is not None and self.names.get(other) == name)
 
-    def guarded(self, op: Op, builder: Builder, condition: Value, values: list[Value]) -> None:
+    def guarded(self, op: Op, builder: Builder, condition: Value, values: list[Value], *, report: bool) -> None:
         """The access in an `if`; the other side reports, and gives 0 where a value is wanted."""
         results = [r.type for r in op.results]
         taken, other = Region(), Region()
@@ -162,8 +252,9 @@ class _Checker:
         with builder.at(taken):
             builder.op("yield", *op.results)
         with builder.at(other):
-            site = self.module.add_site(ReportSite("bounds", op.loc, self.message(op, len(values) // 2)))
-            builder.op("report", builder.const(True, types.BOOL), *values, site=site)
+            if report:
+                site = self.module.add_site(ReportSite("bounds", op.loc, self.message(op, len(values) // 2)))
+                builder.op("report", builder.const(True, types.BOOL), *values, site=site)
             builder.op("yield", *(builder.const(_zero(t), t) for t in results))
         guard = builder.op("if", condition, types=results, regions=[taken, other])
         for old, new in zip(op.results, guard.results, strict=True):
@@ -222,6 +313,12 @@ def _in_range(builder: Builder, index: Value, extent: Value) -> Value:
     """0 <= index < extent, in one comparison of unsigned values."""
     unsigned = [builder.cast(value, dtypes.u64) for value in (index, extent)]
     return builder.emit("lt", *unsigned)
+
+
+def _all(conditions: list[Value], builder: Builder) -> Value:
+    while len(conditions) > 1:
+        conditions = [builder.emit("and", *conditions[:2]), *conditions[2:]]
+    return conditions[0]
 
 
 def _extent(builder: Builder, array: Value, axis: int) -> Value:

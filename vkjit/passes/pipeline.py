@@ -74,7 +74,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     full = opt_level >= 2
     twice = (*_SIMPLIFY, LICM(), CSE()) if full else ()
     high: list[Pass] = [CheckUniformity()]
-    level = (DoubtPromises(), Bounds(), LowerExits(), Inline(), Sanitize(deferred=caps.kind == "cpu"))
+    level = (DoubtPromises(), Bounds(full), LowerExits(), Inline(), Sanitize(deferred=caps.kind == "cpu"))
     if caps.kind == "interpreter":  # it checks promises by itself
         return [("high", high), *([("normal", level)] if sanitized else [])]
     functions = own_functions(caps)
