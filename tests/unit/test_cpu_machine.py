@@ -252,7 +252,7 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "llvmlite").mkdir()
     (tmp_path / "llvmlite" / "__init__.py").write_text("")
     spec = type("Spec", (), {"origin": str(tmp_path / "llvmlite" / "__init__.py")})
-    monkeypatch.setattr(cpu.importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
     cpu.obstacle.cache_clear()
     yield tmp_path
     cpu.obstacle.cache_clear()

@@ -20,7 +20,7 @@ _MOST_PARTS = 6
 def all_lanes(g: Generator, condition: Value, depth: int = _MOST_PARTS) -> str | None:
     """See the module's docstring. Writes scalar instructions only."""
     if g.shapes.is_uniform(condition):
-        return g.scalar(condition)
+        return g.scalar(condition) if condition in g.parts else None  # it may be known in another phase only
     op = condition.op
     if op is None or depth == 0 or not (condition in g.parts or condition in g.postponed):
         return None
@@ -39,6 +39,8 @@ def _comparison(g: Generator, op: Op) -> str | None:
         name, left, right = _MIRRORED[name], right, left
     step = g.shapes.of_value(left)
     if step is None or step.size == 0 or not g.shapes.is_uniform(right) or not dtype_of(left.type).is_integer:
+        return None
+    if left not in g.parts or right not in g.parts:
         return None
     signed = dtype_of(left.type).is_signed
     kind = g.type(left.type, False)
