@@ -53,6 +53,53 @@ def test_every_type(device: Any, capsys: Captured) -> None:
     assert capsys.readouterr().out == f"{first}\n\n[250, 250]\n"
 
 
+WIDTH = 6
+
+
+@vk.kernel(over="x")
+def formats(x: vk.In[vk.f32, "N"]):
+    i = vk.global_id(0)
+    print(f"{x[i]:{WIDTH}.{1}f}|{i:04d}|{x[i]!r}|{i=}|{'text'!r}|{x[i]:.1%}|{(i, x[i])}|{vk.i32(i):x}")
+
+
+def test_formats(device: Any, capsys: Captured) -> None:
+    formats(np.array([2.25], np.float32))
+    assert capsys.readouterr().out == "   2.2|0000|2.25|i=0|'text'|225.0%|(0, 2.25)|0\n"
+
+
+@vk.kernel(over="x")
+def vectors(x: vk.In[vk.f32, "N"]):
+    v = vk.vec(vk.f32, 3)(x[0], 2, 3)
+    assert v.y > 5, f"{v} and {v.xy:.2f}, {vk.i32(v)}"
+
+
+def test_vectors_in_messages(device: Any) -> None:
+    with pytest.raises(vk.KernelAssertionError, match=r"\[1\.5, 2\.0, 3\.0\] and \[1\.50, 2\.00\], \[1, 2, 3\]"):
+        vectors(np.array([1.5], np.float32))
+
+
+def test_formats_that_are_for_other_types() -> None:
+    @vk.kernel(over="x")
+    def wrong(x: vk.In[vk.f32, "N"]):
+        print(f"{x[vk.global_id(0)]:d}")
+
+    @vk.kernel(over="x")
+    def unknown(x: vk.In[vk.i32, "N"]):
+        print(f"{x[0]:{x[0]}}")
+
+    @vk.kernel(over="x")
+    def many(x: vk.In[vk.i32, "N"]):
+        v = vk.vec(vk.i32, 4)(x[0])
+        assert x[0] > 0, f"{v} {v} {v} {v} {v} {v} {v} {v}"
+
+    with pytest.raises(vk.CompileError, match="32 values in one message"):
+        vk.check(many)
+    with pytest.raises(vk.CompileError, match="the format 'd' isn't for vk.f32"):
+        vk.check(wrong)
+    with pytest.raises(vk.CompileError, match="known at compile time"):
+        vk.check(unknown)
+
+
 @vk.kernel(over="x")
 def loops(x: vk.InOut[vk.i32, "N"]):
     i = vk.global_id(0)

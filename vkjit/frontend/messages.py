@@ -9,9 +9,11 @@ from __future__ import annotations
 import ast
 
 from ..ir.core import Value
+from ..ir.types import Scalar, Vector
 from .context import Context
 from .conversions import materialize
 from .values import KernelValue, describe_value, is_literal
+from .vectors import lane
 
 __all__ = ["message_of", "template_of_values"]
 
@@ -34,12 +36,23 @@ def _part(ctx: Context, node: ast.expr, values: list[Value]) -> str:
         return _escaped(str(node.value))
     if not isinstance(node, ast.FormattedValue):
         raise ctx.error(node, "this can't be formatted in a kernel")
-    if node.conversion not in (-1, 115):
-        raise ctx.error(node, "!r and !a can't be used in a kernel", "leave the conversion out")
+    value = ctx.evaluate(node.value)
+    if node.conversion in (97, 114) and not isinstance(value, Value | tuple):  # of numbers, !r is what !s is
+        value = repr(value)
+    return _placed(ctx, node.value, value, values, _format_spec(ctx, node.format_spec))
+
+
+def _format_spec(ctx: Context, node: ast.expr | None) -> str:
+    """The format after the colon; values in it are known at compile time."""
     spec = ""
-    if node.format_spec is not None:
-        spec = "".join(str(v.value) for v in node.format_spec.values if isinstance(v, ast.Constant))  # type: ignore[attr-defined]
-    return _placed(ctx, node.value, ctx.evaluate(node.value), values, spec)
+    for part in node.values if isinstance(node, ast.JoinedStr) else ():
+        found: KernelValue = part.value if isinstance(part, ast.Constant) else None
+        if isinstance(part, ast.FormattedValue):
+            found = ctx.evaluate(part.value)
+        if not isinstance(found, str | int):
+            raise ctx.error(part, f"a format is known at compile time, found {describe_value(found)}")
+        spec += str(found)
+    return spec
 
 
 def _placed(ctx: Context, node: ast.expr, value: KernelValue, values: list[Value], spec: str) -> str:
@@ -52,8 +65,23 @@ def _placed(ctx: Context, node: ast.expr, value: KernelValue, values: list[Value
         return "(" + ", ".join(_placed(ctx, node, item, values, spec) for item in value) + ")"
     if not isinstance(value, Value):
         return _escaped(describe_value(value))
+    if isinstance(value.type, Vector):
+        lanes = [lane(ctx, value, number) for number in range(value.type.size)]
+        return "[" + ", ".join(_placed(ctx, node, item, values, spec) for item in lanes) + "]"
     values.append(materialize(ctx, node, value))
+    _check_spec(ctx, node, values[-1], spec)
     return "{" + str(len(values) - 1) + (f":{spec}" if spec else "") + "}"
+
+
+def _check_spec(ctx: Context, node: ast.expr, value: Value, spec: str) -> None:
+    """CompileError for a format that the host couldn't apply to a value of this type."""
+    assert isinstance(value.type, Scalar)
+    dtype = value.type.dtype
+    try:
+        format(1.0 if dtype.is_float else True if dtype.kind == "bool" else 1, spec)
+    except (TypeError, ValueError):
+        hint = "see Python's format specifications"
+        raise ctx.error(node, f"the format {spec!r} isn't for {describe_value(value)}", hint) from None
 
 
 def template_of_values(ctx: Context, nodes: list[ast.expr], separator: str) -> tuple[str, list[Value]]:

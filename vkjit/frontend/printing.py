@@ -16,7 +16,7 @@ from .values import KernelValue
 
 __all__: list[str] = []
 
-VALUE_LIMIT = 24
+VALUE_LIMIT = 64
 """Run-time values of one print."""
 
 

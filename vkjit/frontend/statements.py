@@ -20,6 +20,9 @@ from .values import KernelValue, describe_value, parts_of
 
 __all__ = ["assign"]
 
+VALUE_LIMIT = 30
+"""Run-time values in the message of an assert: what a report has room for."""
+
 
 @statement(ast.Pass)
 def _pass(_ctx: Context, _node: ast.Pass) -> bool:
@@ -167,6 +170,8 @@ def _assert(ctx: Context, node: ast.Assert) -> bool:
     template, values = message_of(ctx, node.msg) if node.msg is not None else (_quoted(node.test), [])
     if test is False:
         raise ctx.error(node.test, f"assertion fails at compile time: {template.format(*values)}")
+    if len(values) > VALUE_LIMIT:
+        raise ctx.error(node.msg or node, f"{len(values)} values in one message (up to {VALUE_LIMIT})", "show fewer")
     site = ctx.session.module.add_site(ReportSite("assert", ctx.loc(node), template))
     ctx.builder.loc = ctx.loc(node)
     ctx.builder.op("report", ctx.builder.emit("not", test), *[v for v in values if isinstance(v, Value)], site=site)
