@@ -2,7 +2,7 @@
 
 Enters and leaves: primitive form. Such a driver (quirk `literal_float_zero`) takes x * 0.0, x / 0.0 and 0.0 / x for
 0.0 and x + 0.0 for x, which is wrong for NaN, infinities and negative zeros; of a choice between 1.0 or -1.0 and a
-zero it loses the zero's sign. The zero becomes a number that the driver can't know: the top bit of a local id, which
+zero it loses the zero's sign. Constants are folded first, so that all such zeros show. The zero becomes a number that the driver can't know: the top bit of a local id, which
 is never set::
 
                                      %id = local_id {dim = 0} : index     (at the kernel's start)
@@ -25,6 +25,7 @@ from ..ir.builder import Builder
 from ..ir.core import Module, Region, Value
 from ..ir.rewrite import constant_of, is_constant
 from ..ir.types import U32, Scalar, Type, Vector
+from .fold import Fold
 
 __all__ = ["HideZeros"]
 
@@ -41,6 +42,7 @@ class HideZeros:
     def run(self, module: Module) -> Module:
         if not self.needed:
             return module
+        module = Fold().run(module)  # the driver would, and find more zeros
         zeros = _Zeros(Builder(Region(), module.kernel.loc))
         for op in module.kernel.body.walk():
             chooses = op.name == "select" and all(map(is_constant, op.operands[1:]))

@@ -26,11 +26,11 @@ __all__ = ["STATEMENTS", "Loop", "Maker", "Place", "Statement", "Traits", "state
 
 T = TypeVar("T")
 
-FLOATS = [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.25, -7.0, 0.25, 10.0]
+FLOATS = [0.0, 0.0, -0.0, -0.0, 1.0, 1.0, -1.0, 2.0, 0.5, 3.25, -7.0, 10.0]
 RARE_FLOATS = [float("inf"), float("nan"), float("-inf")]
 COLUMNS = 8
 """Results of inexact operations that one float type has room for."""
-INTS = [0, 1, -1, 2, 3, 7, 100, -128, 127, 31, 8]
+INTS = [0, 0, 1, 1, -1, -1, 2, 3, 7, 8, 31, 100, 127, -128]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Maker:
     def value(self, type: Type, *, equal: bool = False) -> Value:
         """A value in sight of the type, or a new one; with `equal`, one that is the same in the whole workgroup."""
         known = [v for v in self.scope if v.type == type and (not equal or v in self.equal)]
-        if known and not self.chance(0.15):
+        if known and not self.chance(0.2):
             found = self._choose(known)
             self.unused.pop(found, None)
             return found
