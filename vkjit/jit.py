@@ -177,10 +177,7 @@ class Kernel:
         if call is None:
             return self._launch_fully(groups, None, args, kwargs)
         try:
-            try:
             recipe = self._recipes.get(call.key)
-        except TypeError:  # a constant that isn't hashable; the long way says which
-            recipe = None
         except TypeError:  # a constant that isn't hashable; the long way says which
             recipe = None
         if recipe is None or not recipe.current() or findings.BLOCK.checks is not None:
