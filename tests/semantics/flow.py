@@ -241,6 +241,18 @@ def reads_what_nobody_wrote(x: vk.In[T, "N"], y: vk.Out[T, "N"]):
 case("uninitialised memory", "reading shared memory that no invocation wrote is found by `sanitize=True`", ALL,
      reads_what_nobody_wrote, lambda t: (np.ones(32, array_type(t)),),
      Raised(SanitizerError, ("uninitialised_read",)))  # fmt: skip
+
+
+@vk.kernel(over="y")
+def reads_an_empty_array(x: vk.In[T, "N"], y: vk.Out[T, "N"]):
+    i = vk.global_id(0)
+    s = vk.local(x.dtype, 4)
+    y[i] = s[0]
+    s[0] = x[i]
+
+
+case("uninitialised memory", "a local array that is plainly read before it is written is refused", ALL,
+     reads_an_empty_array, several, Refused(("a local array is read", "s[i] = 0")))  # fmt: skip
 not_for("uninitialised memory", INDEX, NOT_IN_MEMORY)
 
 

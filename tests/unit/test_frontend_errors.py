@@ -21,6 +21,7 @@ import vkjit as vk
 from vkjit import dtypes
 from vkjit.errors import CompileError
 from vkjit.frontend import ArrayArg, ConstArg, ParamSpec, ScalarArg, Signature, describe, lower_kernel
+from vkjit.passes.check_written import CheckWritten
 from vkjit.passes.uniformity import CheckUniformity
 
 FOLDER = Path(__file__).parents[1] / "golden" / "errors"
@@ -50,7 +51,8 @@ def argument(param: ParamSpec) -> ArrayArg | ScalarArg | ConstArg:
 def compiled(fn: FunctionType, over: str | None) -> None:
     """Compiles a kernel as far as errors in it are found."""
     spec = describe(fn, over=over)
-    CheckUniformity().run(lower_kernel(spec, Signature(tuple(map(argument, spec.params)), (64, 1, 1))))
+    module = lower_kernel(spec, Signature(tuple(map(argument, spec.params)), (64, 1, 1)))
+    CheckWritten().run(CheckUniformity().run(module))
 
 
 def message(fn: FunctionType, over: str | None) -> str:

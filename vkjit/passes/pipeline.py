@@ -19,6 +19,7 @@ from ..runtime.interface import DeviceCaps
 from . import Pass
 from .barriers import RemoveBarriers
 from .bounds import Bounds
+from .check_written import CheckWritten
 from .check_promises import CheckPromises
 from .cse import CSE
 from .dce import DCE
@@ -73,7 +74,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     simplify = _SIMPLIFY if opt_level >= 1 else ()
     full = opt_level >= 2
     twice = (*_SIMPLIFY, LICM(), CSE()) if full else ()
-    high: list[Pass] = [CheckUniformity()]
+    high: list[Pass] = [CheckUniformity(), CheckWritten()]
     level = (DoubtPromises(), Bounds(full), LowerExits(), Inline(), Sanitize(deferred=caps.kind == "cpu"))
     if caps.kind == "interpreter":  # it checks promises by itself
         return [("high", high), *([("normal", level)] if sanitized else [])]

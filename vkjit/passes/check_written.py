@@ -1,0 +1,75 @@
+"""Refuses kernels that read shared or local memory of which it is plain that nothing was written to it before.
+
+Enters: a module in high form. Leaves: the same module, or a CompileError. What is plain:
+
+1. An array that no operation writes, and some operation reads.
+2. An array of the kernel whose first access in program order is a read outside of all loops: nothing that is written
+   later can come before it.
+
+A vector that is read only to replace some of its lanes isn't read. Arrays that are handed to device functions, or reinterpreted, are left to the sanitizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..errors import CompileError, Note
+from ..ir.core import Function, Module, Op, Region
+from ..ir.rewrite import LOOPS
+
+__all__ = ["CheckWritten"]
+
+_NO_ACCESS = frozenset({"extent", "stride"})
+
+
+@dataclass(frozen=True, slots=True)
+class CheckWritten:
+    """`run(module)` gives the module back."""
+
+    name: ClassVar[str] = "check_written"
+
+    def run(self, module: Module) -> Module:
+        for function in module.all_functions():
+            _check(function, function is module.kernel)
+        return module
+
+
+def _check(function: Function, is_kernel: bool) -> None:
+    made = [op for op in function.body.walk() if op.name in ("shared", "local")]
+    if not made:
+        return
+    accesses = list(_in_order(function.body, False))
+    looked_at = {value for op, _ in accesses for value in op.operands[op.name == "vec_insert" :]}
+    for allocation in made:
+        array = allocation.result
+        uses = [(op, looped) for op, looped in accesses if array in op.operands and op.name not in _NO_ACCESS]
+        uses = [(op, looped) for op, looped in uses if op.name != "load" or op.result in looked_at]
+        names = {op.name for op, _ in uses}
+        if not uses or "load" not in names or not names <= {"load", "store"} | _ATOMICS:
+            continue
+        first, looped = uses[0]
+        if names == {"load"} or (is_kernel and first.name == "load" and not looped):
+            raise _error(allocation, next(op for op, _ in uses if op.name == "load"), never=names == {"load"})
+
+
+_ATOMICS = frozenset({"atomic", "atomic_cas", "atomic_load", "atomic_store"})
+
+
+def _in_order(region: Region, looped: bool) -> Iterator[tuple[Op, bool]]:
+    """All operations in program order, and whether a loop holds them."""
+    for op in region.ops:
+        yield op, looped
+        for inner in op.regions:
+            yield from _in_order(inner, looped or op.name in LOOPS)
+
+
+def _error(allocation: Op, read: Op, *, never: bool) -> CompileError:
+    place = "shared memory" if allocation.name == "shared" else "a local array"
+    when = "nothing is ever written to it" if never else "nothing was written to it before"
+    hint = "store into each element that is read, first: s[i] = 0"
+    if allocation.name == "shared":
+        hint += ", then vk.barrier()"
+    note = Note(allocation.loc, "it is made here")
+    return CompileError(f"{place} is read, and {when}", read.loc, hint=hint, notes=(note,))
