@@ -17,9 +17,9 @@ the same workgroup takes the second, one from another workgroup the third. Whoev
 conflict with, if there ever was one. Words are read and written by relaxed atomics on device scope, and who stored a first
 word looks again: of two invocations in lockstep, the one that lost it takes the second or third.
 
-Kernels that pass on data with acquiring atomics, or fences and atomics whose result is used, order accesses in ways that
-barriers don't show; there nothing is compared but accesses that no atomic could have ordered: those of one invocation's
-workgroup in a kernel whose synchronisation is of device scope only.
+Kernels that pass on data with acquiring atomics, or with fences and atomics whose result is used, order accesses in ways
+that barriers don't show. There, accesses within a workgroup aren't compared, nor, where such an atomic or fence is of
+device scope, accesses of different workgroups.
 """
 
 from __future__ import annotations
