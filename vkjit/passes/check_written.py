@@ -26,7 +26,7 @@ _NO_ACCESS = frozenset({"extent", "stride"})
 
 @dataclass(frozen=True, slots=True)
 class CheckWritten:
-    """`run(module)` gives the module back."""
+    """Refuses kernels that plainly read what nothing was written to; `run(module)` gives the module back."""
 
     name: ClassVar[str] = "check_written"
 

@@ -23,6 +23,7 @@ from ..passes import Pass, pipeline
 from ..passes.barriers import RemoveBarriers
 from ..passes.bounds import Bounds
 from ..passes.check_promises import CheckPromises
+from ..passes.check_written import CheckWritten
 from ..passes.cse import CSE
 from ..passes.dce import DCE
 from ..passes.dead_stores import DeadStores
@@ -52,6 +53,7 @@ __all__ = ["PASSES", "PIPELINES", "main", "run_passes"]
 PASSES: dict[str, Callable[[], Pass]] = {
     Bounds.name: Bounds,
     CheckPromises.name: CheckPromises,
+    CheckWritten.name: CheckWritten,
     CSE.name: CSE,
     DCE.name: DCE,
     DeadStores.name: DeadStores,
