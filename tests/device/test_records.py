@@ -262,6 +262,87 @@ def test_lanes_in_registers_are_assigned(device: Any) -> None:
     assert lanes(np.array([1, 2], np.float32)).tolist() == expected
 
 
+@vk.kernel(groups=1, local=1)
+def indexed_once(p: vk.InOut[Inner, "N"], v: vk.InOut[vk.Vec[vk.f32, 2], "N"], count: vk.InOut[vk.i32, "_"]):
+    p[vk.atomic.add(count, 0, 1)].weight += 10
+    v[vk.atomic.add(count, 0, 1)].y += 5
+    v[vk.atomic.add(count, 0, 1)].yx = V2(7, 8)
+    held = vk.local(V2, 5)
+    held[vk.atomic.add(count, 0, 1)].x = 4.0
+    v[vk.atomic.add(count, 0, 1)][0] = held[3].x
+
+
+def test_indices_of_targets_are_evaluated_once(device: Any) -> None:
+    p, v, count = np.zeros(5, vk.struct_dtype(Inner)), np.zeros((5, 2), np.float32), np.zeros(1, np.int32)
+    indexed_once(p, v, count)
+    assert p["weight"].tolist() == [10, 0, 0, 0, 0]
+    assert v.tolist() == [[0, 0], [0, 5], [8, 7], [0, 0], [4, 0]]
+    assert count[0] == 5
+
+
+@vk.struct
+class Matrix(vk.Struct):
+    m: vk.Array[vk.f32, "2 2"]
+
+
+@vk.func
+def product(a, b):
+    return Matrix(tuple_of_rows(a, b))
+
+
+@vk.func
+def tuple_of_rows(a, b):
+    return (row(a, b, 0), row(a, b, 1))
+
+
+@vk.func
+def row(a, b, i: vk.Const[int]):
+    return (a.m[i, 0] * b.m[0, 0] + a.m[i, 1] * b.m[1, 0], a.m[i, 0] * b.m[0, 1] + a.m[i, 1] * b.m[1, 1])
+
+
+@vk.kernel(over="c")
+def products(a: vk.In[Matrix, "N"], b: vk.In[Matrix, "N"], c: vk.Out[Matrix, "N"]):
+    i = vk.global_id(0)
+    result = a[i]
+    for _ in range(2):
+        result = product(result, b[i])
+    c[i] = result
+
+
+def test_arrays_in_structs_pass_through_functions_and_loops(device: Any) -> None:
+    a, b = (np.zeros(3, vk.struct_dtype(Matrix)) for _ in range(2))
+    a["m"], b["m"] = np.random.default_rng(1).integers(-5, 5, (2, 3, 2, 2))
+    assert np.array_equal(products(a, b)["m"], a["m"] @ b["m"] @ b["m"])
+
+
+@vk.kernel(over="p")
+def stepped(p: vk.InOut[Inner, "*N"]):
+    i = vk.index()
+    p[i].weight += 1
+    p[i].flag = True
+
+
+VIEWS = {
+    "reversed": lambda a: a[::-1],
+    "every second": lambda a: a[::2],
+    "matrix": lambda a: a.reshape(2, 3),
+    "transposed": lambda a: a.reshape(2, 3).T,
+    "empty": lambda a: a[:0],
+    "both": lambda a: a.reshape(1, 6)[:, ::-2],
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_views_of_structured_arrays(device: Any, view: str) -> None:
+    a = np.zeros(6, vk.struct_dtype(Inner))
+    expected = a.copy()
+    VIEWS[view](expected)["weight"] += 1
+    VIEWS[view](expected)["flag"] = True
+    stepped(VIEWS[view](a))
+    assert np.array_equal(a["weight"], expected["weight"])
+    assert np.array_equal(a["flag"], expected["flag"])
+
+
 def test_arguments_that_do_not_fit() -> None:
     with pytest.raises(DTypeError, match=r"argument p of step\(\) is an array of float32, expected a structured"):
         step(np.zeros(3, np.float32), np.zeros((3, 6)), 0.5)
