@@ -98,10 +98,16 @@ def test_the_copy_without_checks_is_there() -> None:
     assert [sum(op.name == "for" for op in module.kernel.body.walk()) for module in found] == [1, 2]
 
 
+@pytest.mark.parametrize("leave", ["break %v", "continue %v"])
+def test_loops_that_may_be_left_have_no_copy(leave: str) -> None:
+    text = LOOP.format(start=0, step=1, first=FIRST[0], second="%k", leave=leave)
+    assert sum(op.name == "for" for op in Bounds().run(parse_module(text)).kernel.body.walk()) == 1
+
+
 @pytest.mark.parametrize("first", ["add %k, %a", "sub %k, %a", "sub %a, %k"])
 @pytest.mark.parametrize("a", [-1, 1, -(2**63), 2**63 - 1])
 def test_ends_that_wrap_round_are_out_of_range(first: str, a: int) -> None:
-    text = LOOP.format(start=0, step=1, first=first, second="%zero", leave="break %v")
+    text = LOOP.format(start=0, step=1, first=first, second="%zero", leave="yield")
     scalars = [a, 0, 6]
     found = outcome(text, True, scalars)
     assert found == outcome(text, False, scalars)

@@ -13,8 +13,9 @@ launches check that.
 
 1. Where all that an access compares has been compared on the way to it, its failure has been reported already: it
    doesn't report again.
-2. A small innermost loop gets a copy without checks, for the case that its indices are in range at both of its ends
-   (see `loop_ranges`); otherwise it runs as checked, and reports the round that fails.
+2. A small innermost loop that nothing leaves gets a copy without checks of what each round accesses, for the case that
+   these indices are in range at both of its ends (see `loop_ranges`); otherwise it runs as checked, and reports the round
+   that fails. So invocations of a correct program take the copy, all of them: those of a vector don't part.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ class _Checker:
         before = Builder(Region(), loop.loc)
         ends = Ends(loop, before)
         conditions: list[Value] = []
-        for op in loop.regions[0].walk():
+        for op in loop.regions[0].ops:
             unsure = self.unsure(op, inside) if op.name in _ACCESSES else []
             places = [ends.of(op.operands[1 + axis]) for axis in unsure]
             if not unsure or any(place is None for place in places):

@@ -21,8 +21,8 @@ _DEEPEST = 8
 
 
 def may_be_copied(op: Op) -> bool:
-    """Whether an operation is a small innermost loop that counts up from 0 or above, without what must stand once or
-    needs uniform control flow.
+    """Whether an operation is a small innermost loop that counts up from 0 or above, through all rounds, without what must
+    stand once or needs uniform control flow.
     """
     if op.name != "for" or not is_constant(op.operands[2]) or constant_of(op.operands[2]) <= 0:
         return False
@@ -31,6 +31,8 @@ def may_be_copied(op: Op) -> bool:
     for count, inner in enumerate(op.regions[0].walk()):
         row = OPS[inner.name]
         if count == MOST_OPERATIONS or inner.name in LOOPS or inner.name == "call":
+            return False
+        if inner.name in ("break", "continue", "return") and inner is not op.regions[0].terminator:
             return False
         if row.convergent or row.effect in (Effect.ALLOCATE, Effect.SYNC):
             return False
