@@ -119,12 +119,14 @@ def signature_text(spec: KernelSpec) -> str:
 
 def _parameter_text(param: ParamSpec) -> str:
     dtype = getattr(param.dtype, "__name__", None) if isinstance(param.dtype, TypeVar) else repr(param.dtype)
+    if param.element is not None:
+        dtype = repr(param.element)
     if param.kind == "array":
         dims = f', "{param.dims}"' if param.dims is not None else ""
         return f"{param.name}: {_MODE_NAMES[param.mode or 'inout']}[{dtype}{dims}]"
     if param.kind == "const":
         return f"{param.name}: Const"
-    return param.name if param.dtype is None else f"{param.name}: {dtype}"
+    return param.name if param.dtype is None and param.element is None else f"{param.name}: {dtype}"
 
 
 def resolve(spec: KernelSpec, values: list[Any]) -> KernelSpec:

@@ -37,7 +37,7 @@ def _field(kind: StructType, name: str) -> tuple[Any, ...]:
     found = fields_of(kind)[name]
     if isinstance(found, StructType):
         return (struct_dtype(found),)
-    if isinstance(found, VectorType):
+    if isinstance(found, VectorType) and isinstance(found.dtype, DType):
         return found.dtype.storage, (found.size,)
     if isinstance(found, PackedFloat):
         return (np.dtype(np.uint8),)
@@ -170,7 +170,7 @@ def _check(what: str, kind: object, found: np.dtype[Any], path: str) -> None:
             continue
         base, shape = own.subdtype or (own, ())
         wanted = leaves_of(expected)[0]
-        dtype = from_numpy(base) if wanted.dtype is None else wanted.dtype
+        dtype = wanted.dtype if isinstance(wanted.dtype, DType) else from_numpy(base)
         if base != dtype.storage or shape != wanted.shape:
             size = f" with shape {wanted.shape}" if wanted.shape else ""
             raise DTypeError(f"{what}: its field {here} is {own}, expected {dtype.storage}{size}")

@@ -1,4 +1,4 @@
-# mypy: disable-error-code="arg-type, assignment, attr-defined, call-arg, index, no-untyped-call, no-untyped-def, valid-type"
+# mypy: disable-error-code="arg-type, assignment, attr-defined, call-arg, index, misc, no-untyped-call, no-untyped-def, valid-type"
 """Structs and vectors in memory and as arguments, on every executor."""
 
 from __future__ import annotations
@@ -235,6 +235,32 @@ def test_arrays_of_vectors_have_one_axis_more(device: Any) -> None:
     np.testing.assert_allclose(v, np.array([[1.6, 1.2, 0], [0, 0, 2]], np.float32))
     with pytest.raises(ShapeError, match="last axis of 3"):
         normalized(np.zeros((3, 2), np.float32))
+
+
+@vk.func
+def longest(a: vk.Vec[T, 2], b: vk.Vec[T, 2]):
+    return a if vk.dot(a, a) > vk.dot(b, b) else b
+
+
+@vk.func
+def first_of(v: vk.In[vk.Vec[T, 2], "N"]):
+    return vk.vec(T, 2)(v[0]) * T(2)
+
+
+@vk.kernel(over="v")
+def generic(v: vk.InOut[vk.Vec[T, 2], "N"], by: vk.Vec[T, 2], scale: T):
+    i = vk.global_id(0)
+    if i > 0:
+        v[i] = longest(v[i] * scale, by) + first_of(v)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int8])
+def test_vectors_of_type_variables(device: Any, dtype: Any) -> None:
+    v = np.array([[1, 2], [3, 4], [0, 1]], dtype)
+    generic(v, (1, 5), 2)
+    assert v.tolist() == [[1, 2], [8, 12], [3, 9]]
+    with pytest.raises(vk.ArgumentError, match=r"v: InOut\[vk\.vec\(T, 2\), \"N\"\], by: vk\.vec\(T, 2\), scale: T"):
+        generic(v)
 
 
 @vk.kernel(over="y")

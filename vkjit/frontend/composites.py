@@ -38,7 +38,7 @@ class Leaf:
     """
 
     path: tuple[str, ...]
-    dtype: DType | None
+    dtype: DType | TypeVar | None
     shape: tuple[int, ...] = ()
 
 

@@ -88,6 +88,9 @@ def _bind_type(
     """Binds the type variable of an annotation to the argument's element type."""
     annotation = callee.annotations[name]
     variable = annotation.dtype if isinstance(annotation, ArrayAnnotation) else annotation
+    variable = variable.dtype if isinstance(variable, VectorType) else variable
+    if isinstance(value, Aggregate) and isinstance(value.kind, Records) and isinstance(value.kind.element, VectorType):
+        value = value.items[0]
     if not isinstance(variable, TypeVar) or not isinstance(value, Value):
         return
     assert isinstance(value.type, Scalar | Vector | Array)
@@ -113,10 +116,10 @@ def _fitted(
             raise ctx.error(call.node, f"{what} must be known at compile time, found {describe_value(value)}", hint)
         return value
     if isinstance(annotation, ArrayAnnotation):
-        return _fitted_array(ctx, call, annotation, value, what)
+        return _fitted_array(ctx, call, annotation, value, what, typevars)
     if isinstance(annotation, StructType) and not (isinstance(value, Aggregate) and value.kind is annotation):
         raise ctx.error(call.node, f"{what} is {annotation!r}, found {describe_value(value)}")
-    if isinstance(annotation, VectorType) and describe_value(value) != repr(annotation):
+    if isinstance(annotation, VectorType) and describe_value(value) != repr(_bound(annotation, typevars)):
         raise ctx.error(call.node, f"{what} is {annotation!r}, found {describe_value(value)}", "convert it: V(v)")
     if isinstance(annotation, TypeVar):
         annotation = typevars.get(annotation.__name__)
@@ -127,10 +130,19 @@ def _fitted(
     return value
 
 
-def _fitted_array(ctx: Context, call: Call, annotation: ArrayAnnotation, value: KernelValue, what: str) -> KernelValue:
+def _bound(kind: object, typevars: dict[str, DType]) -> object:
+    """A vector type with its type variable replaced."""
+    if isinstance(kind, VectorType) and isinstance(kind.dtype, TypeVar):
+        return VectorType(typevars.get(kind.dtype.__name__, kind.dtype), kind.size)
+    return kind
+
+
+def _fitted_array(
+    ctx: Context, call: Call, annotation: ArrayAnnotation, value: KernelValue, what: str, typevars: dict[str, DType]
+) -> KernelValue:
     if isinstance(annotation.dtype, StructType | VectorType | PackedFloat):
         kind = value.kind if isinstance(value, Aggregate) else None
-        if not isinstance(kind, Records) or kind.element != annotation.dtype:
+        if not isinstance(kind, Records) or kind.element != _bound(annotation.dtype, typevars):
             raise ctx.error(call.node, f"{what} is an array of {annotation.dtype!r}, found {describe_value(value)}")
         return value
     if not isinstance(value, Value) or not isinstance(value.type, Array):

@@ -262,7 +262,7 @@ def static_shape(ctx: Context, call: Call, shape: KernelValue) -> tuple[int, ...
 
 def _element(ctx: Context, call: Call, dtype: KernelValue) -> Scalar | Vector:
     if isinstance(dtype, VectorType):
-        return Vector(dtype.dtype, dtype.size)
+        return Vector(dtype.element, dtype.size)
     found: DType | None = dtype_of(dtype)
     if found is None:
         raise ctx.error(call.node, f"expected a dtype, found {describe_value(dtype)}", "write e.g. vk.f32")

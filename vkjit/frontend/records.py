@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from ..dtypes import DType
 from ..ir.core import Region, Value
 from ..ir.types import Array, Scalar, Vector
 from ..lang.packed import PackedFloat
@@ -19,10 +20,10 @@ from ..lang.vectors import VectorType
 from .attributes import attribute_of, attributes
 from .composites import fields_of
 from .context import Call, Context, expression, place
-from .conversions import as_stored, instead_of_index, static_value
+from .conversions import as_stored, dtype_of_value, instead_of_index, static_value
 from .joins import Plan, merge, rebuild, to_type
 from .lazy import slice_of
-from .memory import bounds, extent, has_slice, index_inside, indices, load, pad_of, store, subscript_values
+from .memory import array_type, bounds, extent, has_slice, index_inside, indices, load, pad_of, store, subscript_values
 from .packed import decoded, encoded
 from .values import Aggregate, Element, ElementArray, KernelValue, Method, Records, describe_value, is_array, is_literal
 from .vectors import lane, lanes_named
@@ -56,7 +57,10 @@ def records(element: object, arrays: Iterator[Value], rank: int) -> KernelValue:
     if isinstance(element, StructType):
         items = tuple(records(kind, arrays, rank) for kind in fields_of(element).values())
         return Aggregate(Records(element, rank), items)
-    if isinstance(element, VectorType | ElementArray | PackedFloat):
+    if isinstance(element, VectorType):
+        array = next(arrays)
+        return Aggregate(Records(VectorType(array_type(array).dtype, element.size), rank), (array,))
+    if isinstance(element, ElementArray | PackedFloat):
         return Aggregate(Records(element, rank), (next(arrays),))
     return next(arrays)
 
@@ -67,7 +71,7 @@ def value_of(ctx: Context, element: object, scalars: Iterator[Value]) -> KernelV
         return Aggregate(element, tuple(value_of(ctx, kind, scalars) for kind in fields_of(element).values()))
     if isinstance(element, VectorType):
         lanes = list(itertools.islice(scalars, element.size))
-        return ctx.builder.emit("vec_make", *lanes, type=Vector(element.dtype, element.size))
+        return ctx.builder.emit("vec_make", *lanes, type=Vector(dtype_of_value(lanes[0]), element.size))
     if isinstance(element, ElementArray):
         return _nested(element.shape, lambda _: next(scalars))
     if isinstance(element, PackedFloat):
@@ -100,7 +104,7 @@ def allocate(
 
     arrays = []
     for leaf in leaves_of(element):
-        if leaf.dtype is None:
+        if not isinstance(leaf.dtype, DType):
             raise ctx.error(call.node, f"{element!r}.{'.'.join(leaf.path)} has no type of its own", "give it a dtype")
         sizes = (*shape, *leaf.shape)
         kind = Array(Scalar(leaf.dtype), len(sizes), space=space, shape=sizes, contiguous=True)
@@ -234,7 +238,7 @@ def loaded(ctx: Context, value: KernelValue) -> KernelValue:
     array = first_array(value.array)
     if isinstance(kind, VectorType):
         lanes = [load(ctx, array, [*value.at, ctx.builder.index(n)]) for n in range(kind.size)]
-        return ctx.builder.emit("vec_make", *lanes, type=Vector(kind.dtype, kind.size))
+        return ctx.builder.emit("vec_make", *lanes, type=Vector(kind.element, kind.size))
     if isinstance(kind, PackedFloat):
         return decoded(ctx, kind, load(ctx, array, list(value.at)))
     assert isinstance(kind, ElementArray)
@@ -260,7 +264,7 @@ def store_element(
         return
     array = first_array(element.array)
     if isinstance(kind, VectorType):
-        made = as_stored(ctx, origin or node, value, Vector(kind.dtype, kind.size))
+        made = as_stored(ctx, origin or node, value, Vector(kind.element, kind.size))
         for number in range(kind.size):
             store(ctx, node, array, [*element.at, ctx.builder.index(number)], lane(ctx, made, number))
         return

@@ -21,6 +21,7 @@ from ..dtypes import DType
 from ..errors import CompileError, Note
 from ..ir.core import Value
 from ..lang.control import Tune
+from ..lang.vectors import VectorType
 from .annotations import dtype_of
 from .context import Context, Place
 from .elsewhere import advice_on_capture, advice_on_name, advice_on_object, is_foreign_function
@@ -109,6 +110,8 @@ def captured(ctx: Context, node: Place, text: str, value: Any) -> KernelValue:
     """A captured object as a kernel value; CompileError where a kernel may not capture it."""
     if isinstance(value, TypeVar):
         return _type_variable(ctx, node, value)
+    if isinstance(value, VectorType) and isinstance(value.dtype, TypeVar):
+        return VectorType(_type_variable(ctx, node, value.dtype), value.size)
     if not capturable(value):
         raise _not_capturable(ctx, node, text, value)
     if isinstance(value, np.float64):  # as an argument: a Python float, which takes the type of what it meets

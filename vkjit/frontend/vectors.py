@@ -52,13 +52,13 @@ def _make(ctx: Context, call: Call, callee: KernelValue) -> KernelValue:
     assert isinstance(callee, VectorType)
     if call.keywords:
         raise ctx.error(call.node, "a vector takes its components in order, without keywords")
-    made = Vector(callee.dtype, callee.size)
+    made = Vector(callee.element, callee.size)
     if len(call.args) == 1:
         return _from_one(ctx, call, call.args[0], made)
     lanes = [part for value in call.args for part in _parts(ctx, call, value)]
     if len(lanes) != callee.size:
         raise ctx.error(call.node, f"{callee!r} takes {callee.size} components, found {len(lanes)}")
-    exact = [as_exactly(ctx, call.node, part, callee.dtype, "a component") for part in lanes]
+    exact = [as_exactly(ctx, call.node, part, callee.element, "a component") for part in lanes]
     return ctx.builder.emit("vec_make", *exact, type=made)
 
 

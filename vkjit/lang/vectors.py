@@ -9,10 +9,10 @@ vectors.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..dtypes import DType
-from ..errors import ArgumentError, VkjitError
+from ..errors import ArgumentError, DTypeError, VkjitError
 from ._stub import kernel_only
 
 __all__ = ["Vec", "VectorType", "dot", "vec"]
@@ -20,21 +20,29 @@ __all__ = ["Vec", "VectorType", "dot", "vec"]
 
 @dataclass(frozen=True, slots=True)
 class VectorType:
-    """The type of vectors of `size` elements (2, 3 or 4) of `dtype`."""
+    """The type of vectors of `size` elements (2, 3 or 4) of `dtype`, in annotations also of a type variable."""
 
-    dtype: DType
+    dtype: DType | TypeVar
     size: int
 
     def __call__(self, *_components: Any) -> Any:
         raise VkjitError(f"{self!r}(...) has a meaning inside kernels only")
 
     def __repr__(self) -> str:
-        return f"vk.vec({self.dtype!r}, {self.size})"
+        name = self.dtype.__name__ if isinstance(self.dtype, TypeVar) else repr(self.dtype)
+        return f"vk.vec({name}, {self.size})"
+
+    @property
+    def element(self) -> DType:
+        """The type of the lanes. Raises DTypeError for a type variable, which stands for none yet."""
+        if isinstance(self.dtype, TypeVar):
+            raise DTypeError(f"{self!r} isn't bound: {self.dtype.__name__} is a type variable")
+        return self.dtype
 
 
 def vec(dtype: Any, size: int) -> Any:
     """The type of vectors of `size` elements (2, 3 or 4) of `dtype`. Raises ArgumentError for other sizes and types."""
-    if not isinstance(dtype, DType):
+    if not isinstance(dtype, DType | TypeVar):
         raise ArgumentError(f"vk.vec takes a dtype first, found {dtype!r}: write e.g. vk.vec(vk.f32, 4)")
     if size not in (2, 3, 4):
         raise ArgumentError(f"vk.vec: a vector has 2, 3 or 4 elements, found {size!r}")
