@@ -246,7 +246,8 @@ def sroa_mixes_rows() -> None:
             array = op.operands[0].type
             if found is None or not isinstance(array, Array) or array.rank < 2:
                 return found
-            return int(sum(int(constant_of(v)) for v in op.operands[1 : 1 + array.rank]))
+            place: int = sum(int(constant_of(v)) for v in op.operands[1 : 1 + array.rank])
+            return place
 
         return position
 

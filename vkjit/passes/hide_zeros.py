@@ -2,10 +2,10 @@
 
 Enters and leaves: primitive form. Such a driver (quirk `literal_float_zero`) takes x * 0.0, x / 0.0 and 0.0 / x for
 0.0 and x + 0.0 for x, which is wrong for NaN, infinities and negative zeros; of a choice between 1.0 or -1.0 and a
-zero it loses the zero's sign. Constants are folded first, so that all such zeros show. The zero becomes a number that the driver can't know: the top bit of a local id, which
-is never set::
+zero it loses the zero's sign. Constants are folded first, so that all such zeros show. The zero becomes a number that the driver can't know: the top bit of a workgroup's id
+along the last axis, which is never set (local ids may be made by a remainder, whose top bit drivers know)::
 
-                                     %id = local_id {dim = 0} : index     (at the kernel's start)
+                                     %id = group_id {dim = 2} : index     (at the kernel's start)
                                      %u = cast %id : u32
                                      %t = and %u, %top : u32
                                      %z = bitcast %t : f32
@@ -87,5 +87,5 @@ class _Zeros:
 
     def root(self) -> Value:
         b = self.builder
-        bits = b.emit("and", b.cast(b.emit("local_id", dim=0), U32), b.const(1 << 31, U32))
+        bits = b.emit("and", b.cast(b.emit("group_id", dim=2), U32), b.const(1 << 31, U32))
         return b.emit("bitcast", bits, type=Scalar(dtypes.f32))

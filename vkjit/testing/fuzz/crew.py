@@ -36,7 +36,8 @@ class _Process:
         )
         self.held = b""
         self.errors: list[bytes] = []
-        threading.Thread(target=self._drain, daemon=True).start()
+        self.listener = threading.Thread(target=self._drain, daemon=True)
+        self.listener.start()
 
     def _drain(self) -> None:
         """Keeps the last lines that the process complains with."""
@@ -77,6 +78,10 @@ class _Process:
         except subprocess.TimeoutExpired:
             self.process.kill()
             code = self.process.wait()
+        self.listener.join(2)
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
         tail = b"".join(self.errors[-6:]).decode(errors="replace").strip()
         return f"{how}\n{tail}" if tail else how

@@ -50,13 +50,26 @@ def _exact(m: Maker, names: list[str], type: Type) -> list[str]:
     return [n for n in names if not (loose and n in LOOSE)]
 
 
+def _operands(m: Maker, type: Type) -> tuple[Value, Value]:
+    """Two operands; more often than chance has it, one value twice, or a number that identities look for."""
+    x = m.value(type)
+    way = m.random.random()
+    if way < 0.05:
+        return x, x
+    if way < 0.2:
+        special = [0.0, -0.0, 1.0, -1.0] if kind(type) == "float" else [0, 1] if kind(type) == "uint" else [0, 1, -1]
+        constant = m.builder.const(m.pick(special), type)
+        return (x, constant) if m.chance(0.7) else (constant, x)
+    return x, m.value(type)
+
+
 @statement(10)
 def _binary(m: Maker) -> None:
     type = m.type()
     name = m.pick(_exact(m, BINARY[kind(type)], type))
     if name == "pow" and not m.chance(0.2):
         name = "mul"
-    x, y = m.value(type), m.value(type)
+    x, y = _operands(m, type)
     if name == "copysign":  # the sign of a NaN is nobody's business
         y = m.builder.emit("select", m.builder.emit("isnan", y), m.builder.const(1.0, type), y)
     made = m.builder.emit(name, x, y)

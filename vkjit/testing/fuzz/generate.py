@@ -270,7 +270,8 @@ class _Kernel:
         array = b.emit("local", type=Array(element, len(shape), space="local", shape=shape))
         for position in itertools.product(*map(range, shape)):
             b.op("store", array, *map(b.index, position), m.value(element))
-        m.places.append(Place(array, _below(shape), "own"))
+        index = _constant(shape) if random.random() < 0.5 else _below(shape)
+        m.places.append(Place(array, index, "own"))
 
     def shared_memory(self, m: Maker) -> None:
         """Slots for exchange, counters, room for the subgroups' parts of a total."""
@@ -339,6 +340,10 @@ def _product(triple: Triple) -> int:
 
 def _below(shape: tuple[int, ...]) -> Callable[[Maker], list[Value]]:
     return lambda m: [m.below(extent) for extent in shape]
+
+
+def _constant(shape: tuple[int, ...]) -> Callable[[Maker], list[Value]]:
+    return lambda m: [m.builder.index(m.draw(0, extent - 1)) for extent in shape]
 
 
 def _place(param: Value, layout: Layout | None, role: str, combine: str) -> Place:

@@ -176,8 +176,11 @@ class Maker:
         if dtype.is_float:
             return self.builder.const(self.pick(RARE_FLOATS if self.chance(0.03) else FLOATS), type)
         number = self.pick(INTS)
-        if self.chance(0.05):
-            number = (1 << (dtype.bits - 1)) - 1 if self.chance(0.5) else -(1 << (dtype.bits - 1))
+        if self.chance(0.1):
+            edges = [width for width in (8, 16, 31, 32, 63) if width < dtype.bits]
+            number = self.pick([-1, 1]) * (1 << (self.pick(edges) if edges else 3)) - self.pick([0, 0, 1])
+            number = max(number, -(1 << (dtype.bits - 1)))
+            number = min(number, (1 << (dtype.bits - 1)) - 1)
         return self.builder.const(abs(number) if dtype.kind == "uint" else number, type)
 
     def keep(self, value: Value) -> Value:

@@ -123,6 +123,10 @@ class Memory:
 # -- contents
 
 _FLOATS = np.array([0.0, -0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.25, -7.0, 1.5, -2.5, 100.0, 0.25, -0.75, 6.0, 12.0, -3.0])
+_TIES = np.array(
+    [1 + 2.0**-11, 1 + 2.0**-8, 1 + 2.0**-11 + 2.0**-30, -3 - 2.0**-10 + 2.0**-40, 1 + 2.0**-24 + 2.0**-50]
+)
+"""Halfway between two numbers of a narrower type, or so near that a second rounding takes them for it."""
 _RARE = np.array([np.inf, -np.inf, np.nan, 65504.0, 1e5, -1e5])
 _INTS = np.array([0, 1, -1, 2, 3, 5, 7, 8, 100, 127, -128, 128, 255, -3, 31, 32, 1000, -1000])
 
@@ -144,6 +148,7 @@ def numbers(random: np.random.Generator, dtype: DType, count: int) -> npt.NDArra
         return random.integers(0, 2, count).astype(np.bool_)
     if dtype.is_float:
         plain = random.choice(_FLOATS, count)
+        plain = np.where((random.random(count) < 0.1) & (dtype.bits > 16), random.choice(_TIES, count), plain)
         mixed = np.where(random.random(count) < 0.3, np.round(random.normal(0, 20, count) * 16) / 16, plain)
         values = np.where(random.random(count) < 0.05, random.choice(_RARE, count), mixed)
         with np.errstate(all="ignore"):

@@ -208,10 +208,11 @@ def _inlined(module: Module, number: int, side: int) -> Module:
 
 
 def _plainer_constants(program: Program) -> Iterator[Module | None]:
-    """Constants as 0 or 1."""
+    """Constants as 0 or 1, but for those that `row` and `slot` are made of."""
+    kept = {v for f in program.module.all_functions() for op in f.body.walk() if _is_fixed(op) for v in op.operands}
     for number, (region, position) in enumerate(_places(program.module)):
         op = region.ops[position]
-        if op.name != "const" or op.attrs["value"] in (0, 1):
+        if op.name != "const" or op.attrs["value"] in (0, 1) or op.result in kept:
             continue
         for value in (0, 1):
             copy = clone_module(program.module)

@@ -1,0 +1,84 @@
+"""The fuzzer finds planted bugs, and a process that dies is a finding and not the end of the run.
+
+All thirty are run by `python -m vkjit.testing.fuzz --planted tests/faults/planted_bugs.py`; a few of them here, without
+devices.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.faults.planted_bugs import BUGS
+from vkjit.testing.fuzz import parse_program
+from vkjit.testing.fuzz.command import coverage_text, main
+from vkjit.testing.fuzz.planted import find_bug
+
+LIST = str(Path(__file__).with_name("planted_bugs.py"))
+
+
+def test_the_list() -> None:
+    assert len(BUGS) == 30
+    assert len({bug.name for bug in BUGS}) == 30
+    assert all(bug.text for bug in BUGS)
+
+
+@pytest.mark.parametrize("name", ["remainder_of_c", "lossy_cast_chain", "read_store_dropped"])
+def test_planted_bugs_are_found(name: str) -> None:
+    count, found = find_bug(LIST, name, seed=1, programs=400, devices=())
+    assert found is not None, f"{name} not found in {count} programs"
+    parse_program(found["program"])
+
+
+def test_a_process_that_dies_is_a_finding(tmp_path: Path) -> None:
+    path = tmp_path / "dying.py"
+    path.write_text(
+        textwrap.dedent(
+            """
+            import os
+            from dataclasses import dataclass
+
+            from vkjit.passes import licm
+
+            @dataclass
+            class Bug:
+                name: str
+
+                def plant(self):
+                    licm.LICM.run = lambda self, module: os.abort()
+
+            BUGS = [Bug("dying")]
+            """
+        ),
+        encoding="utf-8",
+    )
+    count, found = find_bug(str(path), "dying", seed=1, programs=40, devices=())
+    assert found is not None
+    assert found["stage"] == "crash"
+    assert "SIGABRT" in found["text"]
+    assert count < 40
+
+
+def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    status = main(["--programs", "6", "--devices", "none", "--jobs", "1", "--keep", str(tmp_path)])
+    text = capfd.readouterr().out
+    assert status == 0, text
+    assert "6 programs" in text
+    assert "coverage" in text
+
+
+def test_a_kept_program_runs_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["--show", "7"]) == 0
+    path = tmp_path / "program.ir"
+    path.write_text(capfd.readouterr().out, encoding="utf-8")
+    assert main(["--replay", str(path), "--devices", "none", "--keep", str(tmp_path)]) == 0
+    capfd.readouterr()
+
+
+def test_what_is_missing_is_named() -> None:
+    text = coverage_text(Counter(["add", "sub"]))
+    assert "without mul" in text
+    assert "without add" not in text
