@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from .composites import expanded, fields_of, leaves_of
 from .dims import Dims, parse_dims
+from .elements import ElementArray
 from .fingerprint import Captures, fingerprint, value_digest
 from .function import DeviceFunction
 from .instances import naming_instance
 from .signature import ArrayArg, ConstArg, ScalarArg, Signature, exact
 from .spec import REQUIRED, Composite, KernelSpec, ParamSpec, describe, tune_choice
-from .values import ElementArray
 
 __all__ = [
     "REQUIRED",

@@ -23,8 +23,8 @@ from ..lang.types import ArrayAnnotation
 from ..lang.vectors import VectorType
 from .annotations import Annotation, read_field
 from .dims import parse_dims
+from .elements import ElementArray
 from .spec import Composite, KernelSpec, ParamSpec
-from .values import ElementArray
 
 __all__ = ["FieldType", "Leaf", "expanded", "fields_of", "leaves_of"]
 

@@ -21,11 +21,12 @@ from .attributes import attribute_of, attributes
 from .composites import fields_of
 from .context import Call, Context, expression, place
 from .conversions import as_stored, dtype_of_value, instead_of_index, static_value
+from .elements import ElementArray
 from .joins import Plan, merge, rebuild, to_type
 from .lazy import slice_of
 from .memory import array_type, bounds, extent, has_slice, index_inside, indices, load, pad_of, store, subscript_values
 from .packed import decoded, encoded
-from .values import Aggregate, Element, ElementArray, KernelValue, Method, Records, describe_value, is_array, is_literal
+from .values import Aggregate, Element, KernelValue, Method, Records, describe_value, is_array, is_literal
 from .vectors import lane, lanes_named
 
 __all__ = [

@@ -22,9 +22,10 @@ from .composites import FieldType, fields_of
 from .context import Call, Context
 from .conversions import as_exactly, materialize
 from .device import call_device
+from .elements import ElementArray
 from .function import DeviceFunction
 from .resolve import also_capturable
-from .values import Aggregate, ElementArray, KernelValue, Method, describe_value
+from .values import Aggregate, KernelValue, Method, describe_value
 
 __all__ = ["with_field"]
 

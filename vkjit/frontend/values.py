@@ -23,7 +23,6 @@ __all__ = [
     "Binding",
     "Conflict",
     "Element",
-    "ElementArray",
     "GridStride",
     "KernelValue",
     "Lazy",
@@ -86,17 +85,6 @@ class Tile:
     """The kind of an aggregate that is a tile: `shape` in elements; `tiles` says who holds which."""
 
     shape: tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class ElementArray:
-    """The type of a struct's field that is an array of known shape."""
-
-    dtype: object
-    shape: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"array of {self.dtype!r} with shape {self.shape}"
 
 
 @dataclass(frozen=True, slots=True)
