@@ -94,7 +94,9 @@ def edited(function: FunctionType, lines: Sequence[str]) -> FunctionType:
     code = function.__code__.replace()
     node = _definition(code, list(lines))
     if node is None:
-        raise CompileError(f"{code.co_name} doesn't parse with its new text", Loc(code.co_filename, code.co_firstlineno))
+        raise CompileError(
+            f"{code.co_name} doesn't parse with its new text", Loc(code.co_filename, code.co_firstlineno)
+        )
     _SOURCES[id(code)] = (code, FunctionSource(node, code.co_filename, tuple(lines)))
     made = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
     made.__kwdefaults__ = function.__kwdefaults__
