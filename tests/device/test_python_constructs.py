@@ -217,6 +217,19 @@ def test_equal_constants_of_other_types_are_other_constants(device: Any) -> None
 
 
 @vk.kernel(over="y")
+def signed(y: vk.Out[vk.f32, "N"], c: vk.Const[Any]):
+    y[vk.global_id(0)] = vk.copysign(1.0, c)
+
+
+@pytest.mark.parametrize("kind", [float, np.float16, np.float32, np.float64])
+def test_zeros_of_both_signs_are_two_constants(device: Any, kind: Any) -> None:
+    y = np.zeros(1, np.float32)
+    for value in (0.0, -0.0, 0.0):
+        signed(y, c=kind(value))
+        assert y[0] == np.copysign(1, value)
+
+
+@vk.kernel(over="y")
 def padded(x: vk.In[vk.boolean, "N"], y: vk.Out[vk.boolean, "N"]):
     i = vk.global_id(0)
     y[i] = x.get(i + 1, pad=0) or x.get(i - 1, pad=1) or x.get(i + 9)

@@ -10,6 +10,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..dtypes import DType
 from .names import is_frozen
 
@@ -23,8 +25,8 @@ def exact(value: Any) -> Any:
         return value
     if isinstance(value, tuple):
         return (kind, *map(exact, value))
-    if isinstance(value, float):
-        return (kind, value.hex())
+    if isinstance(value, float | np.floating):
+        return (kind, float(value).hex())
     if is_frozen(value):
         return (kind, *(exact(getattr(value, field.name)) for field in dataclasses.fields(value)))
     return (kind, value)
