@@ -53,6 +53,9 @@ AfterPass = Callable[[str, Module], None]
 LLVM_FLOATS = frozenset({"min", "max", "copysign", "isfinite"})
 """What LLVM has for floats and SPIR-V hasn't."""
 
+_ONE_THREAD = frozenset({"llvm-cpu", "interpreter"})
+"""Kinds of devices that run a workgroup in one thread, and load again what they are told to load again."""
+
 _SIMPLIFY: tuple[Pass, ...] = (Fold(), SimplifyBranches(), CSE(), Fold(), DCE())
 
 
@@ -75,7 +78,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     full = opt_level >= 2
     twice = (*_SIMPLIFY, LICM(), CSE()) if full else ()
     high: list[Pass] = [CheckUniformity(), CheckWritten()]
-    level = (DoubtPromises(), Bounds(full), LowerExits(), Inline(), Sanitize(deferred=caps.kind == "cpu"))
+    level = (DoubtPromises(), Bounds(full), LowerExits(), Inline(), Sanitize(caps.kind == "cpu", caps.kind in _ONE_THREAD, caps.shared_bytes))
     if caps.kind == "interpreter":  # it checks promises by itself
         return [("high", high), *([("normal", level)] if sanitized else [])]
     functions = own_functions(caps)

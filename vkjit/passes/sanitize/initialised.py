@@ -1,8 +1,9 @@
 """Reads of memory that nobody wrote: shared arrays, local arrays, elements of Outs.
 
 Before: `load`, and atomics that read. After: a report where the element's mark says that nothing was stored there; stores
-set the mark. Marks of global and shared arrays are words of hidden memory, all 0 at the launch; a local array has a
-local array of marks beside it. A vector has one mark: it counts as written when one of its lanes is.
+set the mark. Marks of global arrays are words of hidden memory, all 0 at the launch; shared and local arrays have arrays
+of marks beside them (shared ones words of hidden memory, too, where there is no room). A vector has one mark: it counts as
+written when one of its lanes is.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Initialised:
 
     state: State
     tracking: Tracking
+    shared_bytes: int
     watched: set[Value] = field(default_factory=set)
     marks: dict[Value, Value] = field(default_factory=dict)
     updates: set[Op] = field(default_factory=set)
@@ -39,12 +41,41 @@ class Initialised:
     def __post_init__(self) -> None:
         self.watched = set(self.tracking.unsure())
         self.updates = _updates(self.state.kernel.body)
+        shared = [root for root in self.watched if array_of(root).space == "shared"]
+        if shared and self._fits(shared):
+            self._clear_shared(shared)
+
+    def _fits(self, shared: list[Value]) -> bool:
+        """Whether a byte per element of these arrays finds room beside all shared arrays."""
+        kinds = [array_of(op.result) for op in self.state.kernel.body.walk() if op.name == "shared"]
+        lanes = [kind.element.size if isinstance(kind.element, Vector) else 1 for kind in kinds]
+        used = sum(_count(k) * k.dtype.itemsize * n for k, n in zip(kinds, lanes, strict=True))
+        return used + 16 * len(kinds) + sum(_count(array_of(root)) + 16 for root in shared) <= self.shared_bytes
+
+    def _clear_shared(self, shared: list[Value]) -> None:
+        """Marks of shared arrays in shared memory, cleared by the workgroup at the kernel's start."""
+        prologue, size = self.state.prologue, self.state.invocations
+        for root in sorted(shared, key=self._position):
+            count = _count(array_of(root))
+            kind = Array(Scalar(dtypes.u8), 1, space="shared", shape=(count,), contiguous=True)
+            self.marks[root] = marks = prologue.emit("shared", type=kind)
+            body = Region([prologue.index(0).type], ["i"])
+            with prologue.at(body):
+                prologue.op("store", marks, body.args[0], prologue.const(0, dtypes.u8))
+                prologue.op("continue")
+            bounds = (self.state.local.value, prologue.index(count), prologue.index(size))
+            prologue.op("for", *bounds, types=[], regions=[body])
+        prologue.op("barrier")
+
+    def _position(self, root: Value) -> int:
+        """The place of an allocation in the program, so that code comes out the same each time."""
+        return next(n for n, op in enumerate(self.state.kernel.body.walk()) if op is root.op)
 
     def after(self, op: Op, builder: Builder) -> None:
         """What follows an allocation: cleared marks of a local array."""
         if op.name != "local" or op.result not in self.watched or op.result in self.marks:
             return
-        count = math.prod(array_of(op.result).shape or ())
+        count = _count(array_of(op.result))
         kind = Array(Scalar(dtypes.u8), 1, space="local", shape=(count,), contiguous=True)
         marks = builder.emit("local", type=kind)
         self.marks[op.result] = marks
@@ -77,10 +108,15 @@ class Initialised:
 
     def _mark(self, op: Op, root: Value, f: Formula) -> tuple[Value, Term]:
         kind = array_of(root)
-        if kind.space != "local":
+        if root not in self.marks:
             return self.state.param("written", hidden_array(dtypes.u32)), self.tracking.cell(op, f.builder)
         indices = [f.term(value) for value in op.operands[1 : 1 + kind.rank]]
         return self.marks[root], static_offset(indices, kind, f)
+
+
+def _count(kind: Array) -> int:
+    """Elements of a shared or local array."""
+    return math.prod(kind.shape or ())
 
 
 def _updates(region: Region) -> set[Op]:

@@ -27,22 +27,27 @@ __all__ = ["Sanitize"]
 
 @dataclass(frozen=True, slots=True)
 class Sanitize:
-    """Does nothing to kernels without the attribute. See the module's docstring; `deferred`: see `records`."""
+    """Does nothing to kernels without the attribute. See the module's docstring.
+
+    `deferred`: see `records`. `one_thread`: see `state`. `shared_bytes`: what a workgroup may have of shared memory.
+    """
 
     name: ClassVar[str] = "sanitize"
     deferred: bool = False
+    one_thread: bool = False
+    shared_bytes: int = 0
 
     def run(self, module: Module) -> Module:
         checks = tuple(module.kernel.attrs.get("sanitize", ()))
         if not checks:
             return module
-        state = State.of(module, checks)
+        state = State.of(module, checks, one_thread=self.one_thread)
         tracking = Tracking(state)
         state.plan.stores = tracking.written()
         promises = Promises(state)
         parts: list[Part] = []
         if state.has("uninitialised"):
-            parts.append(Initialised(state, tracking))
+            parts.append(Initialised(state, tracking, self.shared_bytes))
         if state.has("races"):
             parts.append(Races(state, tracking))
         if state.has("uniform"):

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from ... import dtypes
 from ...errors import ReportSite
 from ...ir.builder import Builder
-from ...ir.core import Op, Region, Value
+from ...ir.core import Op, Value
 from ...ir.types import Array, Scalar, Vector
 from ..formula import Formula, Term
 from ..memory import origin
@@ -149,8 +149,8 @@ class _Access:
     def write(self) -> None:
         """A plain write conflicts with everybody; writes of one value don't."""
         mark = _hash(self.f, self.op.operands[-1])
-        before = self.exchange(WRITER, self.word(mark))
-        self.compare(before, differs=before.cast(dtypes.u32) ^ mark)
+        for before in self.leave_write(self.word(mark)):
+            self.compare(before, differs=before.cast(dtypes.u32) ^ mark)
         for how in self.races.planes:
             self.compare_all(how)
         self.report()
@@ -185,24 +185,46 @@ class _Access:
             return self.cell.value
         return (self.cell + self.races.state.scalar("cells") * plane).value
 
-    def exchange(self, plane: int, word: Term) -> Term:
-        attrs = {"op": "exchange", "order": "relaxed", "scope": "device"}
-        return self.f.term(self.f.builder.emit("atomic", self.shadow, self.place(plane), word.value, **attrs))
+    @property
+    def plain(self) -> bool:
+        """Whether nobody changes words at the same time, but lanes of one vector in one operation."""
+        return self.races.state.one_thread and self.space == "shared"
+
+    def leave_write(self, word: Term) -> list[Term]:
+        """Leaves the writer's word; the words of those that wrote before, and in the same operation."""
+        if not self.plain:
+            attrs = {"op": "exchange", "order": "relaxed", "scope": "device"}
+            place = self.place(WRITER)
+            return [self.f.term(self.f.builder.emit("atomic", self.shadow, place, word.value, **attrs))]
+        before = self.look(WRITER)
+        self.store(WRITER, word)
+        return [before, self.look_again(WRITER)]
 
     def look(self, plane: int) -> Term:
+        if not self.plain:
+            return self.look_again(plane)
+        return self.f.term(self.f.builder.emit("load", self.shadow, self.place(plane)))
+
+    def look_again(self, plane: int) -> Term:
+        """The word as it is now, whatever this invocation stored."""
         place = self.place(plane)
         return self.f.term(self.f.builder.emit("atomic_load", self.shadow, place, order="relaxed", scope="device"))
 
     def put(self, plane: int, word: Term, condition: Term) -> None:
         """Stores a word where the condition holds."""
-        builder = self.f.builder
-        taken, other = Region(), Region()
-        builder.op("if", condition.value, types=[], regions=[taken, other])
-        with builder.at(taken):
-            builder.op("atomic_store", self.shadow, self.place(plane), word.value, order="relaxed", scope="device")
-            builder.op("yield")
-        with builder.at(other):
-            builder.op("yield")
+
+        def store() -> list[Term]:
+            self.store(plane, word)
+            return []
+
+        self.f.branch(condition, store, list)
+
+    def store(self, plane: int, word: Term) -> None:
+        place = self.place(plane)
+        if self.plain:
+            self.f.builder.op("store", self.shadow, place, word.value)
+            return
+        self.f.builder.op("atomic_store", self.shadow, place, word.value, order="relaxed", scope="device")
 
     def leave(self, plane: int, mine: Term) -> None:
         """Puts a word into the first of its places unless the one there may still conflict with somebody; else beside."""
@@ -211,8 +233,13 @@ class _Access:
         stale = epoch.differs(self.epoch)
         if self.space == "global":
             stale = stale & self.same_group((first >> 32).cast(dtypes.u32))
-        self.put(plane, mine, epoch.equals(0) | stale)
-        who = (self.look(plane) >> 32).cast(dtypes.u32)
+
+        def replace() -> list[Term]:
+            self.store(plane, mine)
+            return [self.look_again(plane)]
+
+        (now,) = self.f.branch(epoch.equals(0) | stale, replace, lambda: [first])
+        who = (now >> 32).cast(dtypes.u32)
         if self.space == "shared":
             self.put(plane + 1, mine, who.differs(self.me))
             return

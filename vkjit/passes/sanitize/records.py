@@ -11,11 +11,14 @@ branch; there, what stands in loops is kept in variables and written at the kern
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ... import dtypes
+from ...errors import ReportSite
 from ...ir.builder import Builder
 from ...ir.core import Op, Region, Value
+from ...ir.ops import OPS
 from ...ir.rewrite import LOOPS, rewrite_region, walk_with_parents
 from ...ir.types import BOOL, Array, Scalar, Type, Vector
 from ..formula import Formula, Term
@@ -35,6 +38,8 @@ def write_records(state: State, *, deferred: bool) -> None:
     sites = state.module.sites
     records = state.param("records", hidden_array(dtypes.u32))
     body = state.kernel.body
+    if not deferred:
+        _gather(body, sites)
     looped = _looped(body) if deferred else set()
     held: dict[int, _Held] = {}
 
@@ -53,6 +58,38 @@ def write_records(state: State, *, deferred: bool) -> None:
     for entry in held.values():
         _Record(state, records, builder, entry.report(builder)).write()
     body.ops.append(last)
+
+
+def _gather(region: Region, sites: Sequence[ReportSite]) -> None:
+    """Puts the reports of a straight piece of code behind one branch: `if any of them { each of them }`."""
+    source, region.ops = region.ops, []
+    waiting: list[Op] = []
+    for op in source:
+        if op.name == "report" and sites[op.attrs["site"]].kind in KINDS:
+            waiting.append(op)
+            continue
+        if op.regions or op.name == "barrier" or OPS[op.name].terminator:
+            _behind_branch(waiting, region)
+            waiting.clear()
+            for inner in op.regions:
+                _gather(inner, sites)
+        region.ops.append(op)
+
+
+def _behind_branch(reports: list[Op], region: Region) -> None:
+    if len(reports) < 2:
+        region.ops += reports
+        return
+    builder = Builder(region, reports[-1].loc)
+    found = reports[0].operands[0]
+    for op in reports[1:]:
+        found = builder.emit("or", found, op.operands[0])
+    taken, other = Region(), Region()
+    builder.op("if", found, types=[], regions=[taken, other])
+    taken.ops += reports
+    for side in (taken, other):
+        with builder.at(side):
+            builder.op("yield")
 
 
 def _looped(body: Region) -> set[Op]:

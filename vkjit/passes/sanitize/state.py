@@ -23,22 +23,24 @@ def hidden_array(dtype: DType) -> Array:
 
 @dataclass(slots=True)
 class State:
-    """One kernel. `prologue` collects what is computed once, at the kernel's start; `finish` puts it there."""
+    """One kernel. `prologue` collects what is computed once, at the kernel's start; `finish` puts it there. `one_thread`: a
+    workgroup runs in one thread of the device, as vectors one after the other or all in lockstep."""
 
     module: Module
     plan: SanitizerPlan
     prologue: Builder
+    one_thread: bool = False
     params: dict[Hidden, Value] = field(default_factory=dict)
     known: dict[str, Term] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, module: Module, checks: tuple[str, ...]) -> State:
+    def of(cls, module: Module, checks: tuple[str, ...], *, one_thread: bool) -> State:
         """The state at the start."""
         kernel = module.kernel
         numbers = tuple(kernel.attrs.get("arg_index", range(len(kernel.params))))
         first = int(kernel.attrs.get("arg_count", max(numbers, default=-1) + 1))
         plan = SanitizerPlan(checks, first, [], [], {}, [])
-        return cls(module, plan, Builder(Region(), kernel.loc))
+        return cls(module, plan, Builder(Region(), kernel.loc), one_thread)
 
     @property
     def kernel(self) -> Function:
