@@ -78,7 +78,8 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     full = opt_level >= 2
     twice = (*_SIMPLIFY, LICM(), CSE()) if full else ()
     high: list[Pass] = [CheckUniformity(), CheckWritten()]
-    level = (DoubtPromises(), Bounds(full), LowerExits(), Inline(), Sanitize(caps.kind == "cpu", caps.kind in _ONE_THREAD, caps.shared_bytes))
+    sanitize = Sanitize(caps.kind == "cpu", caps.kind in _ONE_THREAD, caps.shared_bytes)
+    level = (DoubtPromises(), Bounds(full), LowerExits(), Inline(), sanitize)
     if caps.kind == "interpreter":  # it checks promises by itself
         return [("high", high), *([("normal", level)] if sanitized else [])]
     functions = own_functions(caps)
