@@ -22,9 +22,9 @@ __all__ = [
     "Invocation",
     "SanitizerError",
     "SanitizerReport",
-    "wanted_checks",
     "checks_of",
     "sanitized",
+    "wanted_checks",
 ]
 
 CHECKS = ("bounds", "uninitialised", "races", "uniform", "outside", "division", "nan", "overflow", "loops")

@@ -19,8 +19,8 @@ from ..runtime.interface import DeviceCaps
 from . import Pass
 from .barriers import RemoveBarriers
 from .bounds import Bounds
-from .check_written import CheckWritten
 from .check_promises import CheckPromises
+from .check_written import CheckWritten
 from .cse import CSE
 from .dce import DCE
 from .dead_stores import DeadStores
