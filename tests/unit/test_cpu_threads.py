@@ -288,7 +288,7 @@ def test_ctrl_c_ends_kernels_inside_of_workgroups(tmp_path: Path) -> None:
 
 
 HANDLED = """
-import os, signal, threading, numpy as np, vkjit as vk
+import signal, numpy as np, vkjit as vk
 vk.set_default_device("cpu")
 
 @vk.kernel(over="y")
@@ -304,24 +304,24 @@ def handler(number, frame):
     y = np.zeros(300_000, np.float32)
     work(3, y)  # a launch inside of a launch
     inner.append(bool((y == 1.75).all()))
-signal.signal(signal.SIGUSR1, handler)
+signal.signal(signal.SIGALRM, handler)
 small = np.zeros(8, np.float32)
 work(300_000, small)
-for delay in (0.1, 0.2, 0.3):
-    threading.Timer(delay, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
 y = np.zeros(4096, np.float32)
 while len(inner) < 3:
     y[:] = 0
     work(300_000, y)
     assert (y == small[0]).all()
-print(inner)
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(all(inner))
 """
 
 
 def test_a_handler_that_returns_lets_the_launch_go_on(tmp_path: Path) -> None:
     """It runs while the kernel does, and may launch kernels itself."""
     done = run(tmp_path / "handled.py", HANDLED)
-    assert done.stdout.strip() == "[True, True, True]", done.stderr
+    assert done.stdout.strip() == "True", done.stderr
 
 
 def test_an_exception_of_a_handler_is_raised_where_the_launch_was_made(processor: CpuDevice) -> None:

@@ -15,7 +15,6 @@ The state is a block of 64-bit words, those that threads write apart from each o
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import sys
 import threading
@@ -283,28 +282,34 @@ _SIGNATURES = {
 _PAUSES = {"x86_64": "llvm.x86.sse2.pause"}
 
 
-@functools.lru_cache(maxsize=1)
-def _made() -> tuple[machine.Linked, dict[str, Any]]:
+def _make() -> tuple[machine.Linked, dict[str, Any]]:
     code = machine.compile_text(_text(_PAUSES.get(machine.host().family, ""), time.CLOCK_MONOTONIC), 1)
     linked = machine.link(code, *_SIGNATURES)
     return linked, {n: _FFI.cast(kind, linked.addresses[n]) for n, kind in _SIGNATURES.items()}
 
 
-_making = threading.Lock()
+_making = threading.RLock()
 
 
 def _forget_locks() -> None:
     global _making, _starting
-    _making, _starting = threading.Lock(), threading.Lock()  # another thread of the parent may have held them
+    _making, _starting = threading.RLock(), threading.RLock()  # another thread of the parent may have held them
 
 
 on_fork(_forget_locks)
 
 
+_programs: list[tuple[machine.Linked, dict[str, Any]]] = []
+"""One for all crews; a handler of a signal that came in between may have added another. They stay: threads are inside."""
+
+
 def _program() -> tuple[machine.Linked, dict[str, Any]]:
-    """The compiled functions, by name. There is one program for all crews, and it stays: threads are inside of it."""
-    with _making:
-        return _made()
+    """The compiled functions, by name."""
+    if not _programs:
+        with _making:
+            if not _programs:
+                _programs.append(_make())
+    return _programs[0]
 
 
 def tick_address() -> int:
@@ -312,7 +317,7 @@ def tick_address() -> int:
     return _program()[0].addresses["tick"]
 
 
-_starting = threading.Lock()
+_starting = threading.RLock()
 """The size of new threads' stacks is the process's."""
 
 

@@ -15,21 +15,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ArgumentError, FeatureError, InternalError
-from ..runtime.handles import on_fork
 from . import obstacle
 
 __all__ = ["Host", "Linked", "compile_text", "host", "link", "texts_of"]
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a handler of a signal may compile, too
 _numbers = itertools.count()
 
 
-def _forget_lock() -> None:
-    global _lock
-    _lock = threading.Lock()  # another thread of the parent may have held it
-
-
-on_fork(_forget_lock)
+if hasattr(os, "register_at_fork"):  # a child must not inherit LLVM, or llvmlite's own lock, in the middle of something
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,28 +113,38 @@ def _passes(level: int) -> tuple[Any, Any]:
 def compile_text(text: str, level: int = 2) -> bytes:
     """Object code of a module in LLVM's text form; `level` is LLVM's optimisation level. VKJIT_CPU_DUMP names a folder
     that gets the module before and after optimisation, and the assembler text."""
-    llvm = _llvm()
     with _lock:
-        machine = _target_machine()
-        try:
-            module = llvm.parse_assembly(text)
-        except RuntimeError as error:
-            raise InternalError(f"LLVM refuses the module: {error}") from error
-        builder, passes = _passes(level)
-        passes.run(module, builder)
-        _dump(text, module, machine)
-        code: bytes = machine.emit_object(module)
-        return code
+        return _compiled(text, level)
+
+
+def _compiled(text: str, level: int) -> bytes:
+    """A function of its own, so that LLVM's objects are gone when the lock is released."""
+    machine = _target_machine()
+    module = _optimised(text, level)
+    _dump(text, module, machine)
+    code: bytes = machine.emit_object(module)
+    return code
+
+
+def _optimised(text: str, level: int) -> Any:
+    try:
+        module = _llvm().parse_assembly(text)
+    except RuntimeError as error:
+        raise InternalError(f"LLVM refuses the module: {error}") from error
+    builder, passes = _passes(level)
+    passes.run(module, builder)
+    return module
 
 
 def texts_of(text: str, level: int = 2) -> tuple[str, str]:
     """A module's text after optimisation, and its assembler text."""
-    llvm = _llvm()
     with _lock:
-        module = llvm.parse_assembly(text)
-        builder, passes = _passes(level)
-        passes.run(module, builder)
-        return str(module), str(_target_machine().emit_assembly(module))
+        return _texts_of(text, level)
+
+
+def _texts_of(text: str, level: int) -> tuple[str, str]:
+    module = _optimised(text, level)
+    return str(module), str(_target_machine().emit_assembly(module))
 
 
 def _dump(text: str, module: Any, machine: Any) -> None:

@@ -25,7 +25,7 @@ from ..runtime.handles import on_fork
 from . import crew
 from .crew import Crew
 from .quota import processors
-from .watch import Watch, callback_address, watch_of_thread
+from .watch import Watch, watch_of_thread
 
 __all__ = ["Pace", "Pool", "function_at", "thread_count"]
 
@@ -63,11 +63,6 @@ class Pace:
     def learn(self, groups: int, nanoseconds: int) -> None:
         fresh = nanoseconds / groups
         self.per_group = fresh if not self.per_group else 0.7 * self.per_group + 0.3 * fresh
-
-
-def _own_watch() -> Watch:
-    """The calling thread's watch."""
-    return watch_of_thread(crew.tick_address() if crew.available() else callback_address())
 
 
 class _Job:
@@ -177,12 +172,14 @@ class Pool:
         """Runs all workgroups of the grid. Raises what handlers of signals raise."""
         total = grid[0] * grid[1] * grid[2]
         data = _FFI.from_buffer(block)
-        watch = _own_watch()
+        watch = watch_of_thread()
         begin = 0
         if not pace.per_group:
             begin = self._first(function, data, grid, total, pace, watch)
         left = (total - begin) * pace.per_group
         native = crew.available() and isinstance(function, _FFI.CData)
+        if native and left > _WORTH_A_CREW:
+            watch.ask_through(crew.tick_address())
         if self.threads > 1 and total - begin > 1 and left > (_WORTH_A_CREW if native else _WORTH_SHARING):
             share = self._by_crew if native else self._by_workers
             if share(function, data, grid, begin, total, pace, watch):

@@ -60,7 +60,8 @@ def poll_call(features: frozenset[str]) -> str:
     return f"call {_convention(features)}i1 @poll(ptr %watch)"
 
 
-_raised = threading.local()
+_of_thread = threading.local()
+"""`watch`: that of the thread; `error`: what a handler raised."""
 
 
 def _look(_watch: Any) -> int:
@@ -69,8 +70,11 @@ def _look(_watch: Any) -> int:
 
 
 def _keep(_kind: Any, error: BaseException | None, _trace: Any) -> None:
-    """What a handler raised, for the launch to raise."""
-    _raised.error = error
+    """Keeps what a handler raised, for the launch to raise, and stops this thread's kernel."""
+    _of_thread.error = error
+    watch: Watch | None = getattr(_of_thread, "watch", None)
+    if watch is not None:
+        watch.words[0] = 1
 
 
 @functools.lru_cache(maxsize=1)
@@ -89,31 +93,33 @@ def callback_address() -> int:
 
 
 class Watch:
-    """The watch of one thread that launches kernels. `ask` is the address of a function that asks Python in good time."""
+    """The watch of one thread that launches kernels. Asks Python whenever kernels ask, or as `tick_address` of a crew says:
+    that needs code of its own, which is made when it is worth it."""
 
     __slots__ = ("pointer", "words")
 
-    def __init__(self, ask: int) -> None:
+    def __init__(self) -> None:
         whole = np.zeros(_WORDS + 8, dtype=np.int64)
         skip = -int(whole.ctypes.data) % 64 // 8
         self.words = whole[skip : skip + _WORDS]
-        self.words[1], self.words[3] = ask, callback_address()
+        self.words[1] = self.words[3] = callback_address()
         self.pointer = _FFI.from_buffer(self.words)
+
+    def ask_through(self, function: int) -> None:
+        """Sets the function (address) that kernels ask."""
+        self.words[1] = function
 
     def check(self) -> None:
         """Raises what a handler of a signal raised while a kernel ran."""
         if self.words[0]:
             self.words[0] = 0
-            error, _raised.error = getattr(_raised, "error", None), None
+            error, _of_thread.error = getattr(_of_thread, "error", None), None
             raise error if error is not None else KeyboardInterrupt
 
 
-_threads = threading.local()
-
-
-def watch_of_thread(ask: int) -> Watch:
+def watch_of_thread() -> Watch:
     """This thread's watch."""
-    found: Watch | None = getattr(_threads, "watch", None)
+    found: Watch | None = getattr(_of_thread, "watch", None)
     if found is None:
-        found = _threads.watch = Watch(ask)
+        found = _of_thread.watch = Watch()
     return found
