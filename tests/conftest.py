@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests import executors, validation
+from tests import validation
+
+pytest_plugins = ["vkjit.testing.plugin"]
 
 CACHE_KEY: pytest.StashKey[str] = pytest.StashKey()
 
@@ -22,15 +24,6 @@ def find_validator() -> str | None:
     except Exception:  # noqa: BLE001  whatever an import raises
         return None
     return tools.find("spirv-val")
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--vkjit-device",
-        default="all",
-        metavar="NAME",
-        help="run tests that take `device` on the executors whose name contains NAME only (default: all)",
-    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -53,6 +46,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
+    from vkjit.testing import plugin  # pytest imports it first, by its name
+
     validator = find_validator()
     state = os.environ.get("VKJIT_SPIRV_VAL", "0")
     if validator is None:
@@ -62,23 +57,14 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     else:
         spirv = "on: each emitted module goes through spirv-val"
     wanted = config.getoption("--vkjit-device")
-    lines = [f"spirv validation: {spirv}", f"executors: {executors.summary(wanted)}"]
+    lines = [f"spirv validation: {spirv}", f"executors: {plugin.summary(wanted)}"]
     return [*lines, f"validation layer: {validation.summary()}"] if validation.wanted() else lines
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each test that takes `device` runs on every executor; an absent kind shows as a skip with its reason."""
-    if "device" not in metafunc.fixturenames:
-        return
-    wanted = metafunc.config.getoption("--vkjit-device")
-    metafunc.parametrize("device", executors.parameters(wanted), indirect=True)
-
-
 @pytest.fixture
-def device(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """An opened device; kernels called inside the test run on it when they aren't told otherwise."""
-    with executors.opened(request.param) as opened:
-        yield opened
+def device(vkjit_device: Any) -> Any:
+    """The plugin's device under a short name."""
+    return vkjit_device
 
 
 @pytest.fixture(autouse=True)

@@ -42,7 +42,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--groups", default=None, metavar="4,4", help="number of workgroups, for kernels without any")
     parser.add_argument("--special", action="store_true", help="mixes in NaN, infinities, subnormals, -0, extremes")
     parser.add_argument("--partial", action="store_true", help="allows elements of Outs that nobody writes")
+    parser.add_argument(
+        "--mutate",
+        action="store_true",
+        help="breaks the kernels, one change at a time, and lists what their tests miss",
+    )
+    parser.add_argument(
+        "--write", nargs="?", const="", default=None, metavar="TESTS.py", help="proposes a test file (default: test_FILE.py "
+        "beside the file); an existing one is left alone",
+    )  # fmt: skip
     parser.add_argument("--script", type=Path, default=None, help="file for the program that reproduces a failure")
+
+
+def load_module(target: str) -> ModuleType:
+    """The module of `path` or `path:name`."""
+    path_text = target if Path(target).is_file() else target.rpartition(":")[0]
+    return _load_module(Path(path_text))
 
 
 def load_kernels(target: str) -> dict[str, Kernel]:
@@ -119,6 +134,10 @@ def run(arguments: argparse.Namespace) -> int:
     from ..testing import CheckFailure, check_kernel
 
     kernels = load_kernels(arguments.target)
+    if arguments.write is not None:
+        return _write(arguments, kernels)
+    if arguments.mutate:
+        return _mutate(arguments, kernels)
     groups = tuple(map(int, arguments.groups.split(","))) if arguments.groups else None
     dims, elements = _pairs(arguments.dims, "dims"), _pairs(arguments.elements, "elements")
     failed = 0
@@ -146,3 +165,30 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"ok      {result}")
     print(f"{len(kernels)} kernels, {failed} failed")
     return 1 if failed else 0
+
+
+def _write(arguments: argparse.Namespace, kernels: dict[str, Kernel]) -> int:
+    """Writes a proposed test file."""
+    from ..testing.ghost import proposed_tests
+
+    source = Path(arguments.target if Path(arguments.target).is_file() else arguments.target.rpartition(":")[0])
+    target = Path(arguments.write) if arguments.write else source.with_name(f"test_{source.stem}.py")
+    if target.exists():
+        raise ArgumentError(f"{target} exists already: name another file, as in --write other.py")
+    target.write_text(proposed_tests(kernels, source, examples=arguments.examples), encoding="utf-8")
+    print(f"wrote {target}: {len(kernels)} kernels; read it, and say what you know of them")
+    return 0
+
+
+def _mutate(arguments: argparse.Namespace, kernels: dict[str, Kernel]) -> int:
+    """Prints the mutation score; exit code 1 when a mutant survives."""
+    from ..testing.mutate.file import score_of_file
+
+    module = load_module(arguments.target)
+    same = {name: getattr(module, name) for name in kernels}
+    killed = mutants = 0
+    for result, words in score_of_file(module, same, examples=min(arguments.examples, 30)):
+        killed, mutants = killed + result.count("killed"), mutants + result.mutants
+        print(f"{result}\n    ({words})")
+    print(f"mutation score: {killed} of {mutants} noticed ({killed / max(mutants, 1):.0%})")
+    return 0 if killed == mutants else 1

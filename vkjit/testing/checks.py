@@ -14,7 +14,7 @@ import time
 import unittest
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ from .run import Executor, executors
 from .schedules import FREE, PLAIN, Schedule, choices_for
 from .tolerances import as_tolerance
 
-__all__ = ["CheckResult", "check", "check_kernel"]
+__all__ = ["CheckResult", "check", "check_kernel", "first_finding"]
 
 EXAMPLES = 100
 
@@ -120,6 +120,12 @@ def check_kernel(
         "seed": seed, "script": script,
     }  # fmt: skip
     return _Check(kernel, reference, None, settings).run()
+
+
+def first_finding(kernel: Kernel, reference: Callable[..., Any] | None = None, **settings: Any) -> Finding | None:
+    """What `check_kernel` finds, as it finds it: not made smaller, not explained; None for nothing."""
+    defaults: dict[str, Any] = check_kernel.__kwdefaults__ or {}
+    return _Check(kernel, reference, None, {**defaults, **settings})._search()
 
 
 class _Check:
@@ -208,10 +214,14 @@ class _Check:
         def passes(kernel: Kernel) -> bool:
             only = executors(kernel, "interpreter", self.groups)
             examiner = self._examiner(kernel, only)
-            plain = {e.name: PLAIN for e in only}
-            return all(examiner.examine(case, plain) is None for case in cases)
+            schedules = {e.name: finding.schedule for e in only}
+            return all(examiner.examine(case, schedules) is None for case in cases)
 
-        return mend(self.kernel, passes)
+        schedule = replace(finding.schedule, optimisation=None, debug=None)
+        finding = replace(finding, schedule=schedule)
+        with contextlib.suppress(CompileError, ArgumentError, KernelError):
+            return None if passes(self.kernel) else mend(self.kernel, passes)
+        return None
 
     def _hint(self, finding: Finding) -> str:
         """What to say of the inputs where they may be to blame."""
@@ -407,5 +417,11 @@ def _test_of(
 
     test.__name__, test.__qualname__ = named.__name__, named.__qualname__
     test.__module__, test.__doc__ = named.__module__, named.__doc__
+
+    def with_kernel(other: Kernel) -> None:
+        found = _Check(other, reference, judge, {**settings, "devices": "interpreter"})._search()
+        assert found is None, found.kind
+
     test.kernel = kernel  # type: ignore[attr-defined]
+    test.with_kernel = with_kernel  # type: ignore[attr-defined]  # the same property of another kernel
     return test

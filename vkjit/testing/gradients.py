@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import dtypes
-from ..autograd import no_grad
+from ..autograd import enable_grad, grad, no_grad
 from ..devices import device as open_device
 from ..devices import use_device
 from ..dtypes import DType
@@ -39,7 +39,14 @@ class GradientError(AssertionError):
     random direction); `gradient`, `difference`: the two values; `allowed`: how far they may be apart."""
 
     def __init__(
-        self, input: int, index: tuple[int, ...] | None, gradient: float, difference: float, allowed: float
+        self,
+        input: int,
+        index: tuple[int, ...] | None,
+        gradient: float,
+        difference: float,
+        allowed: float,
+        *,
+        connected: bool = True,
     ) -> None:
         self.input, self.index = input, index
         self.gradient, self.difference, self.allowed = gradient, difference, allowed
@@ -47,6 +54,7 @@ class GradientError(AssertionError):
         super().__init__(
             f"gradient of input {input} {place} is {gradient!r}, differences of the function give {difference!r}; they "
             f"may be {allowed:.3g} apart"
+            + ("" if connected else "; the result isn't connected to any input: was it detached, or made with no_grad?")
         )
 
 
@@ -62,6 +70,7 @@ def check_grads(
     step: float | None = None,
     tolerance: tuple[float, float] | None = None,
     seed: int = 0,
+    order: int = 1,
 ) -> None:
     """Checks the gradients of a function of tensors. Raises GradientError.
 
@@ -69,12 +78,52 @@ def check_grads(
     made leaves with gradients, others are passed on as they are.
     wrt: numbers of the inputs to check (default: all floating point ones). full: every element instead of
     `directions` random directions. dtype: the type to compute in (default: f64 where the device has it, else f32).
+    order: 2 checks the gradients of the gradients, along one random direction, too.
     step: h, relative to the inputs' magnitude. tolerance: (relative, absolute); derived from the type if left out.
     """
     opened = open_device(device)
     kind = _type_for(opened, dtype)
     with use_device(opened):
-        _Check(function, [_as_array(value) for value in inputs], wrt, kind, step, tolerance, seed).run(full, directions)
+        arrays = [_as_array(value) for value in inputs]
+        if order not in (1, 2):
+            raise ArgumentError(f"check_grads: order is {order!r}, expected 1 or 2")
+        _Check(function, arrays, wrt, kind, step, tolerance, seed).run(full, directions)
+        if order == 2:
+            _Check(_slope(function, seed), arrays, wrt, kind, step, tolerance, seed).run(full, directions)
+
+
+def _slope(function: Callable[..., Any], seed: int) -> Callable[..., Any]:
+    """The derivative of a function along a random direction, as a function that can be differentiated again."""
+
+    def slope(*arguments: Any) -> Any:
+        leaves = [a for a in arguments if hasattr(a, "__vkjit_array__") and a.requires_grad]
+        detached = not leaves
+        if detached:  # differences are taken without recording: here it has to go on
+            leaves = [a for a in arguments if hasattr(a, "__vkjit_array__") and a.dtype.is_float]
+            leaves = [a.detach().requires_grad_() for a in leaves]
+            taken = iter(leaves)
+            arguments = tuple(
+                next(taken) if hasattr(a, "__vkjit_array__") and a.dtype.is_float else a for a in arguments
+            )
+        with enable_grad():
+            result = function(*arguments)
+            outputs = list(result) if isinstance(result, (tuple, list)) else [result]
+            total: Any = outputs[0].sum()
+            for output in outputs[1:]:
+                total = total + output.sum()
+            rng = np.random.default_rng(seed + 1)
+            found = grad(total, leaves, create_graph=not detached, allow_unused=True)
+            terms = [
+                (g * tensor(rng.standard_normal(tuple(g.shape)).astype(g.dtype.numpy), dtype=g.dtype)).sum()
+                for g in found
+                if g is not None
+            ]
+            slope_of_all: Any = terms[0]
+            for term in terms[1:]:
+                slope_of_all = slope_of_all + term
+        return slope_of_all
+
+    return slope
 
 
 def _as_array(value: Any) -> Any:
@@ -113,6 +162,7 @@ class _Check:
         self.tolerance = tolerance
         self.eps = eps
         self.weights: list[Array] | None = None
+        self.connected = True
 
     def run(self, full: bool, directions: int) -> None:
         gradients = self._gradients()
@@ -136,7 +186,9 @@ class _Check:
         total: Any = terms[0]
         for term in terms[1:]:
             total = total + term
-        total.backward()
+        self.connected = bool(total.requires_grad)
+        if self.connected:
+            total.backward()
         found = {}
         for number in self.wrt:
             gradient = leaves[number].grad
@@ -186,7 +238,7 @@ class _Check:
         relative, absolute = self.tolerance or self._derived(magnitude / float(half))
         allowed = relative * max(scale, abs(difference)) + absolute + (0.0 if self.tolerance else 2 * curvature)
         if not abs(found - difference) <= allowed:
-            raise GradientError(number, index, found, difference, allowed)
+            raise GradientError(number, index, found, difference, allowed, connected=self.connected)
 
     def _derived(self, noise: float) -> tuple[float, float]:
         """Roundings of the two values, 16 of them each, divided by the step; and of the gradient itself."""

@@ -1,0 +1,92 @@
+"""Every kernel of the standard library keeps its properties: checked by itself, or through the operations that launch it.
+
+The operations run on the interpreter, in the variants of both classes of devices. `python -m tests.stdlib_properties` runs
+all of them, with --mutate on broken kernels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch isn't installed: nothing to compare operations with")
+
+import vkjit as vk  # noqa: E402  # after the check that skips
+from tests.stdlib_properties.catalogue import KERNELS, OPERATIONS, KernelProperty  # noqa: E402
+from tests.stdlib_properties.coverage import all_kernels, launched  # noqa: E402
+from tests.stdlib_properties.operations import Operation, check_operation  # noqa: E402
+from vkjit.testing.checks import first_finding  # noqa: E402
+from vkjit.testing.masks import masked, masked_caps  # noqa: E402
+
+QUICK = [
+    o for o in OPERATIONS if not set(o.kinds) & {"llvm", "llvmpipe"} and "long" not in o.name and "large" not in o.name
+]
+
+
+@pytest.mark.parametrize("item", KERNELS, ids=lambda item: item.label)
+def test_kernel(item: KernelProperty) -> None:
+    finding = first_finding(item.kernel, item.reference, devices="interpreter", max_examples=4, seed=1, **item.inputs)
+    assert finding is None, finding
+
+
+@pytest.mark.parametrize("operation", QUICK, ids=lambda operation: operation.name)
+def test_operation(operation: Operation) -> None:
+    check_operation(operation)
+
+
+@pytest.mark.slow
+def test_every_kernel_of_the_library_has_a_property() -> None:
+    with launched() as seen:
+        for operation in OPERATIONS:
+            check_operation(operation)
+    direct = {f"{i.kernel.spec.fn.__module__.rpartition('.')[2]}.{i.kernel.spec.fn.__name__}" for i in KERNELS}
+    missing = all_kernels() - set(seen) - direct
+    if not any("llvmpipe" in info.name.lower() for info in vk.devices()):
+        missing -= {name for name in missing if "words" in name}
+    if not any(info.kind == "llvm-cpu" for info in vk.devices()):
+        missing -= {name for name in missing if name.startswith(("conv_rows.", "matmul_panels."))}
+    assert not missing
+
+
+SMALL = {"softmax", "layer_norm", "cross_entropy", "conv2d", "max_pool", "avg_pool", "indexing", "unary", "binary"}
+
+
+@pytest.mark.parametrize("operation", [o for o in OPERATIONS if o.name in SMALL], ids=lambda o: o.name)
+@pytest.mark.parametrize("mask", ["small", "subgroup4", "subgroup64", "shared=16384 invocations=128 without=f64,f16"])
+def test_operations_on_smaller_devices(operation: Operation, mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 KiB of shared memory, workgroups of 128, no f64 and f16, subgroups of 4 and 64."""
+    with masked(mask) as device:
+        real = vk.use_device
+        monkeypatch.setattr(vk, "use_device", lambda spec: real(device if spec == "interpreter" else spec))
+        plain = Operation(**{**{f: getattr(operation, f) for f in operation.__dataclass_fields__}, "kinds": ("cpu",)})
+        check_operation(plain)
+
+
+@vk.kernel(over="y")
+def doubled(x: vk.In[vk.f64, "N"], y: vk.Out[vk.f64, "N"]):
+    y[vk.global_id(0)] = x[vk.global_id(0)] * 2.0
+
+
+@vk.kernel(over="y")
+def halved(x: vk.In[vk.f16, "N"], y: vk.Out[vk.f16, "N"]):
+    y[vk.global_id(0)] = x[vk.global_id(0)] * 0.5
+
+
+@pytest.mark.parametrize("kernel", [doubled, halved], ids=lambda kernel: kernel.name)
+def test_a_missing_type_is_a_feature_error(device: Any, kernel: Any) -> None:
+    import numpy as np
+
+    kind = np.float64 if kernel is doubled else np.float16
+    if device.caps.kind == "llvm-cpu":
+        pytest.skip("the processor's device has all types whatever its caps say")
+    with masked("mobile", device), pytest.raises(vk.FeatureError, match="which this device lacks"):
+        kernel(np.ones(3, kind))
+
+
+def test_masks_that_are_not_understood() -> None:
+    caps = vk.device("interpreter").caps
+    for mask in ("tiny", "shared=x", "without=f128", "subgroup=3"):
+        with pytest.raises(vk.ArgumentError, match="mask"):
+            masked_caps(caps, mask)
+    assert masked_caps(caps, "mobile").max_invocations == 128

@@ -1,0 +1,353 @@
+"""Properties of everything in the standard library: of kernels by themselves, and of the operations that launch them.
+
+Leaves: `OPERATIONS`, and `KERNELS`: kernels with a reference for `vk.testing.check_kernel`. Together they launch every
+kernel of `stdlib/`; a test holds that against the list of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+import vkjit as vk
+from tests.stdlib_properties.operations import Operation
+from vkjit.stdlib import (
+    dropout,
+    elementwise,
+    embedding,
+    functions,
+    index,
+    matmul,
+    norm_kernels,
+    optimizers,
+    pool,
+    reduce,
+    scan,
+    softmax_lines,
+)
+
+__all__ = ["KERNELS", "OPERATIONS", "KernelProperty"]
+
+
+@dataclass(frozen=True)
+class KernelProperty:
+    """A kernel, its reference, and the inputs that its callers give it."""
+
+    kernel: Any
+    reference: Callable[..., Any] | None
+    inputs: dict[str, Any] = field(default_factory=dict)
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        return self.name or str(self.kernel.name)
+
+
+def _softmax(x: Any, LOG: Any) -> Any:
+    e = np.exp(x - x.max(axis=1, keepdims=True, initial=-np.inf)) if x.size else x
+    total = e.sum(axis=1, keepdims=True)
+    return x - x.max(axis=1, keepdims=True) - np.log(total) if LOG else e / total
+
+
+def _softmax_gradient(g: Any, y: Any, LOG: Any) -> Any:
+    if LOG:
+        return g - np.exp(y) * g.sum(axis=1, keepdims=True)
+    return (g - (g * y).sum(axis=1, keepdims=True)) * y
+
+
+def _triangle(x: Any, diagonal: Any, UPPER: Any) -> Any:
+    return np.triu(x, diagonal) if UPPER else np.tril(x, diagonal)
+
+
+def _scatter(add: bool) -> Any:
+    def reference(where: Any, values: Any, y: Any, start: Any, stop: Any) -> Any:
+        made = y.copy()
+        for a, n, b in np.ndindex(*where.shape):
+            if start <= n < stop:
+                if add:
+                    made[a, where[a, n, b], b] += values[a, n, b]
+                else:
+                    made[a, where[a, n, b], b] = values[a, n, b]
+        return made
+
+    return reference
+
+
+def _gather(x: Any, where: Any) -> Any:
+    return np.take_along_axis(x, where.astype(np.int64), axis=1)
+
+
+def _running(x: Any) -> Any:
+    sums = np.cumsum(x, axis=2)
+    return {"y": sums, "ends": sums[:, :, -1]}
+
+
+_F32 = {"dtypes": [vk.f32]}
+_AXIS = {"A": (1, 3), "E": (1, 20), "B": (1, 4), "N": (1, 12)}
+_SUM = {
+    "LOAD": [reduce.load_value], "COMBINE": [reduce.add], "INIT": [0], "FINISH": [reduce.finish_value], "IN": [vk.f32],
+    "ACC": [vk.f32], "total": "R", "LIMIT": [65536], "x": (-2.0, 2.0),
+}  # fmt: skip
+_SQUARES = {**_SUM, "LOAD": [reduce.load_square], "FINISH": [reduce.finish_root]}
+_MATRIX = {"G": (1, 2), "M": (1, 70), "N": (1, 70), "K": (0, 40)}
+
+_SHARED = (
+    KernelProperty(elementwise.map1, np.square, {"elements": {"F": [functions.square], "C": [vk.f32]}, **_F32}),
+    KernelProperty(elementwise.map2, np.subtract, {"elements": {"F": [functions.sub], "C": [vk.f32]}, **_F32}),
+    KernelProperty(index.take, lambda x, where: x[:, where], {
+        "elements": {"where": ("0-E", "E-1")}, "dims": _AXIS, "dtypes": {"T": [vk.f32], "I": [vk.i32, vk.i64]}}),
+    KernelProperty(index.take_last, lambda x, where: x[:, where], {
+        "elements": {"where": ("0-E", "E-1")}, "dims": {k: v for k, v in _AXIS.items() if k != "B"},
+        "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
+    KernelProperty(index.gather, _gather, {
+        "elements": {"where": ("0-E", "E-1")}, "dims": _AXIS, "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
+    KernelProperty(index.scatter_add, _scatter(True), {
+        "elements": {"where": ("0-E", "E-1"), "start": (0, "N-1"), "stop": (1, "N"), "C": [vk.i32]}, "dims": _AXIS,
+        "dtypes": {"T": [vk.i32], "I": [vk.i64]}}),
+    KernelProperty(index.scatter_put, _scatter(False), {
+        "elements": {"where": ("0-E", "E-1"), "start": (0, "N-1"), "stop": (1, "N")}, "dims": _AXIS,
+        "dtypes": {"T": [vk.i32], "I": [vk.i64]}}),
+    KernelProperty(scan.running_sums, _running, {
+        "elements": {"ACC": [vk.f32], "LIMIT": [65536], "x": (-2.0, 2.0)}, "dims": {"R": (1, 70)}, **_F32}),
+    KernelProperty(scan.triangle, _triangle, {
+        "elements": {"diagonal": (-3, 3), "UPPER": [False, True]}, "dims": {"M": (0, 9), "N": (0, 9)}, **_F32}),
+    KernelProperty(reduce.reduce_lines, lambda x: x.sum(axis=2), {"elements": _SUM, "dims": {"R": (1, 70)}, **_F32}),
+    KernelProperty(reduce.reduce_groups, lambda x: np.sqrt((x**2).sum(axis=2)), {
+        "elements": {k: v for k, v in _SQUARES.items() if k != "LIMIT"}, "dims": {"R": (1, 600), "A": (1, 2), "B": (1, 2)},
+        **_F32}),
+    KernelProperty(matmul.multiply_tiles, np.matmul, {
+        "elements": {"ACC": [vk.f32], "A_ROWS": [False, True], "B_ROWS": [False, True]}, "dims": _MATRIX, **_F32}),
+    KernelProperty(matmul.multiply_registers, np.matmul, {
+        "elements": {"ACC": [vk.f32], "ROWS": [1, 4], "COLUMNS": [1, 2], "LANES": [8]}, "dims": _MATRIX, **_F32}),
+    KernelProperty(softmax_lines.softmax_of_lines, _softmax, {
+        "elements": {"ACC": [vk.f32], "SIZE": [32], "HELD": [8], "LOG": [False, True], "x": (-9.0, 9.0)},
+        "dims": {"lines": (1, 3), "length": (1, 250)}, "schedules": False, **_F32}),
+    KernelProperty(softmax_lines.gradient_of_lines, _softmax_gradient, {
+        "elements": {"ACC": [vk.f32], "SIZE": [32], "LOG": [False, True], "g": (-3.0, 3.0), "y": (-3.0, 0.0)},
+        "dims": {"lines": (1, 3), "length": (1, 250)}, "schedules": False, **_F32}),
+)  # fmt: skip
+
+
+def _sgd(p: Any, g: Any, velocity: Any, rate: Any, momentum: Any, undamped: Any, decay: Any, MOMENTUM: Any, FIRST: Any,
+         NESTEROV: Any) -> Any:  # fmt: skip
+    step = g + decay * p
+    if MOMENTUM:
+        velocity = step if FIRST else momentum * velocity + undamped * step
+        step = step + momentum * velocity if NESTEROV else velocity
+    return p - rate * step, velocity
+
+
+def _adam(p: Any, g: Any, mean: Any, square: Any, largest: Any, rate: Any, fresh1: Any, beta2: Any, fresh2: Any,
+          epsilon: Any, decay: Any, kept: Any, root_correction: Any, DECOUPLED: Any, LARGEST: Any) -> Any:  # fmt: skip
+    slope = g if DECOUPLED else g + decay * p
+    value = p * kept if DECOUPLED else p
+    mean = mean + fresh1 * (slope - mean)
+    square = beta2 * square + fresh2 * slope**2
+    largest = np.maximum(largest, square) if LARGEST else largest
+    root = np.sqrt(largest if LARGEST else square)
+    return value - rate * mean / (root / root_correction + epsilon), mean, square, largest
+
+
+def _rmsprop(p: Any, g: Any, square: Any, velocity: Any, mean: Any, rate: Any, alpha: Any, fresh: Any, epsilon: Any,
+             decay: Any, momentum: Any, MOMENTUM: Any, CENTERED: Any) -> Any:  # fmt: skip
+    slope = g + decay * p
+    square = alpha * square + fresh * slope**2
+    v = square
+    if CENTERED:
+        mean = mean + fresh * (slope - mean)
+        v = square - mean**2
+    step = slope / (np.sqrt(v) + epsilon)
+    if MOMENTUM:
+        step = velocity = momentum * velocity + step
+    return p - rate * step, square, velocity, mean
+
+
+def _adagrad(p: Any, g: Any, total: Any, rate: Any, epsilon: Any, decay: Any) -> Any:
+    slope = g + decay * p
+    total = total + slope**2
+    return p - rate * slope / (np.sqrt(total) + epsilon), total
+
+
+def _lion(p: Any, g: Any, mean: Any, rate: Any, beta1: Any, fresh1: Any, beta2: Any, fresh2: Any, kept: Any) -> Any:
+    return p * kept - rate * np.sign(beta1 * mean + fresh1 * g), beta2 * mean + fresh2 * g
+
+
+def _numbers(**ranges: Any) -> Any:
+    return {"rate": (0.1, 0.5), "decay": (0.1, 0.5), "momentum": (0.5, 0.9), "epsilon": (0.01, 0.1), **ranges}
+
+
+def _wide(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
+    """A reference over words of two f32."""
+
+    def reference(**given: Any) -> Any:
+        floats = [np.ascontiguousarray(given[n]).view(np.float32) for n in names]
+        made = function(*floats, *([np.float32(given["s"])] if "s" in given else []))
+        return np.asarray(made, np.float32).view(np.uint64)
+
+    return reference
+
+
+def _pairs(a: Any, b: Any) -> Any:
+    return np.matmul(np.ascontiguousarray(a).view(np.float32), np.ascontiguousarray(b).view(np.float32))
+
+
+def _blocks(x: Any, y: Any, size: Any) -> Any:
+    made = np.zeros(y.shape)
+    for line, s, p in np.ndindex(*y.shape):
+        block = x[line, s * size : min((s + 1) * size, x.shape[1])]
+        made[line, s, p] = block[p :: y.shape[2]].sum()
+    return made
+
+
+def _dropped(x: Any, chance: Any, scale: Any) -> Any:
+    return x * scale if chance <= 0 else np.zeros_like(x)
+
+
+def _at_places(x: Any, at: Any) -> Any:
+    return x[np.arange(len(at)) // 3 * 4 + at]
+
+
+_WORDS = st.sampled_from(
+    [int(np.array(p, np.float32).view(np.uint64)[0]) for p in ([1.0, 2.0], [-3.0, 0.5], [0.0, 7.0])]
+)
+_WIDE = {
+    "F": [functions.mul],
+    "C": [vk.f32],
+    "A": [vk.f32],
+    "B": [vk.f32],
+    "Y": [vk.f32],
+    "BITS": [vk.u32],
+    "SIZE": [32],
+}
+_ALL_F32 = {"dtypes": [vk.f32]}
+_SMALL = {"elements": {}, "dims": {"N": [(5,), (2, 3)]}, **_ALL_F32}
+
+
+def _direct() -> tuple[KernelProperty, ...]:
+    """Kernels that operations launch on some devices only."""
+    lanes = {"ACC": [vk.f32], "SIZE": [32]}
+    choices = [False, True]
+    state = {"square": (1.0, 3.0), "largest": (1.0, 4.0), "mean": (-0.5, 0.5), "total": (0.5, 2.0)}
+
+    def step(kernel: Any, reference: Any, **given: Any) -> KernelProperty:
+        names = {p.name for p in kernel.spec.params}
+        merged = {k: v for k, v in {**state, **_numbers(), **given}.items() if k in names}
+        return KernelProperty(kernel, reference, {**_SMALL, "elements": merged})
+
+    wide = {k: v for k, v in _WIDE.items() if k != "B"}
+    return (
+        step(optimizers.sgd_step, _sgd, undamped=(0.5, 0.9), MOMENTUM=choices, FIRST=choices, NESTEROV=choices),
+        step(optimizers.adam_step, _adam, fresh1=(0.1, 0.5), beta2=(0.5, 0.9), fresh2=(0.1, 0.5), kept=(0.5, 0.9),
+             root_correction=(0.5, 1.0), DECOUPLED=choices, LARGEST=choices),
+        step(optimizers.rmsprop_step, _rmsprop, alpha=(0.5, 0.9), fresh=(0.1, 0.5), MOMENTUM=choices, CENTERED=choices),
+        step(optimizers.adagrad_step, _adagrad),
+        step(optimizers.lion_step, _lion, beta1=(0.5, 0.9), fresh1=(0.1, 0.5), beta2=(0.5, 0.9), fresh2=(0.1, 0.5),
+             kept=(0.5, 0.9)),
+        KernelProperty(norm_kernels.moved, lambda running, found, keep, take: keep * running + take * found, _F32),
+        KernelProperty(elementwise.wide1, _wide(np.square, "a"), {
+            "elements": {**wide, "F": [functions.square], "a": _WORDS}, "dims": {"N": (1, 40)}}),
+        KernelProperty(elementwise.wide2, _wide(np.multiply, "a", "b"), {
+            "elements": {**_WIDE, "a": _WORDS, "b": _WORDS}, "dims": {"N": (1, 40)}}),
+        KernelProperty(elementwise.wide2_right(vk.f32), _wide(np.multiply, "a"), {
+            "elements": {**wide, "a": _WORDS, "s": [2.0, -3.0]}, "dims": {"N": (1, 40)}}),
+        KernelProperty(elementwise.fill(vk.f32), lambda s, y: np.full(y.shape, s), {"dims": {"N": [(), (5,), (2, 3)]}, **_F32}),
+        KernelProperty(matmul.multiply_broadcast, np.matmul, {
+            "elements": {**lanes, "ROWS": [8], "COLUMNS": [1, 4]}, "schedules": False,
+            "dims": {"G": (1, 2), "M": (1, 11), "N": (1, 140), "K": (1, 9)},
+            **_F32}),
+        KernelProperty(matmul.multiply_pairs, _pairs, {
+            "elements": {"SIZE": [32], "ROWS": [8], "PAIRS": [1, 2], "a": _WORDS, "b": _WORDS}, "schedules": False,
+            "dims": {"a": "G M H", "b": "G 2*H P", "c": "G M 2*P", "G": (1, 2), "M": (1, 11), "H": (1, 4), "P": (1, 70)},
+            **_F32}),
+        KernelProperty(matmul.multiply_large_tiles, np.matmul, {
+            "elements": {"ACC": [vk.f32], "A_ROWS": choices, "B_ROWS": choices},
+            "dims": {"G": [1], "M": (1, 140), "N": (1, 140), "K": (1, 20)}, **_F32}),
+        KernelProperty(reduce.reduce_blocks, _blocks, {
+            "elements": {**{k: v for k, v in _SUM.items() if k not in ("total", "FINISH")}, "size": (5, 40)},
+            "dims": {"L": (1, 2), "N": (1, 90), "S": (1, 3), "P": (1, 5)}, **_F32}),
+        KernelProperty(embedding.converted, lambda x: x, {"dtypes": {"A": [vk.f32], "T": [vk.f16, vk.f32]}}),
+        KernelProperty(pool._at_places, _at_places, {
+            "elements": {"I": [vk.i32], "count": "3*C", "size": [4], "out": [3], "at": (0, 3)},
+            "dims": {"x": "4*C", "at": "3*C", "y": "3*C", "C": (1, 30)}, **_F32}),
+        KernelProperty(dropout.dropped, _dropped, {
+            "elements": {"A": [vk.f32], "chance": [0.0, 2.0], "scale": (0.5, 2.0)}, **_F32}),
+    )  # fmt: skip
+
+
+KERNELS: tuple[KernelProperty, ...] = (*_SHARED, *_direct())
+
+
+def _classes(count: int) -> Any:
+    return lambda rng, shape: rng.integers(0, count, shape)
+
+
+BOTH = ("cpu", "gpu")
+ROWS: Any = [[(3, 5)], [(1, 1)], [(2, 300)], [(5, 64)], [(2, 7, 3)]]
+WIDE: Any = [[(3, 5)], [(2, 300)], [(1, 1100)], [(130, 3)]]
+
+OPERATIONS = (
+    Operation("unary", lambda F, xp, x: F.relu(x) + x.exp() + F.gelu(x), [[(7,)], [(3, 5)]]),
+    Operation("binary", lambda F, xp, x, y: x * y + x / (y * y + 1), [[(7,), (7,)], [(3, 5), (5,)]]),
+    Operation("scalars", lambda F, xp, x: 2.0 - x * 3.0 + 1.0 / (x * x + 1), [[(7,)], [(3, 5)]]),
+    Operation("three", lambda F, xp, x, y, z: xp.where(x > 0, y, z) + xp.lerp(x, y, z), [[(7,)] * 3, [(3, 5)] * 3]),
+    Operation("clamp", lambda F, xp, x: x.clamp(-0.5, 0.5) + F.softplus(x, 2.0, 3.0), [[(7,)], [(3, 5)]]),
+    Operation("fill", lambda F, xp, x: x + xp.full((3, 5), 2.5), [[(3, 5)]]),
+    Operation("softmax", lambda F, xp, x: F.softmax(x, dim=1), ROWS, BOTH),
+    Operation("log_softmax", lambda F, xp, x: F.log_softmax(x, dim=1), ROWS, BOTH),
+    Operation("softmax of columns", lambda F, xp, x: F.softmax(x, dim=0), ROWS, BOTH),
+    Operation("softmax, long", lambda F, xp, x: F.softmax(x, dim=1) + F.log_softmax(x, dim=1), [[(1, 20_000)]], ("gpu",)),
+    Operation("softmax of words", lambda F, xp, x: F.softmax(x, dim=1) + F.log_softmax(x, dim=1), [[(3, 8)], [(2, 130)]],
+              ("llvmpipe",)),
+    Operation("conv2d, words", lambda F, xp, x, w: F.conv2d(x, w, padding=1), [[(1, 2, 6, 8), (4, 2, 3, 3)]], ("llvmpipe",)),
+    Operation("matmul, few columns", lambda F, xp, x, y: x @ y, [[(70, 33), (33, 2)], [(9, 300), (300, 1)]], ("llvm", "cpu")),
+    Operation("layer_norm", lambda F, xp, x, w, b: F.layer_norm(x, x.shape[1:], w, b),
+              [[(3, 5), (5,), (5,)], [(2, 300), (300,), (300,)], [(70, 3), (3,), (3,)]], BOTH),
+    Operation("layer_norm without weight", lambda F, xp, x: F.layer_norm(x, x.shape[1:]), WIDE, BOTH),
+    Operation("rms_norm", lambda F, xp, x, w: F.rms_norm(x, x.shape[1:], w, 1e-5),
+              [[(3, 5), (5,)], [(2, 300), (300,)], [(1, 1100), (1100,)]], BOTH),
+    Operation("group_norm", lambda F, xp, x, w, b: F.group_norm(x, 2, w, b),
+              [[(2, 4, 3), (4,), (4,)], [(1, 6, 70), (6,), (6,)]], BOTH),
+    Operation("batch_norm", lambda F, xp, x, w, b: F.batch_norm(x, None, None, w, b, True),
+              [[(4, 3), (3,), (3,)], [(2, 3, 40), (3,), (3,)], [(33, 2, 5), (2,), (2,)]], BOTH),
+    Operation("cross_entropy", lambda F, xp, x, t: F.cross_entropy(x, t), [[(4, 5), (4,)], [(3, 300), (3,)]], BOTH,
+              fixed={1: _classes(5)}),
+    Operation("cross_entropy, weights", lambda F, xp, x, t, w: F.cross_entropy(x, t, w, ignore_index=2, label_smoothing=0.2),
+              [[(6, 5), (6,), (5,)], [(3, 5, 4), (3, 4), (5,)]], BOTH,
+              fixed={1: _classes(5), 2: lambda rng, shape: rng.uniform(0.5, 2, shape).astype(np.float32)}),
+    Operation("nll_loss", lambda F, xp, x, t: F.nll_loss(x, t, ignore_index=1), [[(4, 5), (4,)], [(3, 5, 2), (3, 2)]],
+              fixed={1: _classes(5)}),
+    Operation("embedding", lambda F, xp, x, w: F.embedding(x, w), [[(7,), (5, 3)], [(2, 40), (6, 35)]], BOTH,
+              fixed={0: _classes(5)}),
+    Operation("one_hot", lambda F, xp, x: F.one_hot(x, 6), [[(7,)]], fixed={0: _classes(6)}, gradients=False),
+    Operation("matmul", lambda F, xp, x, y: x @ y,
+              [[(3, 5), (5, 4)], [(1, 7), (7, 1)], [(2, 9, 17), (2, 17, 33)], [(70, 20), (20, 130)]], (*BOTH, "llvm")),
+    Operation("matmul, large", lambda F, xp, x, y: x @ y, [[(130, 17), (17, 140)]], ("gpu",)),
+    Operation("linear", lambda F, xp, x, w, b: F.linear(x, w, b), [[(4, 5), (3, 5), (3,)], [(9, 40), (33, 40), (33,)]],
+              (*BOTH, "llvm")),
+    Operation("conv2d", lambda F, xp, x, w, b: F.conv2d(x, w, b, padding=1),
+              [[(1, 2, 5, 6), (3, 2, 3, 3), (3,)], [(2, 3, 9, 19), (5, 3, 3, 3), (5,)]], (*BOTH, "llvm")),
+    Operation("conv2d, strides", lambda F, xp, x, w: F.conv2d(x, w, stride=2, dilation=2),
+              [[(1, 2, 9, 8), (4, 2, 3, 2)]], (*BOTH, "llvm")),
+    Operation("conv2d, groups", lambda F, xp, x, w: F.conv2d(x, w, groups=2, padding=(0, 1)),
+              [[(2, 4, 5, 7), (6, 2, 2, 3)]], (*BOTH, "llvm")),
+    Operation("max_pool", lambda F, xp, x: F.max_pool2d(x, 3, 2, 1), [[(1, 2, 5, 6)], [(2, 1, 9, 8)]]),
+    Operation("max_pool3d", lambda F, xp, x: F.max_pool3d(x, 2, dilation=2, stride=1), [[(1, 2, 4, 5, 4)]]),
+    Operation("adaptive_max", lambda F, xp, x: F.adaptive_max_pool2d(x, (2, 3)), [[(1, 2, 5, 7)]]),
+    Operation("avg_pool", lambda F, xp, x: F.avg_pool2d(x, 3, 2, 1) + F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+              [[(1, 2, 5, 6)], [(2, 1, 9, 8)]]),
+    Operation("avg_pool3d", lambda F, xp, x: F.avg_pool3d(x, 2, 1, divisor_override=3), [[(1, 2, 3, 4, 5)]]),
+    Operation("adaptive_avg", lambda F, xp, x: F.adaptive_avg_pool2d(x, (2, 3)), [[(1, 2, 5, 7)]]),
+    Operation("sums", lambda F, xp, x: (x.sum(dim=1), x.mean(dim=0), x.sum()), [[(3, 5)], [(2, 600)], [(9, 33)]], BOTH),
+    Operation("large sums", lambda F, xp, x: x.sum(), [[(3, 9001)]], BOTH),
+    Operation("places", lambda F, xp, x: (x.argmax(dim=1), x.argmin(dim=0), x.max(dim=1)[0]), [[(3, 5)], [(2, 600)]], BOTH,
+              gradients=False),
+    Operation("large places", lambda F, xp, x: x.argmax(), [[(3, 9001)]], BOTH, gradients=False),
+    Operation("triangles", lambda F, xp, x: xp.triu(x, 1) + xp.tril(x, -1), [[(4, 5)]]),
+    Operation("running sums", lambda F, xp, x: x.cumsum(dim=1), [[(3, 5)], [(2, 70)]]),
+    Operation("indexing", lambda F, xp, x, i: xp.gather(x, 1, i), [[(3, 5), (3, 4)]], fixed={1: _classes(5)}),
+    Operation("repeated", lambda F, xp, x, i: x[i], [[(5, 3), (9,)]], fixed={1: _classes(5)}),
+)  # fmt: skip

@@ -1,0 +1,161 @@
+"""Properties of operations: the same line of code for PyTorch in f64 and for vkjit, results and gradients compared.
+
+Enters: an `Operation` with shapes. Leaves: an AssertionError that names the operation, the shapes and the worst element.
+Bounds follow from mixed stability: a right result in f32 is that of inputs moved by k u (u = 2^-24 relative, k the number of
+terms that an element is made of, plus 16), moved by k u itself. What moved inputs do is found by moving them, in f64.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import vkjit as vk
+from vkjit.nn import functional
+from vkjit.stdlib.registry import as_class
+
+__all__ = ["Operation", "check_operation"]
+
+UNIT = 2.0**-24
+TINY = 2.0**-126
+RERUNS = 3
+
+
+@dataclass(frozen=True)
+class Operation:
+    """`call(F, xp, *tensors)`: F is `nn.functional` and xp the package, of one library or the other.
+
+    shapes: one tuple of shapes per case. kinds: which variants run, "cpu" and "gpu" on the interpreter, or the name of a
+    device. fixed: arrays that get no gradient, by position, made from a generator and the shape. exact: results have to be
+    equal. gradients: whether they are compared.
+    """
+
+    name: str
+    call: Callable[..., Any]
+    shapes: Sequence[Sequence[tuple[int, ...]]]
+    kinds: Sequence[str] = ("cpu",)
+    fixed: dict[int, Callable[[Any, tuple[int, ...]], Any]] | None = None
+    positive: bool = False
+    exact: bool = False
+    gradients: bool = True
+
+
+def check_operation(operation: Operation) -> None:
+    """All cases on all kinds of device."""
+    for number, shapes in enumerate(operation.shapes):
+        arrays = _arrays(operation, shapes, number)
+        moved = _Moved(operation, arrays)
+        for kind in operation.kinds:
+            device = "interpreter" if kind in ("cpu", "gpu") else {"llvm": "cpu"}.get(kind, kind)
+            if not _present(device):
+                continue
+            forced = as_class(kind) if kind in ("cpu", "gpu") else contextlib.nullcontext()
+            with vk.use_device(device), forced:
+                found = _ours(operation, arrays)
+            moved.compare(found, f"{operation.name} ({kind}) for shapes {list(shapes)}")
+
+
+@functools.cache
+def _present(device: str) -> bool:
+    return any(device in info.name.lower() or device == info.kind for info in vk.devices())
+
+
+def _arrays(operation: Operation, shapes: Sequence[tuple[int, ...]], seed: int) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    made = []
+    for position, shape in enumerate(shapes):
+        fixed = (operation.fixed or {}).get(position)
+        values = fixed(rng, shape) if fixed is not None else rng.standard_normal(shape).astype(np.float32)
+        made.append(np.abs(values) + 0.1 if operation.positive and values.dtype.kind == "f" else values)
+    return made
+
+
+def _weights(shape: Sequence[int], number: int) -> Any:
+    return np.random.default_rng(number + 100).uniform(0.5, 1.5, tuple(shape)).astype(np.float32)
+
+
+def _results(operation: Operation, tensors: list[Any], outputs: Any, make: Callable[[Any], Any], to: Any) -> list[Any]:
+    """Outputs, then the gradients of float inputs."""
+    several = list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
+    made = [to(o) for o in several]
+    leaves = [t for t in tensors if t is not None and t.requires_grad]
+    if operation.gradients and leaves:
+        terms = [(o * make(_weights(o.shape, n))).sum() for n, o in enumerate(several) if o.requires_grad]
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        total.backward()
+        made += [to(leaf.grad) for leaf in leaves if leaf.grad is not None]
+    return made
+
+
+def _ours(operation: Operation, arrays: list[Any]) -> list[Any]:
+    fixed = operation.fixed or {}
+    tensors = [
+        vk.tensor(a, requires_grad=operation.gradients and a.dtype.kind == "f" and i not in fixed)
+        for i, a in enumerate(arrays)
+    ]
+    outputs = operation.call(functional, vk, *tensors)
+    return _results(operation, tensors, outputs, vk.tensor, lambda t: t.detach().numpy())
+
+
+def _theirs(operation: Operation, arrays: list[Any], moved: Callable[[Any], Any] = lambda a: a) -> list[Any]:
+    import torch
+
+    fixed = operation.fixed or {}
+    tensors = [
+        torch.tensor(
+            moved(a.astype(np.float64)) if a.dtype.kind == "f" else a,
+            requires_grad=operation.gradients and a.dtype.kind == "f" and i not in fixed,
+        )
+        for i, a in enumerate(arrays)
+    ]
+    outputs = operation.call(torch.nn.functional, torch, *tensors)
+    return _results(
+        operation, tensors, outputs, lambda w: torch.tensor(moved(w.astype(np.float64))), lambda t: t.detach().numpy()
+    )
+
+
+class _Moved:
+    """What the reference says, and how far it moves with its inputs."""
+
+    def __init__(self, operation: Operation, arrays: list[Any]) -> None:
+        self.operation = operation
+        self.arrays = arrays
+        self.expected = _theirs(operation, arrays)
+        self.rounds = (max((a.size for a in arrays), default=1) + 16) * UNIT
+        self._spread: list[Any] | None = None
+
+    def spread(self) -> list[Any]:
+        """The largest distance of results for moved inputs."""
+        if self._spread is None:
+            self._spread = [np.zeros(np.shape(e)) for e in self.expected]
+            for seed in range(RERUNS):
+                rng = np.random.default_rng(seed + 500)
+
+                def moved(a: Any, rng: Any = rng) -> Any:
+                    return a * (1 + self.rounds * rng.uniform(-1, 1, a.shape))
+
+                again = _theirs(self.operation, self.arrays, moved)
+                for widest, one, two in zip(self._spread, self.expected, again, strict=True):
+                    if one.dtype.kind == "f":
+                        np.maximum(widest, np.abs(one - two), out=widest)
+        return self._spread
+
+    def compare(self, found: list[Any], what: str) -> None:
+        assert len(found) == len(self.expected), f"{what}: {len(found)} results, expected {len(self.expected)}"
+        for number, (one, two) in enumerate(zip(found, self.expected, strict=True)):
+            assert one.shape == two.shape, f"{what}: result {number} has the shape {one.shape}, expected {two.shape}"
+            if two.dtype.kind != "f" or self.operation.exact:
+                assert (one == two).all(), f"{what}: result {number} differs: {one} instead of {two}"
+                continue
+            allowed = self.rounds * np.abs(two) + 4 * self.spread()[number] + TINY
+            same = (np.abs(one - two) <= allowed) | (np.isnan(one) & np.isnan(two)) | (one == two)
+            if not same.all():
+                worst = np.unravel_index(int(np.argmax(~same)), same.shape)
+                raise AssertionError(f"{what}: result {number} at {worst} is {one[worst]}, expected {two[worst]}")

@@ -1,0 +1,78 @@
+"""Laws hold for functions that keep them, and name the place where others don't; gradients of constants; tolerances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkjit as vk
+from vkjit.testing import laws
+from vkjit.testing.reference import uncertainty
+
+X = np.random.default_rng(3).standard_normal((6, 4)).astype(np.float32)
+
+
+def test_laws_that_hold() -> None:
+    laws.deterministic(lambda x: x.sum(axis=1), X)
+    laws.linear(lambda x: 3 * x.sum(axis=1), X)
+    laws.permutation_equivariant(lambda x: np.tanh(x), X)
+    laws.batch_invariant(lambda x: x * 2, X)
+    laws.idempotent(lambda x: np.maximum(x, 0), X)
+    laws.associative(np.maximum, X, -X, X * 2)
+    laws.round_trip(np.transpose, np.transpose, X)
+
+
+@pytest.mark.parametrize(
+    ("law", "call"),
+    [
+        ("linear", lambda: laws.linear(lambda x: x + 1, X)),
+        ("permutation equivariant", lambda: laws.permutation_equivariant(lambda x: np.cumsum(x, axis=0), X)),
+        ("batch invariant", lambda: laws.batch_invariant(lambda x: x - x.mean(axis=0), X)),
+        ("idempotent", lambda: laws.idempotent(lambda x: 2 * x, X)),
+        ("associative", lambda: laws.associative(np.subtract, X, X, X)),
+        ("a round trip", lambda: laws.round_trip(np.floor, np.ceil, X)),
+    ],
+)
+def test_laws_that_are_broken(law: str, call: Any) -> None:
+    with pytest.raises(laws.LawFailure) as caught:
+        call()
+    assert law in caught.value.law and caught.value.index != ()
+
+
+def test_chance_is_no_law() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(laws.LawFailure, match="not deterministic"):
+        laws.deterministic(lambda x: x + rng.random(), X)
+
+
+@vk.kernel(over="y")
+def exact_difference(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
+    i = vk.global_id(0)
+    y[i] = x[i] - x[i]
+
+
+def test_a_reference_that_cancels_accuses_nobody() -> None:
+    """0 where the reference, for its own roundings, says 1e-16."""
+    vk.testing.check_kernel(
+        exact_difference, lambda x: x * 0.1 + x * 0.2 - x * 0.3, devices="interpreter", max_examples=30, special=False
+    )
+    with pytest.raises(vk.testing.CheckFailure):
+        vk.testing.check_kernel(
+            exact_difference, lambda x: x * 1e-9, devices="interpreter", max_examples=30, special=False
+        )
+    assert uncertainty is not None
+
+
+def test_gradients_of_a_constant_are_zero() -> None:
+    vk.testing.check_grads(lambda x: vk.tensor(np.ones(3, np.float32)), [X])
+
+
+def test_a_function_that_loses_its_gradient_is_found() -> None:
+    with pytest.raises(vk.testing.GradientError, match="isn't connected"):
+        vk.testing.check_grads(lambda x: (x * x).detach().sum(), [X])
+
+
+def test_second_order_gradients() -> None:
+    vk.testing.check_grads(lambda x: (x.tanh() * x).sum(), [X], order=2, dtype=vk.f64, device="interpreter")

@@ -1,0 +1,52 @@
+"""The pytest plugin in a project of its own: executors, the sanitizer, leaks, reports that are readable."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import numpy as np
+import vkjit as vk
+
+
+@vk.kernel(over="x")
+def counted(x: vk.In[vk.i32, "N"], count: vk.InOut[vk.i32, "1"]):
+    if x[vk.global_id(0)] > 0:
+        count[0] += 1
+
+
+def test_runs_where_it_is_told(vkjit_device, vkjit_leak_check):
+    assert vkjit_device.caps.kind == "interpreter"
+
+
+def test_race(vkjit_device):
+    counted(np.ones(5, np.int32), np.zeros(1, np.int32))
+
+
+@vk.testing.check(counted, devices="interpreter", max_examples=4)
+def test_counted(x, count):
+    return count + np.int32((x > 0).sum())
+"""
+
+
+def test_options_and_fixtures(tmp_path: Path) -> None:
+    (tmp_path / "test_kernels.py").write_text(PROGRAM, encoding="utf-8")
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "vkjit.testing.plugin", "-p", "no:cacheprovider", "--rootdir",
+               str(tmp_path), "--vkjit-device=interpreter", "--vkjit-sanitize", str(tmp_path)]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    text = done.stdout
+    assert "1 passed" in text and "2 failed" in text, text + done.stderr
+    assert "the sanitizer found" in text and "race_global" in text
+    assert "smallest failing input:\n    N = 2" in text
+    assert "property_holds" not in text, "a failed check explains itself, without the code that raised it"
+
+
+def test_this_suite_uses_the_plugin(request: pytest.FixtureRequest) -> None:
+    assert request.config.pluginmanager.has_plugin("vkjit.testing.plugin")

@@ -1,0 +1,165 @@
+"""Laws that functions of arrays keep: linear, batched, symmetric, repeatable.
+
+Enters: a function (a kernel that returns its Out, or anything that calls kernels) and one set of arguments. Leaves: nothing,
+or a `LawFailure` that says which law is broken, where and by how much. Arrays that a law changes are given by position.
+Floats may be off by `relative` of the largest magnitude; by default 64 roundings of the type plus one per element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ArgumentError
+
+__all__ = [
+    "LawFailure", "associative", "batch_invariant", "deterministic", "idempotent", "linear", "permutation_equivariant",
+    "round_trip",
+]  # fmt: skip
+
+Array = npt.NDArray[Any]
+
+
+class LawFailure(AssertionError):  # noqa: N818  the function failed, not the law
+    """A law that doesn't hold: `law`, `index` of the worst element, `found` and `expected` there, `allowed`."""
+
+    def __init__(self, law: str, index: tuple[int, ...], found: Any, expected: Any, allowed: float) -> None:
+        self.law, self.index, self.found, self.expected, self.allowed = law, index, found, expected, allowed
+        super().__init__(
+            f"not {law}: at {index} there is {found!r}, the law says {expected!r}; {allowed:.3g} is allowed"
+        )
+
+
+def deterministic(function: Callable[..., Any], *arguments: Any, runs: int = 5) -> None:
+    """The same arguments give the same bits, `runs` times."""
+    first = _arrays(function(*_copies(arguments)))
+    for _ in range(runs - 1):
+        for one, two in zip(first, _arrays(function(*_copies(arguments))), strict=True):
+            if one.tobytes() != two.tobytes():
+                place = _worst(one, two)
+                raise LawFailure("deterministic", place, two[place].item(), one[place].item(), 0.0)
+
+
+def linear(
+    function: Callable[..., Any], *arguments: Any, at: int = 0, seed: int = 0, relative: float | None = None
+) -> None:
+    """f(a x + b y) = a f(x) + b f(y) in the argument at that position; a and b are powers of two, exact in any type."""
+    x = _float(arguments, at)
+    y = np.random.default_rng(seed).permutation(x.reshape(-1)).reshape(x.shape)
+    mixed = (2 * x - 0.5 * y).astype(x.dtype)
+    one, two = _result(function, arguments, at, x), _result(function, arguments, at, y)
+    _compare(
+        "linear",
+        _result(function, arguments, at, mixed),
+        2 * one - 0.5 * two,
+        x,
+        relative,
+        np.abs(2 * one) + np.abs(two),
+    )
+
+
+def permutation_equivariant(
+    function: Callable[..., Any], *arguments: Any, at: Sequence[int] = (0,), axis: int = 0, seed: int = 0
+) -> None:
+    """Permuting the arguments along an axis permutes the result alike, bit for bit."""
+    size = np.asarray(arguments[at[0]]).shape[axis]
+    order = np.random.default_rng(seed).permutation(size)
+    plain = _arrays(function(*_copies(arguments)))
+    changed = [np.take(a, order, axis) if i in at else a for i, a in enumerate(arguments)]
+    for one, two in zip(plain, _arrays(function(*_copies(changed))), strict=True):
+        _same("permutation equivariant", two, np.take(one, order, axis))
+
+
+def batch_invariant(function: Callable[..., Any], *arguments: Any, at: Sequence[int] = (0,), axis: int = 0) -> None:
+    """Each slice along an axis gives alone what it gives among others, bit for bit."""
+    whole = _arrays(function(*_copies(arguments)))
+    for k in range(np.asarray(arguments[at[0]]).shape[axis]):
+        part = [np.take(a, [k], axis) if i in at else a for i, a in enumerate(arguments)]
+        for one, two in zip(whole, _arrays(function(*_copies(part))), strict=True):
+            _same(f"batch invariant (slice {k})", two, np.take(one, [k], axis))
+
+
+def idempotent(function: Callable[..., Any], *arguments: Any, at: int = 0, relative: float | None = None) -> None:
+    """f(f(x)) = f(x) in the argument at that position."""
+    once = _result(function, arguments, at, np.asarray(arguments[at]))
+    twice = _result(function, arguments, at, once.astype(np.asarray(arguments[at]).dtype))
+    _compare("idempotent", twice, once, np.asarray(arguments[at]), relative)
+
+
+def associative(function: Callable[..., Any], x: Any, y: Any, z: Any, relative: float | None = None) -> None:
+    """f(f(x, y), z) = f(x, f(y, z)), within the roundings."""
+    left = np.asarray(function(np.asarray(function(*_copies([x, y]))), *_copies([z])))
+    right = np.asarray(function(*_copies([x]), np.asarray(function(*_copies([y, z])))))
+    size = np.abs(np.asarray(x, np.float64)).max(initial=0) + np.abs(np.asarray(y, np.float64)).max(initial=0)
+    _compare(
+        "associative", left, right, np.asarray(x), relative, size + np.abs(np.asarray(z, np.float64)).max(initial=0)
+    )
+
+
+def round_trip(there: Callable[..., Any], back: Callable[..., Any], x: Any, relative: float | None = 0.0) -> None:
+    """back(there(x)) = x: bit for bit, or within `relative`."""
+    made = np.asarray(back(np.asarray(there(*_copies([x])))))
+    if relative == 0.0:
+        _same("a round trip", made, np.asarray(x))
+    else:
+        _compare("a round trip", made, np.asarray(x), np.asarray(x), relative)
+
+
+# -- comparing
+
+
+def _copies(arguments: Sequence[Any]) -> list[Any]:
+    return [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
+
+
+def _arrays(result: Any) -> list[Array]:
+    if result is None:
+        raise ArgumentError("the function returns nothing: a law needs a result")
+    return [np.asarray(r) for r in (result if isinstance(result, tuple) else (result,))]
+
+
+def _float(arguments: Sequence[Any], at: int) -> Array:
+    array = np.asarray(arguments[at])
+    if array.dtype.kind != "f":
+        raise ArgumentError(f"linear: argument {at} is {array.dtype}, expected floating point numbers")
+    return array
+
+
+def _result(function: Callable[..., Any], arguments: Sequence[Any], at: int, value: Array) -> Array:
+    changed = [value if i == at else a for i, a in enumerate(arguments)]
+    return _arrays(function(*_copies(changed)))[0].astype(np.float64)
+
+
+def _worst(one: Array, two: Array) -> tuple[int, ...]:
+    with np.errstate(all="ignore"):
+        distance = np.abs(one.astype(np.float64) - two.astype(np.float64))
+    distance = np.where(np.isnan(distance), np.inf, distance)
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(distance)), one.shape))
+
+
+def _same(law: str, found: Array, expected: Array) -> None:
+    if found.shape != expected.shape:
+        raise LawFailure(law, (), found.shape, expected.shape, 0.0)
+    if not np.array_equal(found, expected, equal_nan=found.dtype.kind == "f"):
+        place = _worst(found, expected)
+        raise LawFailure(law, place, found[place].item(), expected[place].item(), 0.0)
+
+
+def _compare(
+    law: str, found: Array, expected: Array, like: Array, relative: float | None, magnitude: Any = 0.0
+) -> None:
+    """Within the roundings of the type of `like`, relative to the largest magnitude at hand."""
+    if found.shape != expected.shape:
+        raise LawFailure(law, (), found.shape, expected.shape, 0.0)
+    eps = float(np.finfo(like.dtype).eps) if like.dtype.kind == "f" else 0.0
+    share = (64 + like.size) * eps if relative is None else relative
+    size = max(float(np.max(np.abs(expected), initial=0.0)), float(np.max(magnitude, initial=0.0)))
+    with np.errstate(all="ignore"):
+        wrong = ~(np.abs(found.astype(np.float64) - expected) <= share * size) & ~(found == expected)
+        wrong &= ~(np.isnan(found) & np.isnan(expected))
+    if wrong.any():
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise LawFailure(law, place, float(found[place]), float(expected[place]), share * size)

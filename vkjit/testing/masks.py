@@ -1,0 +1,137 @@
+"""Devices that show less than they can: the limits of other hardware, on the device at hand.
+
+Enters: a device and a mask, by name ("mobile", "small") or as text in the form of VKJIT_CAPS:
+`shared=16384 invocations=128 subgroup=4 without=f64,i64,f16`. Leaves: inside the block the device's caps are those. What a
+kernel needs and the mask takes away is a FeatureError, as on such hardware.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ..devices import device as open_device
+from ..devices import use_device
+from ..dtypes import ALL
+from ..errors import ArgumentError, FeatureError
+from ..interp.device import InterpreterDevice, InterpreterKernel
+from ..ir.core import Module
+from ..ir.types import Array
+from ..runtime.artifact import KernelArtifact
+from ..runtime.interface import Device, DeviceCaps
+
+__all__ = ["MASKS", "masked", "masked_caps"]
+
+MASKS = {
+    "mobile": "shared=16384 invocations=128 without=f64,i64,f16",
+    "subgroup4": "subgroup=4",
+    "subgroup64": "subgroup=64",
+    "small": "shared=16384 invocations=128",
+}
+"""Masks with a name."""
+
+_FEATURES = {
+    "f64": ("float64", "float64_atomics", "float64_atomic_add", "float64_atomic_min_max", "float64_shared_atomics",
+            "float64_shared_atomic_add", "denorm_preserve_f64", "rte_f64", "signed_zero_inf_nan_f64"),
+    "i64": ("int64", "int64_atomics", "int64_shared_atomics"),
+    "f16": ("float16", "denorm_preserve_f16", "rte_f16", "signed_zero_inf_nan_f16"),
+    "i16": ("int16",),
+    "i8": ("int8",),
+    "bf16": ("bfloat16",),
+}  # fmt: skip
+_ALSO = {"i64": ("u64",), "i16": ("u16",), "i8": ("u8",)}
+
+
+def masked_caps(caps: DeviceCaps, mask: str) -> DeviceCaps:
+    """The caps as the mask leaves them. ArgumentError for a mask that isn't understood."""
+    for word in MASKS.get(mask, mask).split():
+        name, separator, value = word.partition("=")
+        if name == "without" and separator:
+            caps = _without(caps, value.split(","))
+        elif name in ("shared", "invocations", "subgroup") and value.isdecimal():
+            caps = _limited(caps, name, int(value))
+        else:
+            raise ArgumentError(
+                f"mask {word!r}: expected {', '.join(MASKS)}, or shared=BYTES, invocations=N, subgroup=N, without=TYPE,..."
+            )
+    return caps
+
+
+def _without(caps: DeviceCaps, types: list[str]) -> DeviceCaps:
+    for name in types:
+        if name not in _FEATURES:
+            raise ArgumentError(f"mask: no type {name!r} can be taken away: expected some of {', '.join(_FEATURES)}")
+        gone = {name, *_ALSO.get(name, ())}
+        features = set(_FEATURES[name])
+        if name == "i64" and caps.kind != "interpreter":
+            features.discard("int64")  # every kernel has addresses of 64 bits
+        caps = replace(caps, dtypes=caps.dtypes - gone, features=caps.features - features)
+    return caps
+
+
+def _limited(caps: DeviceCaps, name: str, value: int) -> DeviceCaps:
+    if name == "shared":
+        return replace(caps, shared_bytes=min(caps.shared_bytes, value))
+    if name == "invocations":
+        x, y, z = (min(n, value) for n in caps.max_local_size)
+        return replace(caps, max_invocations=min(caps.max_invocations, value), max_local_size=(x, y, z))
+    if value not in caps.subgroup_sizes:
+        raise ArgumentError(f"mask: subgroup={value}: the device has {', '.join(map(str, caps.subgroup_sizes))}")
+    return replace(caps, subgroup_sizes=(value,))
+
+
+class _Masked(InterpreterDevice):
+    """An interpreter that refuses what its caps don't have."""
+
+    def load(self, artifact: KernelArtifact) -> InterpreterKernel:
+        lacking = sorted(_types_of(artifact.code) - self.caps.dtypes)
+        if lacking:
+            raise FeatureError(f"kernel {artifact.name} needs {', '.join(lacking)}, which this device lacks")
+        shared = _shared_bytes(artifact.code)
+        if shared > self.caps.shared_bytes:
+            raise FeatureError(
+                f"kernel {artifact.name} needs {shared} bytes of shared memory, this device has {self.caps.shared_bytes}"
+            )
+        return super().load(artifact)
+
+
+def _types_of(module: Module) -> set[str]:
+    """Names of the element types that a module computes with or has arrays of."""
+    found = set()
+    for function in module.all_functions():
+        values = [*function.params, *(v for op in function.body.walk() for v in op.results)]
+        found |= {getattr(getattr(v.type, "dtype", None), "name", "") for v in values}
+    return (found & {t.name for t in ALL}) - {"bool"}
+
+
+def _shared_bytes(module: Module) -> int:
+    arrays = [
+        op.results[0].type
+        for function in module.all_functions()
+        for op in function.body.walk()
+        if op.results and isinstance(op.results[0].type, Array) and op.results[0].type.space == "shared"
+    ]
+    return sum(math.prod(a.shape or ()) * a.dtype.itemsize for a in arrays)
+
+
+@contextlib.contextmanager
+def masked(mask: str | None = None, device: Any = "interpreter") -> Iterator[Device]:
+    """The device, the default inside the block, with caps that the mask limits.
+
+    mask: None takes VKJIT_CAPS. device: a number, a name or a device. An interpreter is one of the block's own; another
+    device must not be used elsewhere meanwhile. Raises ArgumentError.
+    """
+    chosen = os.environ.get("VKJIT_CAPS", "") if mask is None else mask
+    opened = open_device(device)
+    target = _Masked() if isinstance(opened, InterpreterDevice) else opened
+    before = target.caps
+    target.caps = masked_caps(before, chosen)
+    try:
+        with use_device(target):
+            yield target
+    finally:
+        target.caps = before

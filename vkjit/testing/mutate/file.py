@@ -1,0 +1,70 @@
+"""The mutation score of a file: its kernels, and the tests that stand beside them.
+
+Enters: a module. Leaves: a result per kernel. Tests are those that `vk.testing.check` made, and functions `test_*` without
+parameters, which get the broken kernel under its name. A kernel without any is checked without a reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+from ...errors import VkjitError
+from ...jit import Kernel
+from ..checks import first_finding
+from ..drawing import Drawing
+from .equivalence import Program
+from .score import MutationResult, mutation_score
+
+__all__ = ["score_of_file"]
+
+
+def score_of_file(
+    module: ModuleType, kernels: dict[str, Kernel], *, examples: int = 30, **settings: Any
+) -> Iterator[tuple[MutationResult, str]]:
+    """A result per kernel, and in words which tests were run."""
+    for name, kernel in kernels.items():
+        made, plain = _tests(module, name, kernel)
+        checks = [*made, *plain] or [_without_reference(examples, settings)]
+        words = f"{len(made) + len(plain)} tests" if made or plain else "no tests: schedules and sanitizer alone"
+        yield mutation_score(kernel, checks, same=_sameness(kernel, settings)), words
+
+
+def _tests(module: ModuleType, name: str, kernel: Kernel) -> tuple[list[Callable[[Kernel], Any]], list[Any]]:
+    made, plain = [], []
+    for key, value in vars(module).items():
+        if getattr(value, "kernel", None) is kernel and hasattr(value, "with_kernel"):
+            made.append(value.with_kernel)
+        elif key.startswith("test_") and callable(value) and not hasattr(value, "kernel"):
+            names = value.__code__.co_names if hasattr(value, "__code__") else ()
+            if name in names and value.__code__.co_argcount == 0:
+                plain.append(_replaced(module, name, value))
+    return made, plain
+
+
+def _replaced(module: ModuleType, name: str, test: Callable[[], Any]) -> Callable[[Kernel], None]:
+    def run(kernel: Kernel) -> None:
+        with mock.patch.object(module, name, kernel):
+            test()
+
+    return run
+
+
+def _without_reference(examples: int, settings: dict[str, Any]) -> Callable[[Kernel], None]:
+    def run(kernel: Kernel) -> None:
+        found = first_finding(kernel, devices="interpreter", max_examples=examples, seed=1, **settings)
+        assert found is None, found.kind
+
+    return run
+
+
+def _sameness(kernel: Kernel, settings: dict[str, Any]) -> Callable[[Kernel], bool] | None:
+    from ...devices import device
+
+    kept = {k: v for k, v in settings.items() if k in ("dims", "elements", "dtypes")}
+    try:
+        return Program(kernel, Drawing(kernel, [device("interpreter")], **kept)).same_as
+    except VkjitError:
+        return None

@@ -1,0 +1,140 @@
+"""The pytest plugin: devices as a fixture, the sanitizer by an option, a fixture that looks for leaks.
+
+Enters: `--vkjit-device=NAME` (executors whose name contains NAME; default: all) and `--vkjit-sanitize`. Leaves: the
+fixtures `vkjit_device`, which runs a test once per executor, and `vkjit_leak_check`, which fails one that leaves handles
+of a driver behind. What a failed check says is shown as it is, without pytest's traceback. vkjit itself is imported when a
+test needs it.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+__all__ = ["found", "is_wanted", "labels", "opened", "parameters", "summary"]
+
+
+@functools.cache
+def found() -> dict[str, Any]:
+    """What vkjit tells about every device that it finds, by label: "interpreter", "cpu", "vulkan-" and its name."""
+    import vkjit
+
+    devices: dict[str, Any] = {}
+    for info in vkjit.devices():
+        label = info.name if info.kind in ("interpreter", "llvm-cpu") else "vulkan-" + _slug(info.name)
+        while label in devices:
+            label += "'"
+        devices[label] = info
+    return devices
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
+
+
+def is_wanted(label: str, wanted: str) -> bool:
+    """Whether `--vkjit-device=wanted` keeps the executor `label`."""
+    return wanted == "all" or wanted.lower() in label
+
+
+def labels(wanted: str) -> list[str]:
+    """Labels of the executors that a run uses."""
+    return [label for label in found() if is_wanted(label, wanted)]
+
+
+def summary(wanted: str) -> str:
+    """One line for the head of a report. A vkjit that can't be imported is for the tests to report, each for itself."""
+    try:
+        return ", ".join(labels(wanted)) or f"none matches {wanted!r}"
+    except Exception as error:  # noqa: BLE001  whatever an import raises
+        return f"unknown: {type(error).__name__}: {error}"
+
+
+def parameters(wanted: str) -> list[Any]:
+    """Parameters for the fixture, those for absent kinds of executor marked as skips."""
+    rows: list[Any] = [pytest.param(label, id=label) for label in labels(wanted)]
+    if not any(label.startswith("vulkan") for label in found()) and is_wanted("vulkan", wanted):
+        reason = "no Vulkan device on this machine"
+        rows.append(pytest.param("vulkan", id="vulkan", marks=pytest.mark.skip(reason=reason)))
+    if not rows:
+        rows.append(pytest.param("none", marks=pytest.mark.skip(reason=f"--vkjit-device={wanted} matches no executor")))
+    return rows
+
+
+@contextmanager
+def opened(label: str) -> Iterator[Any]:
+    """The device of that label, the default for kernels inside the block; it stays open for the next test."""
+    import vkjit
+
+    chosen = vkjit.device(found()[label].index)
+    with vkjit.use_device(chosen):
+        yield chosen
+        chosen.synchronize()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options."""
+    group = parser.getgroup("vkjit")
+    group.addoption(
+        "--vkjit-device", default="all", metavar="NAME",
+        help="run tests that take `vkjit_device` on the executors whose name contains NAME only (default: all)",
+    )  # fmt: skip
+    group.addoption(
+        "--vkjit-sanitize", action="store_true",
+        help="search every launch for races, uninitialised reads and accesses out of bounds",
+    )  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The sanitizer is on for worker processes and programs that tests start, too."""
+    if config.getoption("--vkjit-sanitize"):
+        os.environ["VKJIT_SANITIZE"] = os.environ.get("VKJIT_SANITIZE") or "1"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test that takes `vkjit_device` runs on every executor; an absent kind shows as a skip with its reason."""
+    if "vkjit_device" in metafunc.fixturenames:
+        wanted = metafunc.config.getoption("--vkjit-device")
+        metafunc.parametrize("vkjit_device", parameters(wanted), indirect=True)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """A failed check explains itself: its text stands in the report instead of the code that raised it."""
+    outcome: Any = yield
+    report = outcome.get_result()
+    error = call.excinfo.value if call.excinfo is not None else None
+    del item
+    if report.failed and type(error).__module__.startswith("vkjit.testing") and isinstance(error, AssertionError):
+        report.longrepr = str(error)
+
+
+@pytest.fixture
+def vkjit_device(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """An opened device; kernels called inside the test run on it when they aren't told otherwise."""
+    with opened(request.param) as chosen:
+        yield chosen
+
+
+@pytest.fixture
+def vkjit_leak_check() -> Iterator[None]:
+    """Fails a test that leaves more handles of a driver alive than there were before it (see `live_counts`)."""
+    from vkjit.runtime.handles import live_counts
+
+    gc.collect()
+    before = live_counts()
+    yield
+    gc.collect()
+    left = {kind: n - before.get(kind, 0) for kind, n in live_counts().items() if n > before.get(kind, 0)}
+    if left:
+        kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(left.items()))
+        pytest.fail(
+            f"left alive: {kinds}; close devices, buffers and tensors, or keep no references to them", pytrace=False
+        )
