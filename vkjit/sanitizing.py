@@ -45,6 +45,7 @@ _KINDS = {
     "bounds": "out_of_bounds",
     "zero_division": "division_by_zero",
     "uninitialised": "uninitialised_read",
+    "fresh_shared": "uninitialised_read",
     "overflow": "integer_overflow",
     "nan": "nan_birth",
     "uniform": "divergent_barrier",

@@ -101,7 +101,7 @@ class Initialised:
         if op.name not in ("store", "atomic_store") and op not in self.updates:
             unset = f.term(builder.emit("load", marks, place.value)).equals(0)
             indices = op.operands[1 : 1 + array_of(root).rank]
-            site = self.state.module.add_site(ReportSite("uninitialised", op.loc, _message(root)))
+            site = self.state.module.add_site(ReportSite(_kind(root), op.loc, _message(root)))
             builder.op("report", unset.value, *indices, site=site)
         if op.name not in ("load", "atomic_load"):
             builder.op("store", marks, place.value, builder.const(1, array_of(marks).dtype))
@@ -135,6 +135,10 @@ def _updates(region: Region) -> set[Op]:
 def _only_inserted_into(value: Value, users: dict[Value, list[Op]]) -> bool:
     found = users.get(value, [])
     return all(op.name == "vec_insert" and op.operands[0] is value and op.operands[1] is not value for op in found)
+
+
+def _kind(root: Value) -> str:
+    return "fresh_shared" if array_of(root).space == "shared" else "uninitialised"
 
 
 def _message(root: Value) -> str:

@@ -28,9 +28,14 @@ from .state import State, hidden_array
 __all__ = ["KINDS", "write_records", "zero_of"]
 
 KINDS = frozenset({
-    "bounds", "zero_division", "race", "uninitialised", "overflow", "nan", "uniform", "loops",
+    "bounds", "zero_division", "race", "uninitialised", "fresh_shared", "overflow", "nan", "uniform", "loops",
 })  # fmt: skip
 """Kinds of report sites that become records; asserts and a driver's loop limit stay reports."""
+
+
+_GATHERED = frozenset({"fresh_shared"})
+"""Kinds that are put behind one branch. Marks of local arrays mostly fold away, one by one; a branch for all of them holds
+on to what they need."""
 
 
 def write_records(state: State, *, deferred: bool) -> None:
@@ -65,7 +70,7 @@ def _gather(region: Region, sites: Sequence[ReportSite]) -> None:
     source, region.ops = region.ops, []
     waiting: list[Op] = []
     for op in source:
-        if op.name == "report" and sites[op.attrs["site"]].kind in KINDS:
+        if op.name == "report" and sites[op.attrs["site"]].kind in _GATHERED:
             waiting.append(op)
             continue
         if op.regions or op.name == "barrier" or OPS[op.name].terminator:
