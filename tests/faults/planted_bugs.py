@@ -146,7 +146,7 @@ def cse_ignores_lanes() -> None:
 def cse_into_loops() -> None:
     def wrong(_right: Any) -> Any:
         def inside(self: Any, op: Op) -> None:
-            facts = [(op.operands[0], True), (op.operands[0], False)] if op.name == "if" else [None]
+            facts = [(op.operands[0], True), (op.operands[0], False)] if op.name == "if" else [None] * len(op.regions)
             for region, fact in zip(op.regions, facts, strict=True):
                 self.region(region, fact)
 
@@ -245,7 +245,7 @@ def sroa_mixes_rows() -> None:
             found = right(op)
             array = op.operands[0].type
             if found is None or not isinstance(array, Array) or array.rank < 2:
-                return found
+                return None if found is None else int(found)
             place: int = sum(int(constant_of(v)) for v in op.operands[1 : 1 + array.rank])
             return place
 

@@ -14,7 +14,7 @@ from ...ir.ops import KINDS, OPS, OpInfo
 from ...ir.types import BOOL, Scalar, Type, Vector
 from .maker import Inexact, Maker, kind, statement, with_dtype
 
-__all__ = ["INEXACT"]
+__all__ = ["BINARY", "COMPARISONS", "INEXACT", "UNARY", "exact_names", "special_number"]
 
 INEXACT = frozenset({
     "pow", "fma", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
@@ -45,9 +45,16 @@ TESTS, COMPARISONS = _names(("T",), "bool"), _names(("T", "T"), "bool")
 TERNARY = _names(("T", "T", "T"), "T")
 
 
-def _exact(m: Maker, names: list[str], type: Type) -> list[str]:
+def exact_names(m: Maker, names: list[str], type: Type) -> list[str]:
+    """Those of the names that give the same bits everywhere in this program."""
     loose = kind(type) == "float" and not m.traits.strict
     return [n for n in names if not (loose and n in LOOSE)]
+
+
+def special_number(m: Maker, type: Type) -> float:
+    """A number that identities look for."""
+    special = [0.0, -0.0, 1.0, -1.0] if kind(type) == "float" else [0, 1] if kind(type) == "uint" else [0, 1, -1]
+    return m.pick(special)
 
 
 def _operands(m: Maker, type: Type) -> tuple[Value, Value]:
@@ -57,8 +64,7 @@ def _operands(m: Maker, type: Type) -> tuple[Value, Value]:
     if way < 0.05:
         return x, x
     if way < 0.2:
-        special = [0.0, -0.0, 1.0, -1.0] if kind(type) == "float" else [0, 1] if kind(type) == "uint" else [0, 1, -1]
-        constant = m.builder.const(m.pick(special), type)
+        constant = m.builder.const(special_number(m, type), type)
         return (x, constant) if m.chance(0.7) else (constant, x)
     return x, m.value(type)
 
@@ -66,7 +72,7 @@ def _operands(m: Maker, type: Type) -> tuple[Value, Value]:
 @statement(10)
 def _binary(m: Maker) -> None:
     type = m.type()
-    name = m.pick(_exact(m, BINARY[kind(type)], type))
+    name = m.pick(exact_names(m, BINARY[kind(type)], type))
     if name == "pow" and not m.chance(0.2):
         name = "mul"
     x, y = _operands(m, type)
@@ -82,7 +88,7 @@ def _binary(m: Maker) -> None:
 @statement(4)
 def _unary(m: Maker) -> None:
     type = m.type()
-    m.emit(m.pick(_exact(m, UNARY[kind(type)], type)), m.value(type))
+    m.emit(m.pick(exact_names(m, UNARY[kind(type)], type)), m.value(type))
 
 
 @statement(5)

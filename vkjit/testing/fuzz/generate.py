@@ -15,9 +15,9 @@ from ... import dtypes
 from ...ir.builder import Builder
 from ...ir.core import Function, Module, Region, Value
 from ...ir.types import BOOL, INDEX, Array, Scalar, Type, Vector
-from . import collectives, control, expressions, layouts, memory  # noqa: F401  they register statements
+from . import algebra, collectives, control, expressions, layouts, memory  # noqa: F401  they register statements
 from .maker import COLUMNS as INEXACT_COLUMNS
-from .maker import Inexact, Maker, Place, Traits
+from .maker import Inexact, Maker, Place, Probe, Traits
 from .program import Layout, Program, Triple
 
 __all__ = ["generate"]
@@ -37,13 +37,15 @@ _LOCAL_SHARED: list[Triple] = [(16, 1, 1), (32, 1, 1), (8, 4, 1), (4, 2, 4), (24
 _LOCAL_LANES: list[Triple] = [(32, 1, 1), (16, 2, 1), (8, 4, 1), (64, 1, 1), (4, 4, 2)]
 _GROUPS: list[Triple] = [(1, 1, 1), (2, 1, 1), (3, 1, 1), (2, 2, 1), (1, 1, 2)]
 _NUMBERS: list[Scalar] = [Scalar(d) for d in dtypes.ALL if d.kind != "bool"]
-COLUMNS = 4
+COLUMNS, PROBES = 4, 8
 
 
 def generate(seed: int, statements: int = 0) -> Program:
     """The program that follows from a seed; `statements` 0 lets the seed decide on the size too."""
     random = Random(seed)
     traits, lane_free = _traits(random)
+    if seed % 4 == 3:
+        traits = replace(traits, algebra=True)
     needs_lanes = traits.subgroups or lane_free
     pool = _LOCAL_LANES if needs_lanes else _LOCAL_SHARED if traits.shared else _LOCAL
     local, groups = random.choice(pool), random.choice(_GROUPS)
@@ -169,12 +171,25 @@ class _Kernel:
                 found.append((type, numbers[0], numbers[1]))
         return found
 
+    def probed(self) -> list[tuple[Type, int]]:
+        """Parameters for results that are to be seen one by one."""
+        if not self.traits.algebra:
+            return []
+        types = {BOOL: None, Scalar(dtypes.i64): None, Scalar(dtypes.i32): None}
+        types.update({t: None for t in self.traits.palette if isinstance(t, Scalar) and t != INDEX})
+        layout = (self.rows, PROBES)
+        return [
+            (type, self.param("q", Array(type, 2, contiguous=True), layouts.contiguous(layout, self.random, "zeros")))
+            for type in types
+        ]
+
     # -- the program
 
     def program(self, seed: int) -> Program:
         """All of it."""
         self.parameters()
         columns = self.inexact()
+        probes = self.probed()
         region = Region(self.types, self.names)
         attrs: dict[str, Any] = {"local_size": self.local, "arg_index": tuple(range(len(self.types)))}
         flags = {"strict": self.traits.strict, "bounds": self.traits.bounds, "narrow": self.random.random() < 0.6}
@@ -186,6 +201,7 @@ class _Kernel:
         functions = [self.function(number) for number in range(self.random.choice([0, 0, 1, 2]))]
         m = self.maker(region, self.statements)
         m.functions = functions
+        m.probes = {type: Probe(region.args[number], PROBES) for type, number in probes}
         self.prelude(m, columns)
         end = self.body(m)
         if end:

@@ -44,6 +44,7 @@ class Traits:
     reports: bool = False
     prints: bool = False
     bounds: bool = False
+    algebra: bool = False
     palette: tuple[Type, ...] = (INDEX,)
     vectors: tuple[Vector, ...] = ()
 
@@ -89,6 +90,15 @@ class Inexact:
 
 
 @dataclass(slots=True)
+class Probe:
+    """Columns in which results of one type can be seen, one after the other."""
+
+    array: Value
+    columns: int
+    taken: int = 0
+
+
+@dataclass(slots=True)
 class Maker:
     """Builds one function."""
 
@@ -108,6 +118,7 @@ class Maker:
     places: list[Place] = field(default_factory=list)
     functions: list[Function] = field(default_factory=list)
     inexact: dict[Type, Inexact] = field(default_factory=dict)
+    probes: dict[Type, Probe] = field(default_factory=dict)
     slot: Value | None = None
     invocations: int = 1
     position_bound: bool = False
@@ -228,6 +239,16 @@ class Maker:
             else:
                 end()
         self.depth += 1
+        for value in self.scope[mark:]:
+            self.unused.pop(value, None)
+        del self.scope[mark:]
+
+    @contextmanager
+    def inside(self, region: Region) -> Iterator[None]:
+        """Builds in a region; what comes in sight there is out of sight afterwards."""
+        mark = len(self.scope)
+        with self.builder.at(region):
+            yield
         for value in self.scope[mark:]:
             self.unused.pop(value, None)
         del self.scope[mark:]

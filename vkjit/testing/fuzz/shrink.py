@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ...ir.builder import Builder
 from ...ir.core import Function, Module, Op, Region, Value
-from ...ir.rewrite import clone_module, is_constant, replace_uses, use_counts
+from ...ir.rewrite import clone_module, constant_of, exits_of, is_constant, replace_uses, use_counts
 from ...ir.types import Array, Scalar, Vector
 from ...ir.verify import violations
 from .program import Program
@@ -46,9 +46,34 @@ def _valid(program: Program, module: Module | None) -> Program | None:
     if module is None:
         return None
     _sweep(module)
-    if _weight(module) >= _weight(program.module) or violations(module):
+    if _weight(module) >= _weight(program.module) or violations(module) or not _ends(module):
         return None
     return program.with_module(module)
+
+
+def _ends(module: Module) -> bool:
+    """Whether open loops count down, as those of generated programs do, and bounds of others are small."""
+    ops = [op for function in module.all_functions() for op in function.body.walk()]
+    bounds = [v for op in ops if op.name == "for" for v in op.operands[:3]]
+    small = all(is_constant(v) or (v.op is not None and v.op.name in ("and", "min")) for v in bounds)
+    return small and all(_counts_down(op) for op in ops if op.name == "loop")
+
+
+def _counts_down(loop: Op) -> bool:
+    body = loop.regions[0]
+    counter = body.args[-1] if body.args else None
+    guards = [op for op in body.ops if op.name == "if" and op.regions[0].terminator.name == "break"]
+    tests = [op.operands[0].op for op in guards]
+    guarded = any(t is not None and t.name == "le" and t.operands[0] is counter for t in tests)
+    steps = [exit.operands[-1].op for exit in exits_of(body) if exit.name == "continue" and exit.operands]
+    falls = all(
+        s is not None and s.name == "sub" and s.operands[0] is counter and _is_one(s.operands[1]) for s in steps
+    )
+    return guarded and falls
+
+
+def _is_one(value: Value) -> bool:
+    return bool(constant_of(value) == 1)
 
 
 def _weight(module: Module) -> tuple[int, int]:

@@ -95,6 +95,7 @@ class _Worker:
         """The failing program as text, shrunk."""
 
         def fails(candidate: Program) -> bool:
+            self.say(start=program.seed)  # still alive
             found = self.checker.check(candidate, finding.stage)
             return found is not None and found.stage == finding.stage and _sort(found.text) == _sort(finding.text)
 

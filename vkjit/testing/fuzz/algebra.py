@@ -1,0 +1,182 @@
+"""Statements close to what peephole rules look for: operations by special numbers, chains, negations, short loops.
+
+They stand in every fourth program, where most statements are of this kind, and each result is stored in a column of its
+own, so that a rule that is wrong for few operands shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ... import dtypes
+from ...ir.core import Region, Value
+from ...ir.types import BOOL, INDEX, Scalar, Type, Vector
+from .expressions import BINARY, COMPARISONS, UNARY, exact_names, special_number
+from .maker import Maker, kind, statement
+
+__all__: list[str] = []
+
+_NUMBERS = ("int", "uint", "index", "float")
+_WHOLE = ("int", "uint", "index")
+
+
+def _binary_name(m: Maker, type: Type) -> str:
+    return m.pick([n for n in exact_names(m, BINARY[kind(type)], type) if n not in ("pow", "copysign", "fmin", "fmax")])
+
+
+def _special(m: Maker) -> Value:
+    """An operation by a number that identities look for."""
+    type = m.type(_NUMBERS)
+    constant = m.builder.const(special_number(m, type), type)
+    operands = (m.value(type), constant) if m.chance(0.8) else (constant, m.value(type))
+    return m.builder.emit(_binary_name(m, type), *operands)
+
+
+def _chain(m: Maker) -> Value:
+    """(x op a) op b."""
+    type = m.type(_NUMBERS)
+    name = _binary_name(m, type)
+    x = m.builder.emit(name, m.value(type), m.constant(type))
+    return m.builder.emit(name if m.chance(0.7) else _binary_name(m, type), x, m.constant(type))
+
+
+def _negated(m: Maker) -> Value:
+    """The complement of a comparison."""
+    type = m.type(_NUMBERS, vectors=False)
+    made = m.builder.emit(m.pick(COMPARISONS[kind(type)]), m.value(type), m.value(type))
+    return m.builder.emit("not", made)
+
+
+def _pair(m: Maker) -> Value:
+    """Two operations of one operand after each other."""
+    type = m.type(_NUMBERS)
+    names = exact_names(m, UNARY[kind(type)], type)
+    return m.builder.emit(m.pick(names), m.builder.emit(m.pick(names), m.value(type)))
+
+
+def _casts(m: Maker) -> Value:
+    """There and back."""
+    source = m.type(_NUMBERS, vectors=False)
+    middle = Scalar(m.pick([t for t in (*dtypes.ALL, dtypes.index) if Scalar(t) != source]))
+    made = m.builder.emit("cast", m.value(source), type=middle)
+    target = source if m.chance(0.6) else m.type(_NUMBERS, vectors=False)
+    return made if target == middle else m.builder.emit("cast", made, type=target)
+
+
+def _choice(m: Maker) -> Value:
+    """Choices by a complement, of literals, of one value twice."""
+    b, type = m.builder, m.type(_NUMBERS, vectors=False)
+    condition = m.value(BOOL)
+    way = m.draw(0, 3)
+    if way == 0:
+        return b.emit("select", b.emit("not", condition), m.value(type), m.value(type))
+    if way == 1:
+        return b.emit("select", condition, b.const(m.chance(0.5), BOOL), b.const(m.chance(0.5), BOOL))
+    if way == 2:
+        return b.emit("select", condition, m.constant(type), m.constant(type))
+    yes, no = Region(), Region()
+    with m.inside(yes):
+        b.op("yield", m.value(type))
+    with m.inside(no):
+        b.op("yield", m.value(type))
+    return b.op("if", b.emit("not", condition), types=[type], regions=[yes, no]).result
+
+
+def _same(m: Maker) -> Value:
+    """x op x."""
+    type = m.type(_NUMBERS)
+    x = m.value(type)
+    names = COMPARISONS[kind(type)] if m.chance(0.3) else [_binary_name(m, type)]
+    return m.builder.emit(m.pick(names), x, x)
+
+
+def _shift(m: Maker) -> Value:
+    """Shifts by any amount."""
+    type = m.type(_WHOLE)
+    assert isinstance(type, (Scalar, Vector))
+    amount = m.builder.const(m.draw(0, min(127, 2 * type.dtype.bits)), type) if m.chance(0.5) else m.value(type)
+    return m.builder.emit(m.pick(["shl", "shr"]), m.value(type), amount)
+
+
+def _wide_index(m: Maker) -> Value:
+    """Index arithmetic about the ends of 32 bits, and what depends on all of its bits."""
+    b = m.builder
+    factor = m.pick([-3, 5, 1 << 20, (1 << 31) - 1, -(1 << 31), 1 << 31, 3_000_000_001, -(1 << 33)])
+    x = b.emit("and", m.value(INDEX), b.index(m.pick([3, 1023, (1 << 31) - 1])))
+    product = b.emit(m.pick(["mul", "mul", "add", "sub"]), x, b.index(factor))
+    name = m.pick(["lt", "ge", "min", "max", "floordiv", "floormod", "truncdiv", "truncrem"])
+    made = b.emit(name, product, b.index(m.pick([7, 1000, -5, 1 << 31, -(1 << 31), 1 << 32])))
+    return made if made.type == BOOL else b.emit("cast", made, type=m.pick([INDEX, Scalar(dtypes.i32)]))
+
+
+def _loop(m: Maker) -> Value:
+    """A short counted loop, some at the ends of their type, some left early."""
+    b = m.builder
+    type = m.pick([INDEX, INDEX, m.type(_WHOLE, vectors=False)])
+    assert isinstance(type, Scalar)
+    signed, bits = type.dtype.is_signed, type.dtype.bits
+    most = (1 << (bits - 1)) - 1 if signed else (1 << bits) - 1
+    step = m.pick([1, 1, 2, 3])
+    low = m.pick([0, 0, 1, 3, most - m.draw(0, 6), most - m.draw(0, 6)])
+    high = min(low + m.draw(0, 6), most)
+    end = (
+        b.const(high, type)
+        if m.chance(0.7)
+        else b.emit("min", b.emit("max", m.value(type), b.const(low, type)), b.const(high, type))
+    )
+    region = Region([type, type])
+    counter, carried = region.args
+    with m.inside(region):
+        if m.chance(0.4):
+            leave, stay = Region(), Region()
+            with b.at(leave):
+                b.op(m.pick(["break", "continue"]), b.emit("add", carried, counter))
+            with b.at(stay):
+                b.op("yield")
+            b.op("if", b.emit("eq", counter, b.const(min(low + step, most), type)), types=[], regions=[leave, stay])
+        term = b.emit("mul", counter, m.value(type)) if m.chance(0.6) else counter
+        b.op("continue", b.emit(m.pick(["add", "sub", "xor"]), carried, term))
+    made = b.op("for", b.const(low, type), end, b.const(step, type), m.value(type), types=[type], regions=[region])
+    return made.result
+
+
+def _lanes(m: Maker) -> Value:
+    """Components of vectors just made."""
+    b = m.builder
+    part = m.type(("int", "uint", "float"), vectors=False)
+    assert isinstance(part, Scalar)
+    if part == INDEX:
+        part = Scalar(dtypes.i32)
+    size = m.draw(2, 4)
+    vector = b.emit("vec_make", *(m.value(part) for _ in range(size)), type=Vector(part.dtype, size))
+    if m.chance(0.5):
+        vector = b.emit("vec_insert", vector, m.value(part), lane=m.draw(0, size - 1))
+    if m.chance(0.5):
+        vector = b.emit("max" if part.dtype.is_float or m.chance(0.5) else "xor", vector, m.value(vector.type))
+    return b.emit("vec_extract", vector, lane=m.draw(0, size - 1), type=part)
+
+
+_PATTERNS: tuple[Callable[[Maker], Value], ...] = (
+    _special, _special, _special, _chain, _chain, _negated, _pair, _casts, _casts, _choice, _same, _shift, _wide_index,
+    _wide_index, _loop, _loop, _lanes,
+)  # fmt: skip
+
+
+@statement(40, lambda m: m.traits.algebra)
+def _pattern(m: Maker) -> None:
+    value = m.keep(m.pick(_PATTERNS)(m))
+    _probe(m, value)
+
+
+def _probe(m: Maker, value: Value) -> None:
+    """Stores a value in the next column of its type."""
+    if isinstance(value.type, Vector):
+        lane = m.draw(0, value.type.size - 1)
+        value = m.builder.emit("vec_extract", value, lane=lane, type=Scalar(value.type.dtype))
+    if value.type == INDEX:
+        value = m.builder.cast(value, dtypes.i64)
+    columns = m.probes.get(value.type)
+    if columns is None or columns.taken >= columns.columns or m.slot is None:
+        return
+    m.builder.op("store", columns.array, m.slot, m.builder.index(columns.taken), value)
+    columns.taken += 1
