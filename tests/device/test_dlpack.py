@@ -17,7 +17,7 @@ TYPES = [vk.f32, vk.f16, vk.f64, vk.i8, vk.i16, vk.i32, vk.i64, vk.u8, vk.u16, v
 
 
 def is_shared(device: Any) -> bool:
-    return vk.zeros(4, device=device).__dlpack_device__() == (1, 0)
+    return bool(vk.zeros(4, device=device).__dlpack_device__() == (1, 0))
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
