@@ -19,7 +19,7 @@ def mutant(kernel: Kernel, edit: Edit) -> Kernel:
     source = source_of(kernel.spec.fn)
     function = edited(kernel.spec.fn, changed_lines(source.lines, edit))
     made = Kernel(
-        kernel.spec.fn,
+        function,
         over=kernel.spec.over,
         groups=kernel._groups,
         local=kernel._local,
