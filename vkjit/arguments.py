@@ -21,7 +21,7 @@ from .errors import ArgumentError, DTypeError, ShapeError
 from .frontend import REQUIRED, Dims, KernelSpec, ParamSpec, tune_choice
 from .runtime.interface import Device, DeviceArray, contiguous_strides
 
-__all__ = ["MISSING", "Missing", "allocate_outs", "bind", "bind_types", "fit_scalar", "match_dims"]
+__all__ = ["MISSING", "Missing", "allocate_outs", "bind", "bind_types", "fit_scalar", "match_dims", "poison"]
 
 
 class Missing:
@@ -277,7 +277,13 @@ def allocate_outs(
         dtype = bound.get(param.dtype.__name__) if isinstance(param.dtype, TypeVar) else param.dtype
         if dtype is None:
             raise ArgumentError(f"{spec.name}(): can't tell the element type of {param.name}: pass an array for it")
-        buffer = device.allocate(math.prod(shape) * dtype.itemsize)
+        buffer = device.allocate((math.prod(shape) * dtype.itemsize + 3) & ~3)  # whole words, so that it can be filled
         values[i] = DeviceArray(buffer, 0, dtype, shape, contiguous_strides(shape))
         made.append(i)
     return made
+
+
+def poison(array: DeviceArray) -> None:
+    """Fills a fresh array with ones, NaN in every float type, so that what nobody writes shows; for debug launches."""
+    if array.buffer.nbytes:
+        array.device.fill(array.buffer, 0, array.buffer.nbytes, 0xFFFFFFFF)

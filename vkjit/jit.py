@@ -55,7 +55,8 @@ def kernel(
     local: the workgroup size, likewise; left out, the library chooses.
     strict: no fused or reordered floating point: + - * / sqrt bit-equal on every device.
     fast_math: the device's own math functions.
-    debug: bounds checks, division by zero and asserts are reported (None: VKJIT_DEBUG, and bounds checks on CPU devices).
+    debug: bounds checks, division by zero and asserts are reported, and shared memory and allocated Outs start as NaN
+    (None: VKJIT_DEBUG, and bounds checks on CPU devices).
     sanitize: each launch is searched for races, uninitialised reads and more, waits, and raises SanitizerError; True, or
     names of `findings.CHECKS` (None: VKJIT_SANITIZE). For tests: a launch takes several times as long.
 
@@ -225,6 +226,8 @@ class Kernel:
         signature = self._signature(spec, device, values, bound, local, grid)
         chosen = self._plan(device, signature, values)
         ready = chosen.variant(grid, values, lambda: self._guarded(chosen, device, signature))
+        for i in made if signature.debug else ():
+            arguments.poison(values[i])
         if signature.sanitize:
             from . import sanitizing  # only where it is asked for
 
@@ -286,7 +289,7 @@ class Kernel:
         device = chosen.device
         self._recipes[call.key] = Recipe(
             chosen, lambda: self._guarded(chosen, device, signature), grid, template, fits, outs, wrap, device,
-            constant_captures([*values, *self._elements]), counted,
+            constant_captures([*values, *self._elements]), counted, signature.debug,
         )  # fmt: skip
 
     def _device_of(self, spec: KernelSpec, values: list[Any]) -> tuple[Device, Callable[[DeviceArray], Any]]:
@@ -439,7 +442,9 @@ class Kernel:
             bounds=checked or bool(sanitize),
             typevars=tuple(sorted(bound.items())),
             sanitize=sanitize,
-            overlaps=staging.overlapping(dict(zip(positions, arrays, strict=True))) if sanitize and not restrict else (),
+            overlaps=staging.overlapping(dict(zip(positions, arrays, strict=True)))
+            if sanitize and not restrict
+            else (),
         )
 
     def _guarded(self, plain: LaunchPlan, device: Device, signature: Signature) -> LaunchPlan:
@@ -466,7 +471,6 @@ class Kernel:
             self._plans[key] = (made, constant_captures([*values, *self._elements]))
         return made
 
-
     def cost(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """States what a launch moves and computes, for profiles: a decorator, `@kernel.cost`.
 
@@ -477,7 +481,9 @@ class Kernel:
         known = {p.name for p in self.spec.params}
         unknown = [name for name in wanted if name not in known]
         if unknown:
-            raise ArgumentError(f"the cost of {self.name} asks for {', '.join(unknown)}; the kernel has {', '.join(known)}")
+            raise ArgumentError(
+                f"the cost of {self.name} asks for {', '.join(unknown)}; the kernel has {', '.join(known)}"
+            )
         self._cost = lambda values: function(*[values[name] for name in wanted])
         return function
 

@@ -66,7 +66,7 @@ class Recipe:
 
     `template` has the values of parameters that the call doesn't give, `fits` how its scalars become the types of their parameters,
     `outs` the arrays to allocate: parameter, bytes, type, shape, strides. `counted` are the integer scalars that loops may
-    depend on, `ways` the prepared launches by their values.
+    depend on, `ways` the prepared launches by their values. `poisoned`: what is allocated is filled first.
     """
 
     plan: LaunchPlan
@@ -79,6 +79,7 @@ class Recipe:
     device: Device
     captures: tuple[Captures, ...]
     counted: tuple[int, ...]
+    poisoned: bool
     ways: dict[tuple[Any, ...], Callable[[list[Any]], None]] = field(default_factory=dict)
 
     def current(self) -> bool:
@@ -98,6 +99,8 @@ class Recipe:
         made = []
         for position, nbytes, dtype, shape, strides in self.outs:
             array = DeviceArray(self.device.allocate(nbytes), 0, dtype, shape, strides)
+            if self.poisoned:
+                arguments.poison(array)
             values[position] = array
             made.append(array)
         numbers = tuple([values[i] for i in self.counted])

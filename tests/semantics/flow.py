@@ -253,6 +253,26 @@ def reads_an_empty_array(x: vk.In[T, "N"], y: vk.Out[T, "N"]):
 
 case("uninitialised memory", "a local array that is plainly read before it is written is refused", ALL,
      reads_an_empty_array, several, Refused(("a local array is read", "s[i] = 0")))  # fmt: skip
+
+
+@vk.kernel(groups=1, local=32, debug=True)
+def shows_what_nobody_wrote(x: vk.In[T, "N"], y: vk.Out[T, "N"], z: vk.Out[T, "N"]):
+    i = vk.local_id(0)
+    s = vk.shared(x.dtype, 32)
+    if i % 2 == 0:
+        s[i] = x[i]
+        z[i] = x[i]
+    vk.barrier()
+    y[i] = s[i]
+
+
+def every_second(x: Any) -> Any:
+    expected = np.where(np.arange(32) % 2 == 0, x.astype(np.float32), np.nan).astype(x.dtype)
+    return expected, expected
+
+
+case("uninitialised memory", "with `debug=True`, shared memory and allocated Outs that nobody wrote are NaN", FLOATS,
+     shows_what_nobody_wrote, lambda t: (np.ones(32, array_type(t)),), every_second)  # fmt: skip
 not_for("uninitialised memory", INDEX, NOT_IN_MEMORY)
 
 

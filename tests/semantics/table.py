@@ -121,7 +121,8 @@ ROWS: tuple[Row, ...] = (
     Row("and, or, not", "short-circuit on scalars; on slices and tiles an error that suggests & and |"),
     Row("barriers, collectives", "in control flow that is uniform for their scope, else an error that says why not"),
     Row("aliasing", "outputs may overlap other arguments"),
-    Row("uninitialised memory", "a read that plainly comes before every write is an error; others are found by `sanitize=True`"),
+    Row("uninitialised memory", "a read that plainly comes before every write is an error; others are found by `sanitize=True`; "
+        "`debug=True` fills shared memory and allocated Outs"),
     Row("out of bounds", "`.get` and `.put` are always safe, `over=` guards its tail, `x[i]` is checked with `debug=True` and "
         "on processors"),
     Row("negative indices", "Python's meaning for constants; a run-time negative index is out of bounds"),

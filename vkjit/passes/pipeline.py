@@ -37,6 +37,7 @@ from .lower_bf16 import LowerBf16
 from .lower_exits import LowerExits
 from .lower_math import LowerMath
 from .narrow_index import NarrowIndex
+from .poison_shared import PoisonShared
 from .sanitize import DoubtPromises, Sanitize
 from .simplify_branches import SimplifyBranches
 from .sroa import ScalarReplacement
@@ -93,7 +94,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
         ("normal", level),
         ("normal", simplify),
         ("normal", [_unroll(caps), ScalarReplacement(), RemoveBarriers()] if full else []),
-        ("normal", [LowerAccess()]),
+        ("normal", [LowerAccess(), PoisonShared()]),
         ("normal", [NarrowIndex(), *twice, DeadStores(), fuse, widen] if full else []),
         (last, [LowerAtomics(caps.features), LowerBf16(), LowerMath(functions), LowerArithmetic(native), guard]),
         (last, [*(twice or simplify), reduce, HideZeros("literal_float_zero" in caps.quirks)]),

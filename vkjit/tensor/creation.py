@@ -7,12 +7,14 @@ Enters: Python numbers and nested lists, NumPy arrays, shapes. Leaves: contiguou
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import dtypes
+from ..arguments import poison
 from ..devices import device as open_device
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError
@@ -66,8 +68,11 @@ def allocate(shape: tuple[int, ...], dtype: DType, device: Device) -> DeviceArra
 
 
 def empty(*shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
-    """A tensor whose elements are undefined: `vk.empty(2, 3)`."""
-    made = Tensor(allocate(as_shape(shape), as_dtype(dtype), open_device(device)))
+    """A tensor whose elements are undefined: `vk.empty(2, 3)`. With VKJIT_DEBUG=1 floats are NaN."""
+    array = allocate(as_shape(shape), as_dtype(dtype), open_device(device))
+    if os.environ.get("VKJIT_DEBUG", "0") not in ("", "0"):
+        poison(array)
+    made = Tensor(array)
     return made.requires_grad_() if requires_grad else made
 
 

@@ -1,0 +1,105 @@
+"""Fills the shared memory of debug kernels at their start, so that what nobody wrote shows.
+
+Enters and leaves: a kernel in normal form without calls, its arrays linear::
+
+    %s = shared : shared<f32, 256>    ->     %s = shared : shared<f32, 256>          (at the kernel's start)
+                                             for %k = 0, 4, 1 { store %s, %k * 64 + %local, nan }
+                                             barrier
+
+1. Floats are filled with NaN, all else with the byte 0xAA, as the interpreter does.
+2. The loop's bounds are constants, the same for all invocations: what bounds the rounds of loops stays known.
+3. Nothing happens in kernels without the attribute `debug`, and where the sanitizer looks at each read anyway.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..dtypes import DType
+from ..ir.builder import Builder
+from ..ir.core import Module, Op, Region, Value
+from ..ir.types import I32, Array
+
+__all__ = ["POISON_BYTE", "PoisonShared"]
+
+POISON_BYTE = 0xAA
+
+
+@dataclass(frozen=True, slots=True)
+class PoisonShared:
+    """See the module's docstring."""
+
+    name: ClassVar[str] = "poison_shared"
+
+    def run(self, module: Module) -> Module:
+        kernel = module.kernel
+        if not kernel.attrs.get("debug") or kernel.attrs.get("sanitize"):
+            return module
+        arrays: list[Op] = [op for op in kernel.body.walk() if op.name == "shared"]
+        if not arrays:
+            return module
+        _take_out(kernel.body)
+        builder = Builder(Region(), kernel.loc)
+        builder.region.ops += arrays
+        local = _local_index(builder, kernel.attrs["local_size"])
+        size = math.prod(kernel.attrs["local_size"])
+        for op in arrays:
+            _fill(builder, op.result, local, size)
+        if size > 1:
+            builder.op("barrier")
+        kernel.body.ops[:0] = builder.region.ops
+        return module
+
+
+def _take_out(region: Region) -> None:
+    """Removes the allocations: they go to the kernel's start."""
+    region.ops = [op for op in region.ops if op.name != "shared"]
+    for op in region.ops:
+        for inner in op.regions:
+            _take_out(inner)
+
+
+def _local_index(builder: Builder, sizes: tuple[int, int, int]) -> Value:
+    """The number of the invocation in its workgroup."""
+    number = builder.const(0, I32)
+    for dim in (2, 1, 0):
+        scaled = builder.emit("mul", number, builder.const(sizes[dim], I32))
+        number = builder.emit("add", scaled, builder.cast(builder.emit("local_id", dim=dim), I32))
+    return number
+
+
+def _fill(builder: Builder, array: Value, local: Value, size: int) -> None:
+    """All invocations together store the poison, each into every `size`-th element."""
+    kind = array.type
+    assert isinstance(kind, Array)
+    count = math.prod(kind.shape or ())
+    body = Region([I32], ["k"])
+    with builder.at(body):
+        place = builder.emit("add", builder.emit("mul", body.args[0], builder.const(size, I32)), local)
+        value = builder.const(_poison(kind.dtype), kind.element)
+        if count % size:
+            inside, outside = Region(), Region()
+            with builder.at(inside):
+                builder.op("store", array, place, value)
+                builder.op("yield")
+            with builder.at(outside):
+                builder.op("yield")
+            fits = builder.emit("lt", place, builder.const(count, I32))
+            builder.op("if", fits, types=[], regions=[inside, outside])
+        else:
+            builder.op("store", array, place, value)
+        builder.op("continue")
+    low, high, step = (builder.const(number, I32) for number in (0, -(-count // size), 1))
+    builder.op("for", low, high, step, types=[], regions=[body])
+
+
+def _poison(dtype: DType) -> Any:
+    if dtype.is_float:
+        return math.nan
+    if dtype.kind == "bool":
+        return True
+    return int(np.frombuffer(bytes([POISON_BYTE]) * dtype.numpy.itemsize, dtype.numpy)[0])
