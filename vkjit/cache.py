@@ -344,6 +344,7 @@ def _encode(artifact: KernelArtifact, key: str) -> bytes:
         "sites": [(s.kind, (s.loc.file, s.loc.line, s.loc.col, s.loc.end), s.message) for s in artifact.sites],
         "report_values": sorted(artifact.info.get("report_values", {}).items()),
         "trip_bound": bound_to_json(artifact.info.get("trip_bound")),
+        "grid_axes": artifact.info.get("grid_axes"),
     }
     text = json.dumps(header).encode()
     body = struct.pack("<I", len(text)) + text + artifact.code
@@ -389,6 +390,8 @@ def _artifact(header: dict[str, Any], code: bytes) -> KernelArtifact:
 def _info(header: dict[str, Any]) -> dict[str, Any]:
     """The parts of an artifact's `info` that launches need."""
     info: dict[str, Any] = {}
+    if header["grid_axes"] is not None:
+        info["grid_axes"] = tuple(header["grid_axes"])
     if header["trip_bound"] is not None:
         from .passes.trip_bound import bound_from_json  # it brings the IR along
 

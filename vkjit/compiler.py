@@ -131,10 +131,12 @@ def _compile(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarde
     """From source to code, timed."""
     start = time.perf_counter()
     module = frontend.lower_kernel(spec, signature)
+    axes = _grid_axes(module)
     lowered = time.perf_counter()
     module, bound = _optimise(module, caps, guarded=guarded)
     optimised = time.perf_counter()
     artifact = emit_module(module, caps)
+    artifact = replace(artifact, info={**artifact.info, "grid_axes": axes})
     if bound is not None:
         artifact = replace(artifact, info={**artifact.info, "trip_bound": bound})
     if signature.sanitize:
@@ -145,6 +147,12 @@ def _compile(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarde
     TIMES.emit += (emitted - optimised) * 1e3
     TIMES.count += 1
     return artifact
+
+
+def _grid_axes(module: Module) -> tuple[int, ...]:
+    """The axes of the grid along which the program asks where it is, or how many there are; of the front end's form."""
+    ops = (op for function in module.all_functions() for op in function.body.walk())
+    return tuple(sorted({op.attrs["dim"] for op in ops if op.name in ("global_id", "group_id", "num_groups")}))
 
 
 def emit_module(module: Module, caps: DeviceCaps) -> KernelArtifact:

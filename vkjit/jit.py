@@ -225,6 +225,8 @@ class Kernel:
         grid = self._grid_size(groups, device, named, local, shape)
         signature = self._signature(spec, device, values, bound, local, grid)
         chosen = self._plan(device, signature, values)
+        if groups is not None and (groups[1] > 1 or groups[2] > 1):
+            self._check_axes(groups, chosen.artifact.info["grid_axes"])
         ready = chosen.variant(grid, values, lambda: self._guarded(chosen, device, signature))
         for i in made if signature.debug else ():
             arguments.poison(values[i])
@@ -383,6 +385,26 @@ class Kernel:
                 f"{self.name} runs over {self.spec.over!r} of {rank} dimensions: local={local} has more; expected at most "
                 f"{max(rank, 1)} sizes above 1"
             )
+
+    def _check_axes(self, groups: Grid, read: tuple[int, ...]) -> None:
+        """Workgroups along an axis that the kernel doesn't read all do the same: [] was meant otherwise."""
+        repeated = [axis for axis, size in enumerate(groups) if size > 1 and axis not in read]
+        if not repeated:
+            return
+        axis = repeated[-1]
+        sizes = groups[: max(i for i in range(3) if groups[i] > 1) + 1]
+        kept = [count if i in read or i < axis else 1 for i, count in enumerate(sizes)]
+        while len(kept) > 1 and kept[-1] == 1:
+            kept.pop()
+        instead, size = f"{self.name}{kept}(...)", groups[axis]
+        advice = f", as here; write {instead}"
+        if self._local is None:
+            advice = f": for workgroups of {size} invocations write @vk.kernel(local={size}) and {instead}"
+        raise ArgumentError(
+            f"{self.name}{list(sizes)}: the kernel reads no vk.global_id({axis}), vk.group_id({axis}) or vk.num_groups({axis}), "
+            f"so that all {size} workgroups along axis {axis} would do the same work. In vkjit, [] holds the numbers "
+            f"of workgroups per axis, and local= sets the size of a workgroup{advice}"
+        )
 
     def _over_shape(self, values: list[Any]) -> tuple[int, ...]:
         """The shape of the array that the kernel runs over."""

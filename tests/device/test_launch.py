@@ -168,6 +168,42 @@ def test_grid_in_brackets(device: Any) -> None:
     assert total[0] == 3
 
 
+@vk.func
+def row():
+    return vk.group_id(1)
+
+
+@vk.kernel(local=4)
+def rows(out: vk.InOut[vk.i32, "R C"]):
+    vk.atomic.add(out, (row(), vk.global_id(0)), 1)
+
+
+@vk.kernel(local=4)
+def columns(out: vk.InOut[vk.i32, "C"]):
+    for i in vk.grid_stride(out.shape[0]):
+        vk.atomic.add(out, i, 1)
+
+
+@pytest.mark.parametrize("tensors", [False, True])
+def test_a_grid_along_an_axis_that_the_kernel_does_not_read(device: Any, tensors: bool) -> None:
+    """The work would be done several times; axes that a device function reads are read."""
+    flat: Any = np.zeros(8, np.int32)
+    table: Any = np.zeros((3, 8), np.int32)
+    if tensors:
+        flat, table = vk.tensor(flat, device=device), vk.tensor(table, device=device)
+    rows[2, 3](table)
+    for _ in range(2):
+        columns[2](flat)
+        columns[2, 1](flat)
+        with pytest.raises(vk.ArgumentError, match=r"all 4 workgroups along axis 1 .*, as here; write columns\[2\]"):
+            columns[2, 4](flat)
+        with pytest.raises(vk.ArgumentError, match="along axis 2"):
+            rows[2, 3, 2](table)
+    device.synchronize()
+    np.testing.assert_array_equal(np.asarray(flat.numpy() if tensors else flat), np.full(8, 4))
+    np.testing.assert_array_equal(np.asarray(table.numpy() if tensors else table), np.ones((3, 8)))
+
+
 def test_zero_workgroups_do_nothing(device: Any) -> None:
     out, total = np.full(4, -1, np.int32), np.zeros(1, np.int32)
     group_numbers[0](out, total)

@@ -215,6 +215,15 @@ def grid_of_an_over_kernel():
     _scale[4, 256](2.0, _ones(3), _ones(3))
 
 
+# the same, for a kernel that knows one axis only: it would run 256 times
+def blocks_and_threads():
+    _groups[4, 256](_ones(1024))
+
+
+def workgroups_along_an_axis_that_nobody_reads():
+    _product[1, 2, 3](_ones(2, 2), _ones(2, 2))
+
+
 def grid_of_four_dimensions():
     _groups[1, 1, 1, 1](_ones(3))
 
