@@ -80,11 +80,11 @@ def test_layouts_stay_inside_their_buffers() -> None:
 def test_shrinking_keeps_what_fails() -> None:
     """Down to the one operation that the test asks for, and what it needs."""
     program = next(
-        p for p in map(generate, range(40)) if any(op.name == "popcount" for op in p.module.kernel.body.walk())
+        p for p in map(generate, range(40)) if any(op.name == "atomic" for op in p.module.kernel.body.walk())
     )
 
     def fails(candidate: Any) -> bool:
-        return any(op.name == "popcount" for op in candidate.module.kernel.body.walk())
+        return any(op.name == "atomic" for op in candidate.module.kernel.body.walk())
 
     small = shrink(program, fails, seconds=20)
     assert fails(small)

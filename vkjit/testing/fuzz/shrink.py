@@ -55,7 +55,7 @@ def _ends(module: Module) -> bool:
     """Whether open loops count down, as those of generated programs do, and bounds of others are small."""
     ops = [op for function in module.all_functions() for op in function.body.walk()]
     bounds = [v for op in ops if op.name == "for" for v in op.operands[:3]]
-    small = all(is_constant(v) or (v.op is not None and v.op.name in ("and", "min")) for v in bounds)
+    small = all(is_constant(v) or (v.op is not None and v.op.name in ("and", "min", "num_subgroups")) for v in bounds)
     return small and all(_counts_down(op) for op in ops if op.name == "loop")
 
 
