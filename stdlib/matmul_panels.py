@@ -85,9 +85,7 @@ def multiply_panels(
                 c.put(g, row + block * ROWS + i, first + j * SIZE + lane, R(total[block * ROWS + i, j]))
 
 
-@vk.kernel(
-    groups=lambda c, ROWS: (1, vk.cdiv(c.shape[1], ROWS), c.shape[0]), local=lambda SIZE: SIZE, debug=False
-)
+@vk.kernel(groups=lambda c, ROWS: (1, vk.cdiv(c.shape[1], ROWS), c.shape[0]), local=lambda SIZE: SIZE, debug=False)
 def multiply_dots(
     a: vk.In[T, "G M K"],
     b: vk.In[U, "G K N"],

@@ -6,7 +6,8 @@ Enters: a module in high form. Leaves: the same module, or a CompileError. What 
 2. An array of the kernel whose first access in program order is a read outside of all loops: nothing that is written
    later can come before it.
 
-A vector that is read only to replace some of its lanes isn't read. Arrays that are handed to device functions, or reinterpreted, are left to the sanitizer.
+A vector that is read only to replace some of its lanes isn't read. Arrays that are handed to device functions, or
+reinterpreted, are left to the sanitizer.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Enters and leaves: primitive form. Such a driver (quirk `literal_float_zero`) takes x * 0.0, x / 0.0 and 0.0 / x for
 0.0 and x + 0.0 for x, which is wrong for NaN, infinities and negative zeros; of a choice between 1.0 or -1.0 and a
-zero it loses the zero's sign. Constants are folded first, so that all such zeros show. The zero becomes a number that the driver can't know: the top bit of a workgroup's id
-along the last axis, which is never set (local ids may be made by a remainder, whose top bit drivers know)::
+zero it loses the zero's sign. Constants are folded first, so that all such zeros show. The zero becomes a number that the
+driver can't know: the top bit of a workgroup's id along the last axis, which is never set (local ids may be made by a
+remainder, whose top bit drivers know)::
 
                                      %id = group_id {dim = 2} : index     (at the kernel's start)
                                      %u = cast %id : u32
