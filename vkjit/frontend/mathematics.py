@@ -175,7 +175,10 @@ _register_binary("truncrem", [lang.truncrem, math.fmod, np.fmod], float_only=Fal
 @elementwise
 def _pow(ctx: Context, call: Call) -> KernelValue:
     if len(call.args) != 2 or call.keywords:
-        raise ctx.error(call.node, f"pow takes two values, found {len(call.args) + len(call.keywords)}")
+        count, hint = len(call.args) + len(call.keywords), ""
+        if count == 3:
+            hint = "the power modulo m: multiply in a loop and take `% m` at each step"
+        raise ctx.error(call.node, f"pow takes two values, found {count}", hint)
     return operators.binary(ctx, call.node, "pow", *call.args)
 
 

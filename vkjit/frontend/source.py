@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import linecache
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from types import CodeType, FunctionType
 
 from ..errors import CompileError, Loc
 
-__all__ = ["FunctionSource", "edited", "source_of"]
+__all__ = ["FunctionSource", "edited", "refuse_other_kinds", "source_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ def _find(function: FunctionType, code: CodeType) -> FunctionSource:
     place = Loc(code.co_filename, code.co_firstlineno)
     if code.co_name == "<lambda>":
         raise CompileError("a lambda can't be a kernel or device function", place, hint="write a function with `def`")
+    refuse_other_kinds(function)
     linecache.checkcache(code.co_filename)  # the module may have been edited and imported anew
     lines = linecache.getlines(code.co_filename, function.__globals__)
     if not lines:
@@ -124,6 +126,17 @@ def _find(function: FunctionType, code: CodeType) -> FunctionSource:
             hint="import the module anew, and define kernels with `def`",
         )
     return FunctionSource(node, code.co_filename, tuple(lines))
+
+
+def refuse_other_kinds(function: FunctionType) -> None:
+    """CompileError for async functions and generators."""
+    flags, code = function.__code__.co_flags, function.__code__
+    kind = "a generator" if flags & inspect.CO_GENERATOR else ""
+    if flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        kind = "an async function"
+    if kind:
+        hint = "write a plain `def` without async, await and yield; results go into Out arrays"
+        raise CompileError(f"{function.__name__} is {kind}", Loc(code.co_filename, code.co_firstlineno), hint=hint)
 
 
 def _definition(code: CodeType, lines: list[str]) -> ast.FunctionDef | None:

@@ -20,6 +20,7 @@ from ..lang.types import ArrayAnnotation, ConstAnnotation
 from ..lang.vectors import VectorType
 from .annotations import defining_scope, read_annotation
 from .dims import Dims, parse_dims
+from .source import refuse_other_kinds
 
 __all__ = ["REQUIRED", "Composite", "KernelSpec", "ParamSpec", "describe", "tune_choice"]
 
@@ -81,6 +82,7 @@ def describe(fn: Callable[..., Any], *, over: str | None = None, scope: Mapping[
     """
     if not isinstance(fn, FunctionType):
         raise CompileError(f"expected a function, found {fn!r}", hint="decorate a function that is written with `def`")
+    refuse_other_kinds(fn)
     scope = defining_scope(fn) if scope is None else scope
     params = tuple(_parameter(fn, p, scope) for p in inspect.signature(fn).parameters.values())
     spec = KernelSpec(fn.__name__, fn, params, over)

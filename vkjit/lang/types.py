@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import numpy as np
+
 from ..errors import ArgumentError
 from ._stub import kernel_only
 
@@ -63,6 +65,11 @@ else:
 
     class _ConstForm:
         def __getitem__(self, key: Any) -> ConstAnnotation:
+            if isinstance(key, (int, float, complex, np.generic)):
+                raise ArgumentError(
+                    f"vk.Const[{key!r}] holds a value: Const takes the type of its values; the value is passed at the launch, "
+                    f"or is the default, as in size: vk.Const[{type(key).__name__}] = {key!r}"
+                )
             return ConstAnnotation(key)
 
         def __repr__(self) -> str:

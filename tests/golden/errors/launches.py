@@ -328,3 +328,33 @@ def packed_parameters():
     @vk.kernel
     def kernel(*arrays):
         pass
+
+
+def async_kernel():
+    @vk.kernel(over="x")
+    async def kernel(x: vk.InOut[vk.f32, "N"]):
+        x[vk.index()] = 1
+
+
+def generator_kernel():
+    @vk.kernel(over="x")
+    def kernel(x: vk.InOut[vk.f32, "N"]):
+        yield x[vk.index()]
+
+
+def generator_as_device_function():
+    @vk.func
+    def several(x: vk.f32):
+        yield x
+
+    @vk.kernel(over="x")
+    def kernel(x: vk.InOut[vk.f32, "N"]):
+        x[vk.index()] = several(x[vk.index()])
+
+    kernel(_ones(3))
+
+
+def constant_by_value():
+    @vk.kernel(over="x")
+    def kernel(x: vk.InOut[vk.f32, "N"], size: vk.Const[3]):
+        x[vk.index()] = size
