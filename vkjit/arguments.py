@@ -48,6 +48,7 @@ def bind(spec: KernelSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> lis
     Positionals bind to all parameters in order; when there are fewer of them than parameters without a default, Outs are
     taken as left out first. Keywords may name any parameter.
     """
+    __tracebackhide__ = True
     params = spec.params
     names = [p.name for p in params]
     unknown = [k for k in kwargs if k not in names]
@@ -156,6 +157,7 @@ class _Origin:
 
 def bind_types(spec: KernelSpec, array_dtypes: dict[int, DType], values: list[Any]) -> dict[str, DType]:
     """Type variables to element types: arrays first, then scalars that have a type of their own, then weak ones."""
+    __tracebackhide__ = True
     bound: dict[str, _Origin] = {}
     for i, dtype in array_dtypes.items():
         param = spec.params[i]
@@ -174,6 +176,7 @@ def bind_types(spec: KernelSpec, array_dtypes: dict[int, DType], values: list[An
 
 
 def _bind_variable(spec: KernelSpec, bound: dict[str, _Origin], variable: str, dtype: DType, name: str) -> None:
+    __tracebackhide__ = True
     origin = bound.get(variable)
     if origin is None:
         bound[variable] = _Origin(dtype, name)
@@ -200,6 +203,7 @@ def natural_type(value: Any, name: str) -> DType:
 
 def fit_scalar(value: Any, dtype: DType, name: str) -> Any:
     """The value as a NumPy scalar of that type; nothing is lost silently."""
+    __tracebackhide__ = True
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     if not isinstance(value, (bool, int, float, np.generic)):
@@ -240,6 +244,7 @@ def _is_composite(dims: Dims | None) -> bool:
 
 def match_dims(spec: KernelSpec, shapes: dict[int, tuple[int, ...]]) -> dict[str, Any]:
     """Dimension names to sizes, from the arrays given. Raises ShapeError that shows both arguments that disagree."""
+    __tracebackhide__ = True
     known: dict[str, Any] = {}
     origins: dict[str, str] = {}
     pending = [i for i in shapes if spec.params[i].dims is not None]
@@ -264,6 +269,7 @@ def allocate_outs(
     spec: KernelSpec, values: list[Any], known: dict[str, Any], bound: dict[str, DType], device: Device
 ) -> list[int]:
     """Allocates the Outs that are missing, in place of `MISSING`; returns their positions."""
+    __tracebackhide__ = True
     made = []
     for i, param in enumerate(spec.params):
         if values[i] is not MISSING:

@@ -109,6 +109,7 @@ def compile_kernel(
     On a device whose driver stops loops silently (`caps.loop_cap`), the artifact is without a guard where a bound on the
     iterations is known: `info["trip_bound"]`, to be held against the cap before each launch. `guarded` asks for the guard.
     """
+    __tracebackhide__ = True
     interpreted = caps.kind == "interpreter"
     uncached = interpreted or bool(signature.sanitize)
     key = "" if uncached else _cache_key(spec, signature, caps, guarded=guarded)
@@ -129,6 +130,7 @@ def compile_kernel(
 
 def _compile(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarded: bool) -> KernelArtifact:
     """From source to code, timed."""
+    __tracebackhide__ = True
     start = time.perf_counter()
     module = frontend.lower_kernel(spec, signature)
     axes = _grid_axes(module)
@@ -170,6 +172,7 @@ def emit_module(module: Module, caps: DeviceCaps) -> KernelArtifact:
 
 def _optimise(module: Module, caps: DeviceCaps, *, guarded: bool) -> tuple[Module, TripBound | None]:
     """The pipeline; with the bound on iterations where the guard was left out because of it."""
+    __tracebackhide__ = True
     from .passes import pipeline
     from .passes.loop_guard import LoopGuard, bounded_trip_product
 

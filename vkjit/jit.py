@@ -2,6 +2,8 @@
 
 Enters: a Python function and launch options. Leaves: a `Kernel`, which binds arguments, compiles per signature, launches,
 and hands back what it allocated. NumPy arrays in, NumPy arrays out; device arrays (tensors) in, device arrays out.
+
+Frames on the way to an error of the caller are marked `__tracebackhide__`: pytest and IPython leave them out.
 """
 
 from __future__ import annotations
@@ -81,6 +83,7 @@ def func(fn: F) -> F:
 
 
 def _grid(value: Any, what: str, name: str) -> Grid:
+    __tracebackhide__ = True
     sizes = (value,) if isinstance(value, (int, np.integer)) else value
     if not isinstance(sizes, (tuple, list)) or not 1 <= len(sizes) <= 3:
         raise ArgumentError(f"{name}: {what} is {value!r}: expected an int or a tuple of one to three ints")
@@ -159,6 +162,7 @@ class Kernel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Launches; returns the Outs that were left out (one, or a tuple in order), or None."""
+        __tracebackhide__ = True
         if self._cost is not None and spans.listeners:
             return self._launch_stating_cost(None, *args, **kwargs)
         return self._launch(None, *args, **kwargs)
@@ -172,6 +176,7 @@ class Kernel:
     # -- one launch, top to bottom
 
     def _launch(self, groups: Grid | None, /, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
         if self._captures.changed():
             self._forget()
         call = self._keys.of(groups, args, kwargs)
@@ -198,6 +203,7 @@ class Kernel:
     def _launch_fully(
         self, groups: Grid | None, call: Call | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        __tracebackhide__ = True
         given = values = arguments.bind(self.spec, args, kwargs)
         structs: dict[int, Any] = {}
         if self._expanded is not self.spec:
@@ -252,6 +258,7 @@ class Kernel:
         self, spec: KernelSpec, device: Device, hosts: dict[int, Any]
     ) -> tuple[list[staging.Staged], list[bool]]:
         """Copies NumPy arguments to the device; and which of them the kernel may write."""
+        __tracebackhide__ = True
         written = [spec.params[i].mode != "in" for i in hosts]
         for i, value in hosts.items():
             if spec.params[i].mode != "in" and not value.flags.writeable:
@@ -298,6 +305,7 @@ class Kernel:
         """The device of the arguments (else the default device), with tensors replaced by their device arrays; and how
         allocated Outs are handed back: as tensors where tensors came in, else as NumPy arrays.
         """
+        __tracebackhide__ = True
         device: Device | None = None
         wrap: Callable[[DeviceArray], Any] = _to_host
         for i, value in enumerate(values):
@@ -321,6 +329,7 @@ class Kernel:
         return device or default_device(), wrap
 
     def _as_array(self, value: Any, param: frontend.ParamSpec) -> Any:
+        __tracebackhide__ = True
         if param.mode == "in" and isinstance(value, (list, tuple, bool, int, float, np.generic)):
             raise ArgumentError(
                 f"{self.name}(): argument {param.name} is a {type(value).__name__}, expected an array: "
@@ -335,6 +344,7 @@ class Kernel:
         raise ArgumentError(f"{found}, expected a NumPy array or a vk tensor{advice}")
 
     def _fit_scalars(self, spec: KernelSpec, values: list[Any], bound: dict[str, DType]) -> None:
+        __tracebackhide__ = True
         for i, param in enumerate(spec.params):
             if param.kind != "scalar":
                 continue
@@ -357,6 +367,7 @@ class Kernel:
         return function(**{name: available[name] for name in wanted})
 
     def _local_size(self, device: Device, values: list[Any], shape: tuple[int, ...] | None) -> Grid:
+        __tracebackhide__ = True
         chosen = tune_choice(self._local)
         if callable(chosen):
             chosen = self._named(chosen, device, values)
@@ -388,6 +399,7 @@ class Kernel:
 
     def _check_axes(self, groups: Grid, read: tuple[int, ...]) -> None:
         """Workgroups along an axis that the kernel doesn't read all do the same: [] was meant otherwise."""
+        __tracebackhide__ = True
         repeated = [axis for axis, size in enumerate(groups) if size > 1 and axis not in read]
         if not repeated:
             return
@@ -418,6 +430,7 @@ class Kernel:
     def _grid_size(
         self, groups: Grid | None, device: Device, values: list[Any], local: Grid, shape: tuple[int, ...] | None
     ) -> Grid:
+        __tracebackhide__ = True
         if groups is not None:
             return groups
         if shape is not None:
@@ -481,6 +494,7 @@ class Kernel:
 
     def _plan(self, device: Device, signature: Signature, values: list[Any]) -> LaunchPlan:
         """The plan for a signature, compiled where it is new or a constant function captures something else now."""
+        __tracebackhide__ = True
         key = (device, signature)
         found = self._plans.get(key)
         if found is not None and not any(c.changed() for c in found[1]):
@@ -511,6 +525,7 @@ class Kernel:
 
     def _launch_stating_cost(self, groups: Grid | None, /, *args: Any, **kwargs: Any) -> Any:
         """A launch of which a profile wants to know what it costs."""
+        __tracebackhide__ = True
         result = self._launch(groups, *args, **kwargs)
         given = arguments.bind(self.spec, args, kwargs)
         missing = [i for i, value in enumerate(given) if value is MISSING]

@@ -358,3 +358,10 @@ def test_an_output_whose_elements_share_a_place_is_refused(device: Any) -> None:
     y = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (4,), (0,))
     with pytest.raises(vk.ArgumentError, match="several elements in one place"):
         increment(y, 1.0)
+
+
+def test_frames_of_the_launch_are_hidden(device: Any) -> None:
+    """pytest and IPython leave out what lies between the call and the error."""
+    with pytest.raises(vk.ShapeError) as caught:
+        add2d(np.ones((2, 3), np.float32), np.ones((2, 4), np.float32))
+    assert [entry.name for entry in caught.traceback.filter(caught)] == ["test_frames_of_the_launch_are_hidden"]
