@@ -16,7 +16,7 @@ import functools
 import hashlib
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any, TypeVar, cast
@@ -32,7 +32,6 @@ from ..lang.types import ArrayAnnotation, ConstAnnotation
 from ..lang.vectors import VectorType
 from .function import DeviceFunction
 from .names import MISSING, find_global, is_frozen
-from .scope import local_names
 from .signature import exact
 from .source import source_of
 
@@ -141,7 +140,7 @@ class _Walk:
             self.value(default)
         for annotation in fn.__annotations__.values():
             self.add(repr(annotation))
-        for chain in sorted(_outer_chains(source.node.body, local_names(source.node))):
+        for chain in sorted(_outer_chains(source.node)):
             self.chain(fn, chain)
 
     def device_function(self, function: DeviceFunction) -> None:
@@ -264,26 +263,33 @@ def _attribute_reader(owner: object, name: str) -> Callable[[], Any]:
     return lambda: getattr(owner, name, MISSING)
 
 
-def _outer_chains(trees: Sequence[ast.AST], local: frozenset[str]) -> set[tuple[str, ...]]:
-    """Names that aren't local, with the attributes read from them: ("vk", "exp")."""
+_NO_CHILDREN = frozenset({"ctx", "op", "ops", "kind", "type_comment"})
+"""Fields of nodes in which no names are."""
+
+
+def _outer_chains(function: ast.FunctionDef) -> set[tuple[str, ...]]:
+    """Names that aren't local, with the attributes read from them: ("vk", "exp"). One walk over the body: this is most of
+    what finding a kernel in the cache takes.
+    """
+    a = function.args
+    local = {p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs)}
     found: set[tuple[str, ...]] = set()
-    inner: set[ast.AST] = set()
-    for tree in trees:
-        for node in ast.walk(tree):
-            if node in inner:
-                continue
-            chain = _chain(node, inner)
-            if chain is not None and chain[0] not in local:
-                found.add(chain)
-    return found
-
-
-def _chain(node: ast.AST, inner: set[ast.AST]) -> tuple[str, ...] | None:
-    attributes: list[str] = []
-    while isinstance(node, ast.Attribute):
-        attributes.append(node.attr)
-        node = node.value
-        inner.add(node)
-    if not isinstance(node, ast.Name):
-        return None
-    return (node.id, *reversed(attributes))
+    left: list[ast.AST] = list(function.body)
+    while left:
+        node = inner = left.pop()
+        attributes: list[str] = []
+        while isinstance(inner, ast.Attribute):
+            attributes.append(inner.attr)
+            inner = inner.value
+        if isinstance(inner, ast.Name):
+            if not isinstance(node.ctx, ast.Load):  # type: ignore[attr-defined]  # names and attributes have it
+                local.add(inner.id)
+            found.add((inner.id, *reversed(attributes)))
+            continue
+        for name in inner._fields:
+            value = getattr(inner, name, None) if name not in _NO_CHILDREN else None
+            if isinstance(value, ast.AST):
+                left.append(value)
+            elif isinstance(value, list):
+                left += [item for item in value if isinstance(item, ast.AST)]
+    return {chain for chain in found if chain[0] not in local}
