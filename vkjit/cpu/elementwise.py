@@ -296,8 +296,8 @@ def _from_float(g: Generator, part: str, a: DType, b: DType, varying: bool, raw:
     kind, target = g.type(a, varying), g.type(b, varying)
     if not b.is_float:
         name = "fptosi" if b.is_signed else "fptoui"
-        if raw:
-            return g.text.op(f"{name} {kind} {part} to {target}")
+        if raw:  # NaN gives any number, but a number: without the freeze, all that follows could be anything
+            return g.text.op(f"freeze {target} {g.text.op(f'{name} {kind} {part} to {target}')}")
         suffix = f"{intrinsic_suffix(target)}.{intrinsic_suffix(kind)}"
         return g.text.call(target, f"llvm.{name}.sat.{suffix}", f"{kind} {part}")
     if a is dtypes.f64 and b is dtypes.f16:

@@ -23,6 +23,7 @@ from ..errors import InternalError
 from ..ir.core import Op, Value
 from ..ir.types import Scalar, Type
 from .context import Context, dtype_of, lanes_of
+from .conversions import round_to_bf16
 from .ids import lane_word
 from .select import float_to_ordered, ordered_extreme, ordered_to_float
 
@@ -178,7 +179,7 @@ def _step(ctx: Context, name: str, a: int, b: int, type_: Type, op: Op) -> int:
     value = ctx.block.emit(_STEP[name][dtype.is_float], ctx.type(type_), a, b)
     if dtype.is_float and ctx.exact(op):
         ctx.writer.decorate(value, "NoContraction")
-    return value
+    return round_to_bf16(ctx, value) if dtype is dtypes.bf16 else value
 
 
 def _per_lane(ctx: Context, op: Op, function: Callable[[Context, Op, int, DType, str], int]) -> None:
