@@ -63,7 +63,7 @@ FLOATS = [np.float32, np.float16, np.float64]
 def test_an_element_of_an_out_that_nobody_writes(device: Any, dtype: type, tensors: bool) -> None:
     if vk.dtypes.from_numpy(dtype).name not in device.caps.dtypes:
         pytest.skip(f"{device.name} has no arithmetic for {dtype.__name__}")
-    x = np.arange(1, 6, dtype=dtype)
+    x: Any = np.arange(1, 6, dtype=dtype)
     for _ in range(3):  # the later launches repeat what the first worked out
         y = odd_ones(vk.tensor(x, device=device)).numpy() if tensors else odd_ones(x)
         np.testing.assert_array_equal(y[1::2], x[1::2])
@@ -75,7 +75,8 @@ def test_an_element_of_an_out_that_nobody_writes(device: Any, dtype: type, tenso
 def test_an_element_of_shared_memory_that_nobody_writes(device: Any, dtype: type) -> None:
     if vk.dtypes.from_numpy(dtype).name not in device.caps.dtypes:
         pytest.skip(f"{device.name} has no arithmetic for {dtype.__name__}")
-    x, y = np.arange(64).astype(dtype), np.zeros(64, dtype)
+    x: Any = np.arange(64).astype(dtype)
+    y: Any = np.zeros(64, dtype)
     x[::3] = 0
     through_shared(x, y)
     unset = np.nan if dtype in FLOATS else np.frombuffer(b"\xaa" * 4, dtype)[0]

@@ -175,7 +175,7 @@ def row():
 
 @vk.kernel(local=4)
 def rows(out: vk.InOut[vk.i32, "R C"]):
-    vk.atomic.add(out, (row(), vk.global_id(0)), 1)
+    vk.atomic.add(out, (row(), vk.global_id(0)), 1)  # type: ignore[no-untyped-call]
 
 
 @vk.kernel(local=4)
