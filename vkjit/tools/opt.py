@@ -40,6 +40,7 @@ from ..passes.lower_bf16 import LowerBf16
 from ..passes.lower_exits import LowerExits
 from ..passes.lower_math import LowerMath
 from ..passes.narrow_index import NarrowIndex
+from ..passes.poison_shared import PoisonShared
 from ..passes.simplify_branches import SimplifyBranches
 from ..passes.sroa import ScalarReplacement
 from ..passes.strength_reduction import StrengthReduction
@@ -70,6 +71,7 @@ PASSES: dict[str, Callable[[], Pass]] = {
     LowerExits.name: LowerExits,
     LowerMath.name: LowerMath,
     NarrowIndex.name: NarrowIndex,
+    PoisonShared.name: PoisonShared,
     RemoveBarriers.name: RemoveBarriers,
     ScalarReplacement.name: ScalarReplacement,
     SimplifyBranches.name: SimplifyBranches,
