@@ -35,6 +35,15 @@ def shared() -> Iterator[Any]:
     opened.close()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def young() -> Iterator[None]:
+    """What earlier tests left needn't be looked through each time that garbage is collected."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
 def vulkan(shared: Any) -> Iterator[Any]:
     """The device; afterwards it must be idle, with nothing reported and no buffer left."""
