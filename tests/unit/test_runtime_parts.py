@@ -136,6 +136,7 @@ def test_quirks_of_llvmpipe() -> None:
         "slow_subgroup_arithmetic",
         "scalar_loads",
         "widened_compare",
+        "ordered_atomics",
     }
 
 

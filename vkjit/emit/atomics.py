@@ -65,6 +65,8 @@ def _semantics(ctx: Context, order: str) -> int:
     if order not in _ORDERS:
         raise InternalError(f"no memory order is called {order!r}: expected one of {', '.join(_ORDERS)}")
     text = _ORDERS[order]
+    if "ordered_atomics" in ctx.caps.quirks:
+        text = ""
     return ctx.writer.semantics(f"{text}|UniformMemory|WorkgroupMemory" if text else "Relaxed")
 
 

@@ -12,6 +12,8 @@ The names:
 - ``unfolded_constants``: making a pipeline of valid code that computes much with constants (loops without rounds among
   it) can take the process down;
 - ``widened_compare``: a number converted from 32 to 64 signed bits compares wrongly with constants;
+- ``ordered_atomics``: an atomic with an order stronger than relaxed, in a loop that some invocations have left, loses
+  others; relaxed ones are as strong there as any;
 - ``scalar_loads``: non-uniform loads and stores are done lane by lane, so wider elements per lane are cheaper.
 """
 
@@ -63,6 +65,7 @@ _ROWS = (
                 "slow_subgroup_arithmetic",
                 "scalar_loads",
                 "widened_compare",
+                "ordered_atomics",
             }
         ),
         loop_cap=65535,

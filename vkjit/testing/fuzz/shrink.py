@@ -54,14 +54,42 @@ def _valid(program: Program, module: Module | None) -> Program | None:
 def _ends(module: Module) -> bool:
     """Whether open loops count down, as those of generated programs do, and bounds of others are small."""
     ops = [op for function in module.all_functions() for op in function.body.walk()]
-    bounds = [v for op in ops if op.name == "for" for v in op.operands[:3]]
-    small = all(is_constant(v) or (v.op is not None and v.op.name in ("and", "min", "num_subgroups")) for v in bounds)
+    small = all(_is_short(op) for op in ops if op.name == "for")
     return small and all(_counts_down(op) for op in ops if op.name == "loop")
+
+
+MOST_ROUNDS = 64
+
+
+def _is_short(loop: Op) -> bool:
+    """Whether a range has few rounds by its constants and by the masks that hold its ends down."""
+    low, high = (_end_of(v) for v in loop.operands[:2])
+    return low is not None and high is not None and abs(low - high) <= MOST_ROUNDS
+
+
+def _end_of(value: Value) -> int | None:
+    """The number, or the largest one, of an end of a range; None where nothing holds it down."""
+    if is_constant(value):
+        return int(constant_of(value))
+    op = value.op
+    if op is None or op.name == "num_subgroups":
+        return 0 if op is not None else None
+    if op.name == "and" or (op.name == "min" and _is_named(op.operands[0], "max")):
+        numbers = [int(constant_of(v)) for v in op.operands if is_constant(v)]
+        return numbers[0] if numbers and (op.name == "min" or numbers[0] >= 0) else None
+    return None
+
+
+def _is_named(value: Value, name: str) -> bool:
+    return value.op is not None and value.op.name == name
 
 
 def _counts_down(loop: Op) -> bool:
     body = loop.regions[0]
-    counter = body.args[-1] if body.args else None
+    start = _end_of(loop.operands[-1]) if loop.operands else None
+    if start is None or start > MOST_ROUNDS:
+        return False
+    counter = body.args[-1]
     guards = [op for op in body.ops if op.name == "if" and op.regions[0].terminator.name == "break"]
     tests = [op.operands[0].op for op in guards]
     guarded = any(t is not None and t.name == "le" and t.operands[0] is counter for t in tests)
