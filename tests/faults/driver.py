@@ -52,6 +52,7 @@ def _can_fail(pointer: Any, ffi: Any) -> bool:
 def failing(injection: Injection) -> Iterator[Injection]:
     """Everything that is looked up inside the block goes through the injection."""
     original = _vk.Functions.__getattr__
+    wrapped: list[tuple[_vk.Functions, str]] = []
 
     def look_up(self: _vk.Functions, name: str) -> Any:
         pointer = original(self, name)
@@ -69,6 +70,7 @@ def failing(injection: Injection) -> Iterator[Injection]:
             return instead
 
         setattr(self, name, call)
+        wrapped.append((self, name))
         return call
 
     _vk.Functions.__getattr__ = look_up  # type: ignore[method-assign]
@@ -76,3 +78,6 @@ def failing(injection: Injection) -> Iterator[Injection]:
         yield injection
     finally:
         _vk.Functions.__getattr__ = original  # type: ignore[method-assign]
+        injection.armed = False
+        for functions, name in wrapped:  # those of the instance outlive the device
+            delattr(functions, name)

@@ -229,6 +229,7 @@ def tracing() -> Iterator[Trace]:
     """Records what devices opened inside the block give to the driver."""
     trace = Trace()
     recorder = _Recorder(trace, _vk.load().ffi)
+    wrapped: list[tuple[_vk.Functions, str]] = []
     look_up, dispatch, order = _vk.Functions.__getattr__, Queue.dispatch, queue_graph._Recorder.order
 
     def traced_look_up(self: _vk.Functions, name: str) -> Any:
@@ -248,6 +249,7 @@ def tracing() -> Iterator[Trace]:
         if handler is None and name not in ("vkGetFenceStatus", "vkWaitForFences"):
             return pointer
         setattr(self, name, call)
+        wrapped.append((self, name))
         return call
 
     def note(reads: Any, writes: Any) -> None:
@@ -272,5 +274,7 @@ def tracing() -> Iterator[Trace]:
         yield trace
     finally:
         _vk.Functions.__getattr__ = look_up  # type: ignore[method-assign]
+        for functions, name in wrapped:
+            delattr(functions, name)
         Queue.dispatch = dispatch  # type: ignore[method-assign]
         queue_graph._Recorder.order = order  # type: ignore[method-assign]
