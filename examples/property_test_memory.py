@@ -42,17 +42,17 @@ def find(kernel: vk.Kernel, kind: str, text: str) -> vk.testing.CheckFailure:
         lines, first = inspect.getsourcelines(kernel.spec.fn)
         expected = first + next(i for i, line in enumerate(lines) if text in line)
         assert failure.kind == kind, failure
-        assert [loc.line for loc in failure.lines] == [expected], failure
+        assert expected in {loc.line for loc in failure.lines}, failure
         print(str(failure).split("as a program")[0])
         return failure
     raise AssertionError(f"the mistake in {kernel.name} was not found")
 
 
 def main() -> None:
-    assert find(differences, "report", "x[i + 1]").dims == {"N": 1}
+    assert find(differences, "sanitizer", "x[i + 1]").dims == {"N": 1}
     assert find(scale, "unwritten", "y.put").dims == {"N": 1}
-    found = find(last_positive, "disagreement", "place[0] =")
-    assert found.dims["N"] >= 2, found  # two invocations take part; of two workgroups where lanes store in order
+    found = find(last_positive, "sanitizer", "place[0] =")
+    assert found.dims["N"] >= 2, found  # two invocations take part
 
 
 if __name__ == "__main__":

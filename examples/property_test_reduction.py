@@ -79,12 +79,12 @@ def line_of(kernel: vk.Kernel, text: str) -> int:
 def main() -> None:
     failure = find(row_sums, lambda x: x.sum(axis=1))
     assert failure.dims == {"R": 1, "C": 1}, failure
-    assert [loc.line for loc in failure.lines] == [line_of(row_sums, "y[row] =")], failure
+    assert line_of(row_sums, "y[row] =") in {loc.line for loc in failure.lines}, failure
 
     # an empty row has no maximum, so C starts at 1
     failure = find(row_max, lambda x: x.max(axis=1), dims={"C": (1, None)})
     assert failure.dims == {"R": 1, "C": 1} and failure.arguments["x"][0, 0] < 0, failure
-    assert [loc.line for loc in failure.lines] == [line_of(row_max, "y[row] =")], failure
+    assert line_of(row_max, "y[row] =") in {loc.line for loc in failure.lines}, failure
 
     print(vk.testing.check_kernel(row_sums_fixed, lambda x: x.sum(axis=1), max_examples=40))
 

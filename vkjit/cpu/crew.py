@@ -19,6 +19,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import cffi
@@ -362,6 +363,7 @@ class Crew:
             self._announce(self._state)
         self.helpers = 0
 
-    def __del__(self) -> None:
-        if not sys.is_finalizing():  # helpers asleep do no harm then; awake, they would ask for the interpreter
+    def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # late in the interpreter's exit this module is empty already
+        if not _finalizing():  # helpers asleep do no harm then; awake, they would ask for the interpreter
             self.close()
