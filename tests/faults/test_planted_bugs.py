@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.planted_bugs import BUGS
+from vkjit.errors import ArgumentError
 from vkjit.testing.fuzz import parse_program
 from vkjit.testing.fuzz.command import coverage_text, main
 from vkjit.testing.fuzz.planted import find_bug
@@ -26,11 +27,16 @@ def test_the_list() -> None:
     assert all(bug.text for bug in BUGS)
 
 
-@pytest.mark.parametrize("name", ["remainder_of_c", "lossy_cast_chain", "read_store_dropped"])
+@pytest.mark.parametrize("name", ["remainder_of_c", "lossy_cast_chain", "cse_across_stores", "sroa_mixes_rows"])
 def test_planted_bugs_are_found(name: str) -> None:
     count, found = find_bug(LIST, name, seed=1, programs=400, devices=())
     assert found is not None, f"{name} not found in {count} programs"
     parse_program(found["program"])
+
+
+def test_an_unknown_bug_is_told_and_not_found() -> None:
+    with pytest.raises(ArgumentError, match="plants no 'nothing': choose one of float_plus_zero"):
+        find_bug(LIST, "nothing", seed=1, programs=1, devices=())
 
 
 def test_a_process_that_dies_is_a_finding(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import argparse
 import time
 from typing import Any
 
+from ...errors import ArgumentError
 from .console import say
 from .crew import Crew
 from .worker import Config, load_planted
@@ -20,9 +21,15 @@ __all__ = ["find_bug", "run_planted"]
 def find_bug(
     path: str, name: str, *, seed: int, programs: int, devices: tuple[str, ...], jobs: int = 1, statements: int = 0
 ) -> tuple[int, dict[str, Any] | None]:
-    """Programs run until the bug was found, and the answer that shows it (None: not found)."""
+    """Programs run until the bug was found, and the answer that shows it (None: not found).
+
+    Raises ArgumentError for a name that isn't in the list: workers would die of it, which looks like a finding.
+    """
     from .command import requests
 
+    known = [bug.name for bug in load_planted(path).BUGS]
+    if name not in known:
+        raise ArgumentError(f"{path} plants no {name!r}: choose one of {', '.join(known)}")
     crew = Crew(Config(devices, path, name, shrink_seconds=0.0), jobs)
     count = 0
     found: dict[str, Any] | None = None
