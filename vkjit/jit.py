@@ -134,6 +134,19 @@ class Kernel:
         self._lock = threading.Lock()
         functools.update_wrapper(self, fn)
 
+    def variant(self, fn: Callable[..., Any] | None = None, **options: Any) -> Kernel:
+        """Another kernel of the same function (or of one with the same parameters) with other options of `Kernel`; those
+        that are left out stay.
+        """
+        same = {
+            "groups": self._groups,
+            "local": self._local,
+            "strict": self._strict,
+            "fast_math": self._fast_math,
+            "debug": self._debug,
+        }
+        return Kernel(self.spec.fn if fn is None else fn, over=self.spec.over, **(same | options))
+
     @property
     def expanded_spec(self) -> KernelSpec:
         """The specification with structs and vectors taken apart, as kernels are compiled."""

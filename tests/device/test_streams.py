@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import vkjit as vk
+from tests.threads import run_in_threads
 
 
 @vk.kernel(over="y")
@@ -136,11 +137,7 @@ def test_threads_with_streams_of_their_own(device: Any) -> None:
             if not np.array_equal(y.numpy(), expected):
                 failures.append(f"thread {number}")
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(work, 6)
     assert failures == []
 
 

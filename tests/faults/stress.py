@@ -12,7 +12,6 @@ import itertools
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from random import Random
 import numpy as np
 
 import vkjit as vk
+from tests.threads import run_in_threads
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -136,11 +136,7 @@ def threads(name: str, count: int, rounds: int) -> list[str]:
         except Exception as error:  # noqa: BLE001  # whatever goes wrong is told
             found[number] = f"thread {number}: {type(error).__name__}: {error}"
 
-    running = [threading.Thread(target=work, args=(number,)) for number in range(count)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
+    run_in_threads(work, count)
     return [complaint for complaint in found if complaint is not None]
 
 

@@ -9,13 +9,13 @@ import shutil
 import stat
 import struct
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.threads import run_in_threads
 from vkjit import cache, dtypes
 from vkjit.cli.main import main
 from vkjit.errors import Loc, ReportSite
@@ -238,11 +238,7 @@ def test_readers_and_writers_at_once(folder: Path) -> None:
             if turn % 20 == number:
                 cache.clear()
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(work, 6)
     assert wrong == []
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import vkjit as vk
+from tests.threads import run_in_threads
 
 pytest.importorskip("llvmlite", reason="the CPU device needs llvmlite")
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the crew needs POSIX threads and signals")
@@ -93,11 +94,7 @@ def test_two_hundred_launches_from_eight_threads(processor: CpuDevice) -> None:
                 if count % 40 == 0 and not (y == number + count).all():
                     wrong.append(f"thread {number} after {count} launches")
 
-    threads = [threading.Thread(target=call, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(call, 8)
     assert not wrong
     assert len(helpers() - before) <= 2
 
@@ -116,11 +113,7 @@ def test_reports_of_several_callers_stay_apart(processor: CpuDevice) -> None:
                 if y.any():
                     found.append(f"thread {number}")
 
-    threads = [threading.Thread(target=call, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(call, 4)
     assert not found
 
 

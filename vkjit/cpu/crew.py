@@ -50,6 +50,7 @@ def available() -> bool:
 def _text(pause: str, clock: int) -> str:
     declared = f"declare void @{pause}()" if pause else ""
     wait = f"call void @{pause}()" if pause else ""
+    job = "\n".join(f"  %p{n} = getelementptr i64, ptr %state, i64 {n}" for n in range(33, 40))  # the words of a job
     return f"""
 {declared}
 {poll_text(frozenset())}
@@ -107,13 +108,7 @@ onward:
 
 define internal void @share(ptr %state, ptr %watch) {{
   %next = getelementptr i64, ptr %state, i64 8
-  %p33 = getelementptr i64, ptr %state, i64 33
-  %p34 = getelementptr i64, ptr %state, i64 34
-  %p35 = getelementptr i64, ptr %state, i64 35
-  %p36 = getelementptr i64, ptr %state, i64 36
-  %p37 = getelementptr i64, ptr %state, i64 37
-  %p38 = getelementptr i64, ptr %state, i64 38
-  %p39 = getelementptr i64, ptr %state, i64 39
+{job}
   %function = load ptr, ptr %p33
   %block = load ptr, ptr %p34
   %end = load i64, ptr %p35
@@ -212,13 +207,7 @@ go:
   %inside = getelementptr i64, ptr %state, i64 16
   %sleepers = getelementptr i64, ptr %state, i64 24
   %open = getelementptr i64, ptr %state, i64 32
-  %p33 = getelementptr i64, ptr %state, i64 33
-  %p34 = getelementptr i64, ptr %state, i64 34
-  %p35 = getelementptr i64, ptr %state, i64 35
-  %p36 = getelementptr i64, ptr %state, i64 36
-  %p37 = getelementptr i64, ptr %state, i64 37
-  %p38 = getelementptr i64, ptr %state, i64 38
-  %p39 = getelementptr i64, ptr %state, i64 39
+{job}
   store ptr %function, ptr %p33
   store ptr %block, ptr %p34
   store i64 %end, ptr %p35

@@ -226,14 +226,8 @@ def _put(ctx: Context, call: Call, array: Value) -> KernelValue:
     if not values:
         raise ctx.error(call.node, "put takes the indices and then the value, as in x.put(i, j, v)")
     at = indices(ctx, call.node, array, values[:-1], checked=False)
-    inside, outside = Region(), Region()
-    condition = bounds(ctx, array, at)
-    with ctx.builder.at(inside):
+    with ctx.builder.when(bounds(ctx, array, at)):
         store(ctx, call.node, array, at, values[-1])
-        ctx.builder.op("yield")
-    with ctx.builder.at(outside):
-        ctx.builder.op("yield")
-    ctx.builder.op("if", condition, types=[], regions=[inside, outside])
     return None
 
 

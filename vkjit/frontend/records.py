@@ -353,14 +353,8 @@ def _put(ctx: Context, call: Call, base: KernelValue) -> KernelValue:
         raise ctx.error(call.node, "put takes the indices and then the value, as in p.put(i, v)")
     array = first_array(base)
     at = indices(ctx, call.node, array, values[:-1], checked=False, rank=kind_of(base).rank)
-    inside, outside = Region(), Region()
-    condition = bounds(ctx, array, at)
-    with ctx.builder.at(inside):
+    with ctx.builder.when(bounds(ctx, array, at)):
         store_element(ctx, call.node, Element(base, tuple(at)), values[-1])
-        ctx.builder.op("yield")
-    with ctx.builder.at(outside):
-        ctx.builder.op("yield")
-    ctx.builder.op("if", condition, types=[], regions=[inside, outside])
     return None
 
 

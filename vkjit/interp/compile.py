@@ -83,13 +83,17 @@ class ProgramCompiler:
         if name in self.open:
             raise InternalError(f"function {name} calls itself")
         self.open.append(name)
-        self.done[name] = FunctionCompiler(self, self.module.functions[name]).compile()
+        self.done[name] = self.compiler(self.module.functions[name]).compile()
         self.open.pop()
         return self.done[name]
 
     def kernel(self) -> FunctionCode:
         """The code of the kernel."""
-        return FunctionCompiler(self, self.module.kernel).compile()
+        return self.compiler(self.module.kernel).compile()
+
+    def compiler(self, function: Function) -> FunctionCompiler:
+        """What compiles one function; interpreters that watch the steps put their own here."""
+        return FunctionCompiler(self, function)
 
     def place(self) -> int:
         """A number for a program point."""

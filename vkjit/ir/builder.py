@@ -85,6 +85,17 @@ class Builder:
         return value if value.type == target else self.emit("cast", value, type=target)
 
     @contextmanager
+    def when(self, condition: Value) -> Iterator[None]:
+        """What is appended inside the `with` block happens where the condition holds: an `if` without results."""
+        taken, other = Region(), Region()
+        with self.at(taken):
+            yield
+            self.op("yield")
+        with self.at(other):
+            self.op("yield")
+        self.op("if", condition, types=[], regions=[taken, other])
+
+    @contextmanager
     def at(self, region: Region) -> Iterator[Region]:
         """Appends to another region inside the `with` block."""
         saved, self.region = self.region, region

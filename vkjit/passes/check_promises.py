@@ -77,13 +77,8 @@ class _Writer:
         assert isinstance(value.type, Scalar)
         slot = self.slot(op, value.type)
         zero = builder.index(0)
-        own, none = Region(), Region()
-        with builder.at(own):
+        with builder.when(self.is_first(builder)):
             builder.op("store", slot, zero, value)
-            builder.op("yield")
-        with builder.at(none):
-            builder.op("yield")
-        builder.op("if", self.is_first(builder), types=[], regions=[own, none])
         builder.op("barrier")
         other = builder.emit("load", slot, zero)
         builder.op("barrier")

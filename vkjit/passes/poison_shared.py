@@ -82,14 +82,8 @@ def _fill(builder: Builder, array: Value, local: Value, size: int) -> None:
         place = builder.emit("add", builder.emit("mul", body.args[0], builder.const(size, I32)), local)
         value = builder.const(_poison(kind.dtype), kind.element)
         if count % size:
-            inside, outside = Region(), Region()
-            with builder.at(inside):
+            with builder.when(builder.emit("lt", place, builder.const(count, I32))):
                 builder.op("store", array, place, value)
-                builder.op("yield")
-            with builder.at(outside):
-                builder.op("yield")
-            fits = builder.emit("lt", place, builder.const(count, I32))
-            builder.op("if", fits, types=[], regions=[inside, outside])
         else:
             builder.op("store", array, place, value)
         builder.op("continue")

@@ -13,10 +13,10 @@ from typing import Any
 
 from ..devices import use_device
 from ..errors import KernelError
-from ..interp.compile import FunctionCode, FunctionCompiler, ProgramCompiler
+from ..interp.compile import FunctionCompiler, ProgramCompiler
 from ..interp.device import InterpreterDevice, InterpreterKernel
 from ..interp.engine import Program
-from ..ir.core import Module, Region
+from ..ir.core import Function, Module, Region
 from ..runtime.artifact import KernelArtifact
 from .run import interpreter_factory
 
@@ -46,18 +46,10 @@ class _FunctionCompiler(FunctionCompiler):
 class _ProgramCompiler(ProgramCompiler):
     deadline: float
 
-    def function(self, name: str) -> FunctionCode:
-        if name not in self.done:
-            self.done[name] = self._compile(self.module.functions[name])
-        return self.done[name]
-
-    def kernel(self) -> FunctionCode:
-        return self._compile(self.module.kernel)
-
-    def _compile(self, function: Any) -> FunctionCode:
-        compiler = _FunctionCompiler(self, function)
-        compiler.deadline = self.deadline
-        return compiler.compile()
+    def compiler(self, function: Function) -> FunctionCompiler:
+        made = _FunctionCompiler(self, function)
+        made.deadline = self.deadline
+        return made
 
 
 class _Impatient(InterpreterDevice):

@@ -56,16 +56,6 @@ def _twin(kernel: Kernel, checks: tuple[str, ...]) -> _Twin:
     twins = _TWINS.setdefault(kernel, {})
     if checks not in twins:
         found: list[SanitizerReport] = []
-        twin = Kernel(
-            kernel.spec.fn,
-            over=kernel.spec.over,
-            groups=kernel._groups,
-            local=kernel._local,
-            strict=kernel._strict,
-            fast_math=kernel._fast_math,
-            debug=kernel._debug,
-            sanitize=checks,
-            found=found,
-        )
+        twin = kernel.variant(sanitize=checks, found=found)
         twins[checks] = (twin, found)
     return twins[checks]

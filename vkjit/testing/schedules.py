@@ -54,16 +54,12 @@ FREE = frozenset({"order", "subgroup_size"})
 
 def variant(kernel: Kernel, schedule: Schedule, **options: Any) -> Kernel:
     """The kernel as if it had been decorated with what the schedule says, and with these options of `Kernel`."""
-    return Kernel(
-        kernel.spec.fn,
-        over=kernel.spec.over,
-        groups=kernel._groups,
-        local=kernel._local if schedule.local is None else schedule.local,
-        strict=kernel._strict if schedule.strict is None else schedule.strict,
-        fast_math=False if schedule.strict else kernel._fast_math,
-        debug=kernel._debug if schedule.debug is None else schedule.debug,
-        **options,
-    )
+    for name in ("local", "strict", "debug"):
+        if getattr(schedule, name) is not None:
+            options[name] = getattr(schedule, name)
+    if schedule.strict:
+        options["fast_math"] = False
+    return kernel.variant(**options)
 
 
 def choices_for(

@@ -21,12 +21,12 @@ from ..dtypes import DType
 from ..errors import KernelError, Loc
 from ..interp.batch import Grid
 from ..interp.block import Arguments
-from ..interp.compile import BATCH, FunctionCode, FunctionCompiler, ProgramCompiler, Step
+from ..interp.compile import BATCH, FunctionCompiler, ProgramCompiler, Step
 from ..interp.device import InterpreterDevice, InterpreterKernel
 from ..interp.elementwise import meaning_of
 from ..interp.engine import Program
 from ..interp.memory import GlobalArray, Memory, Site
-from ..ir.core import Module, Op
+from ..ir.core import Function, Module, Op
 from ..ir.ops import OPS
 from ..ir.types import Array
 from ..jit import Kernel
@@ -155,18 +155,10 @@ class _ProgramCompiler(ProgramCompiler):
 
     state: _State
 
-    def function(self, name: str) -> FunctionCode:
-        if name not in self.done:
-            self.done[name] = self._compile(self.module.functions[name])
-        return self.done[name]
-
-    def kernel(self) -> FunctionCode:
-        return self._compile(self.module.kernel)
-
-    def _compile(self, function: Any) -> FunctionCode:
-        compiler = _FunctionCompiler(self, function)
-        compiler.state = self.state
-        return compiler.compile()
+    def compiler(self, function: Function) -> FunctionCompiler:
+        made = _FunctionCompiler(self, function)
+        made.state = self.state
+        return made
 
 
 _LOSING = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "fmin", "fmax"})

@@ -8,7 +8,6 @@ take them for zeros.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..devices import device, devices, use_device
+from ..devices import device, use_device
 from ..dtypes import DType
 from ..errors import VkjitError
 from ..ir.semantics import quiet
+from .console import devices_named, say
 from .strict_operands import pairs, single
 from .strict_operations import GROUPS, Group, results
 from .ulp import supports
@@ -119,17 +119,17 @@ def _run(chosen: Iterable[Any], kinds: Sequence[DType], count: int, seed: int) -
     failures = 0
     for info in chosen:
         opened = device(info.index)
-        _say(f"{info.name}: {count} operands or pairs per operation and type")
+        say(f"{info.name}: {count} operands or pairs per operation and type")
         with use_device(opened):
             for kind in kinds:
                 failures += _type(kind, opened.caps, count, seed)
-    _say("all bits are NumPy's" if not failures else f"{failures} operations differ")
+    say("all bits are NumPy's" if not failures else f"{failures} operations differ")
     return 1 if failures else 0
 
 
 def _type(kind: DType, caps: Any, count: int, seed: int) -> int:
     if not supports(caps, kind):
-        _say(f"  {kind.name:5} left out: the device has no arithmetic of this type")
+        say(f"  {kind.name:5} left out: the device has no arithmetic of this type")
         return 0
     failures, number, flushed = 0, 0, set()
     for group, found, right in check(kind, caps, count, seed):
@@ -137,17 +137,12 @@ def _type(kind: DType, caps: Any, count: int, seed: int) -> int:
         if not right:
             failures += 1
             where = f"{found.regular} of {found.compared}, {found.subnormal} with subnormals"
-            _say(f"  {kind.name:5} {group.name} {found.operation}: {where}: {found.example}")
+            say(f"  {kind.name:5} {group.name} {found.operation}: {where}: {found.example}")
         elif found.subnormal:
             flushed.add(found.operation)
     note = f"; subnormals differ in {' '.join(sorted(flushed))}" if flushed else ""
-    _say(f"  {kind.name:5} {number - failures} of {number} operations equal{note}")
+    say(f"  {kind.name:5} {number - failures} of {number} operations equal{note}")
     return failures
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -160,10 +155,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--type", action="append", choices=[t.name for t in dtypes.ALL], help="may be repeated")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args(argv)
-    wanted = [name.lower() for name in arguments.device or [""]]
-    chosen = [info for info in devices() if any(name in info.name.lower() for name in wanted)]
+    chosen = devices_named(arguments.device)
     if not chosen:
-        _say(f"no device has {' or '.join(wanted)} in its name; there are: {', '.join(d.name for d in devices())}")
         return 2
     kinds = [t for t in dtypes.ALL if t.name in (arguments.type or [t.name for t in dtypes.ALL])]
     return _run(chosen, kinds, arguments.pairs, arguments.seed)

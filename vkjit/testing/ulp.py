@@ -7,18 +7,18 @@ Enters: devices, element types, a number of samples. Leaves: a table of errors i
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from .. import dtypes, lang
-from ..devices import device, devices, use_device
+from ..devices import device, use_device
 from ..dtypes import DType, Element
 from ..errors import VkjitError
 from ..ir.ops import OPS
 from ..jit import func, kernel
 from ..lang import In, Out
+from .console import devices_named, say
 from .exact import judge
 from .ulp_samples import ONE, TWO, operands_of
 
@@ -110,11 +110,11 @@ def _run(names: Sequence[str], kinds: Sequence[DType], chosen: Iterable[Any], co
     for info in chosen:
         with use_device(device(info.index)) as opened:
             current = opened or device(info.index)
-            _say(f"{info.name}: worst errors in units in the last place, {count} samples and hard arguments")
-            _say(f"{'function':10}{'bound':>6}  " + "".join(f"{kind.name:>10}" for kind in kinds))
+            say(f"{info.name}: worst errors in units in the last place, {count} samples and hard arguments")
+            say(f"{'function':10}{'bound':>6}  " + "".join(f"{kind.name:>10}" for kind in kinds))
             for name in names:
                 failures += _row(name, kinds, current, count, seed)
-    _say("all within their bounds" if not failures else f"{failures} exceed their bounds or have wrong special values")
+    say("all within their bounds" if not failures else f"{failures} exceed their bounds or have wrong special values")
     return 1 if failures else 0
 
 
@@ -127,15 +127,10 @@ def _row(name: str, kinds: Sequence[DType], current: Any, count: int, seed: int)
         found = measure(name, kind, count if kind is not dtypes.f64 else max(count // 8, 1), seed)
         cells.append(f"{found.worst:.3f}{'' if found.fits else ' !'}")
         problems += [f"    {kind.name}: {text}" for text in found.wrong]
-    _say(f"{name:10}{bound_of(name):>6g}  " + "".join(f"{cell:>10}" for cell in cells))
+    say(f"{name:10}{bound_of(name):>6g}  " + "".join(f"{cell:>10}" for cell in cells))
     for problem in problems:
-        _say(problem)
+        say(problem)
     return len({p.split(":")[0] for p in problems})
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -149,16 +144,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args(argv)
-    wanted = [name.lower() for name in arguments.device or [""]]
-    chosen = [info for info in devices() if any(name in info.name.lower() for name in wanted)]
+    chosen = devices_named(arguments.device)
     if not chosen:
-        _say(f"no device has {' or '.join(wanted)} in its name; there are: {', '.join(d.name for d in devices())}")
         return 2
     kinds = [t for t in TYPES if t.name in (arguments.type or [t.name for t in TYPES])]
     try:
         return _run(arguments.function or FUNCTIONS, kinds, chosen, arguments.samples, arguments.seed)
     except VkjitError as error:
-        _say(f"error: {error}")
+        say(f"error: {error}")
         return 2
 
 

@@ -89,12 +89,8 @@ def _behind_branch(reports: list[Op], region: Region) -> None:
     found = reports[0].operands[0]
     for op in reports[1:]:
         found = builder.emit("or", found, op.operands[0])
-    taken, other = Region(), Region()
-    builder.op("if", found, types=[], regions=[taken, other])
-    taken.ops += reports
-    for side in (taken, other):
-        with builder.at(side):
-            builder.op("yield")
+    with builder.when(found):
+        builder.region.ops += reports
 
 
 def _looped(body: Region) -> set[Op]:

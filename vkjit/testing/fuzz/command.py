@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...ir.ops import OPS
-from .console import say
+from ..console import say
 from .crew import Crew
 from .generate import generate
 from .planted import run_planted

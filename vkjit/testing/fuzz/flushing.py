@@ -14,10 +14,10 @@ from ... import dtypes
 from ...dtypes import DType
 from ...errors import KernelError
 from ...interp.batch import Grid, Log
-from ...interp.compile import Frame, FunctionCode, FunctionCompiler, ProgramCompiler, Step
+from ...interp.compile import Frame, FunctionCompiler, ProgramCompiler, Step
 from ...interp.engine import Program as Threaded
 from ...interp.engine import _value
-from ...ir.core import Op
+from ...ir.core import Function, Op
 from .program import Memory, Program
 
 __all__ = ["is_excused"]
@@ -58,18 +58,10 @@ class _Functions(FunctionCompiler):
 class _Programs(ProgramCompiler):
     met: _Met
 
-    def function(self, name: str) -> FunctionCode:
-        if name not in self.done:
-            self.done[name] = self._made(self.module.functions[name])
-        return self.done[name]
-
-    def kernel(self) -> FunctionCode:
-        return self._made(self.module.kernel)
-
-    def _made(self, function: Any) -> FunctionCode:
-        compiler = _Functions(self, function)
-        compiler.met = self.met
-        return compiler.compile()
+    def compiler(self, function: Function) -> FunctionCompiler:
+        made = _Functions(self, function)
+        made.met = self.met
+        return made
 
 
 def is_excused(program: Program, memory: Memory) -> bool:

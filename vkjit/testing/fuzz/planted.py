@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from ...errors import ArgumentError
-from .console import say
+from ..console import say
 from .crew import Crew
 from .worker import Config, load_planted
 

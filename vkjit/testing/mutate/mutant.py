@@ -18,15 +18,7 @@ def mutant(kernel: Kernel, edit: Edit) -> Kernel:
     """The changed kernel; launch options and signature stay. CompileError where it doesn't parse."""
     source = source_of(kernel.spec.fn)
     function = edited(kernel.spec.fn, changed_lines(source.lines, edit))
-    made = Kernel(
-        function,
-        over=kernel.spec.over,
-        groups=kernel._groups,
-        local=kernel._local,
-        strict=kernel._strict,
-        fast_math=kernel._fast_math,
-        debug=kernel._debug,
-    )
+    made = kernel.variant(function)
     made.spec = replace(kernel.spec, fn=function)
     made._forget()
     return made
