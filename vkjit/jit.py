@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from . import arguments, dtypes, findings, frontend, plan, records, staging
 from .arguments import MISSING
+from .costs import seen
 from .devices import default_device
 from .dtypes import DType
 from .errors import ArgumentError, CompileError
@@ -544,28 +544,10 @@ class Kernel:
         missing = [i for i, value in enumerate(given) if value is MISSING]
         values = dict(enumerate(given)) | dict(zip(missing, result if len(missing) > 1 else (result,), strict=False))
         if self._cost is not None:
-            stated = self._cost({p.name: _seen(values.get(i)) for i, p in enumerate(self.spec.params)})
+            stated = self._cost({p.name: seen(values.get(i)) for i, p in enumerate(self.spec.params)})
             for listener in list(spans.listeners):
                 listener.stated(self.name, stated)
         return result
-
-
-class _Seen(NamedTuple):
-    """An array as a cost function sees it: shape, elements, type, bytes."""
-
-    shape: tuple[int, ...]
-    size: int
-    dtype: DType
-    nbytes: int
-
-
-def _seen(value: Any) -> Any:
-    array = getattr(value, "__vkjit_array__", value)
-    if not isinstance(array, (np.ndarray, DeviceArray)):
-        return value
-    dtype = array.dtype if isinstance(array, DeviceArray) else dtypes.from_numpy(array.dtype)
-    size = math.prod(array.shape)
-    return _Seen(tuple(array.shape), size, dtype, size * dtype.itemsize)
 
 
 def _to_host(array: DeviceArray) -> Any:

@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from .costs import Cost
 from .devices import device as open_device
 from .errors import ArgumentError, DeviceError
 from .runtime import spans
@@ -36,13 +37,6 @@ MOST_TOGETHER = 64
 """Launches of one call that share a cost."""
 
 _HOST = {"write": "upload", "read": "download", "synchronize": "wait", "copy": "copy", "fill": "fill"}
-
-
-class Cost(NamedTuple):
-    """What a launch has to move and to compute at least: bytes of global memory, floating-point operations."""
-
-    nbytes: float = 0.0
-    flops: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
