@@ -139,10 +139,10 @@ def test_a_store_over_what_is_still_to_be_read_is_an_error() -> None:
 
 
 def test_a_store_in_place_is_right() -> None:
-    @vk.kernel(groups=1, local=8)
+    @vk.kernel(groups=1, local=64)  # a multiple of every device's subgroup
     def double(x: vk.InOut[vk.f32, "N"]):
         vk.workgroup().store(x[:], x[:] * 2.0)
 
-    x = np.arange(20, dtype=np.float32)
+    x = np.arange(150, dtype=np.float32)
     double(x)
-    np.testing.assert_array_equal(x, 2 * np.arange(20))
+    np.testing.assert_array_equal(x, 2 * np.arange(150))

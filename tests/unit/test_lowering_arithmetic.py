@@ -10,6 +10,7 @@ import pytest
 from tests.unit.lowering import (
     FLOATS,
     INTEGERS,
+    LOCAL,
     first_difference,
     lowered,
     operation,
@@ -144,3 +145,16 @@ def test_strict_kernels_round_twice_in_multiply_add() -> None:
     names = [op.name for op in LowerArithmetic().run(module).kernel.body.walk()]
     assert "fma" not in names
     assert names.count("mul") == 1
+
+
+@pytest.mark.parametrize("dtype", [dtypes.f16, dtypes.f32], ids=lambda d: d.name)
+def test_roots_are_rounded_in_strict_kernels(dtype: DType) -> None:
+    """From an approximate reciprocal root, where the device's own root isn't rounded to the nearest number."""
+    values = np.concatenate([special_values(dtype), np.abs(samples(dtype, 1 << 16, 3))]).astype(dtype.numpy)
+    values = values[: len(values) // LOCAL * LOCAL]
+    module = operation("sqrt", [dtype], dtype, flags={"strict": True})
+    module = LowerArithmetic(rounded_root=False).run(module)
+    assert "sqrt" not in {op.name for op in module.kernel.body.ops}
+    with semantics.quiet():
+        expected = np.sqrt(values)
+    assert first_difference(run(lowered(module), dtype, values), expected, values) == ""

@@ -32,7 +32,9 @@ from ..ir.types import I32, INDEX, Array, Scalar
 
 __all__ = ["LowerAccess"]
 
-_ACCESSES = frozenset({"load", "store", "atomic", "atomic_cas", "atomic_load", "atomic_store"})
+_ACCESSES = frozenset({
+    "load", "store", "mat_load", "mat_store", "atomic", "atomic_cas", "atomic_load", "atomic_store",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from .arithmetic.division import INTEGER_RULES
 from .arithmetic.floats import FLOAT_RULES, multiply_add
 from .expansion import Rule, expand
 from .formula import Formula, Term
+from .math.roots import rounded_root
 
 __all__ = ["LowerArithmetic"]
 
@@ -29,14 +30,15 @@ __all__ = ["LowerArithmetic"]
 @dataclass(frozen=True, slots=True)
 class LowerArithmetic:
     """`run(module)` works in place and gives the module back. `native` names operations on floats that the back end has
-    itself."""
+    itself; `rounded_root` says whether its square root of f32 is rounded to the nearest number, which strict kernels need."""
 
     native: frozenset[str] = frozenset()
+    rounded_root: bool = True
 
     name: ClassVar[str] = "lower_arithmetic"
 
     def run(self, module: Module) -> Module:
-        return expand(module, partial(_choose, self.native))
+        return expand(module, partial(_choose, self.native, self.rounded_root))
 
 
 def _element(op: Op) -> DType | None:
@@ -44,7 +46,7 @@ def _element(op: Op) -> DType | None:
     return found.dtype if isinstance(found, (Scalar, Vector)) else None
 
 
-def _choose(native: frozenset[str], function: Function, op: Op) -> Rule | None:
+def _choose(native: frozenset[str], root_is_rounded: bool, function: Function, op: Op) -> Rule | None:
     element = _element(op)
     if element is None:
         return None
@@ -60,6 +62,8 @@ def _choose(native: frozenset[str], function: Function, op: Op) -> Rule | None:
         if function.attrs.get("strict"):
             return multiply_add
         return partial(_wider, "fma") if native and element is dtypes.f16 else None  # LLVM would go by way of f64
+    if op.name == "sqrt" and not root_is_rounded and function.attrs.get("strict"):
+        return {dtypes.f32: rounded_root, dtypes.f16: partial(_wider, "sqrt")}.get(element)
     rule = FLOAT_RULES.get(op.name) if op.name not in native else None
     wider = element is dtypes.f16 and rule is not None and op.name != "truncdiv"
     return partial(_wider, op.name) if wider else rule

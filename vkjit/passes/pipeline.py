@@ -89,6 +89,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     fuse = FuseMultiplyAdd(caps.kind not in ("cpu", "llvm-cpu"))  # LLVM fuses by itself, software drivers can't
     reduce = StrengthReduction(full and caps.kind != "llvm-cpu")  # as above
     widen = WidenAccess("scalar_loads" in caps.quirks)
+    arithmetic = LowerArithmetic(native, rounded_root=caps.kind in ("cpu", "llvm-cpu"))
     return [
         ("high", [*high, CheckPromises()]),
         ("normal", level),
@@ -96,7 +97,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
         ("normal", [_unroll(caps), ScalarReplacement(), RemoveBarriers()] if full else []),
         ("normal", [LowerAccess(), PoisonShared()]),
         ("normal", [NarrowIndex(), *twice, DeadStores(), fuse, widen] if full else []),
-        (last, [LowerAtomics(caps.features), LowerBf16(), LowerMath(functions), LowerArithmetic(native), guard]),
+        (last, [LowerAtomics(caps.features), LowerBf16(), LowerMath(functions), arithmetic, guard]),
         (last, [*(twice or simplify), reduce, HideZeros("literal_float_zero" in caps.quirks)]),
     ]
 

@@ -24,7 +24,7 @@ def copysign(_f: Formula, x: Term, y: Term) -> Term:
 
 
 def _extreme(f: Formula, x: Term, y: Term, name: str) -> Term:
-    """NaN passes on, -0 < +0: equal operands are joined by their bits, which only matters for zeros."""
+    """NaN passes on, -0 < +0; operands that compare equal are told apart by their bits."""
     if x.constant is not None:
         x, y = y, x
     first = f.select(x < y, x, y) if name == "min" else f.select(x > y, x, y)
@@ -34,9 +34,17 @@ def _extreme(f: Formula, x: Term, y: Term, name: str) -> Term:
             joined = x.bits() & y.bits() if name == "max" else x.bits() | y.bits()
             first = f.select(x.equals(y), joined.as_bits_of(x.dtype), first)
         return f.select(is_nan(x), x, first)
-    joined = x.bits() | y.bits() if name == "min" else x.bits() & y.bits()
-    tied = f.select(x.equals(y), joined.as_bits_of(x.dtype), first)
-    return f.select(is_nan(x), x, tied)
+    return f.select(is_nan(x), x, f.select(x.equals(y), _tied(f, x, y, name), first))
+
+
+def _tied(f: Formula, x: Term, y: Term, name: str) -> Term:
+    """The extreme of values that compare equal, by their bits: equal ones, zeros of both signs, or subnormal numbers that
+    the device's comparisons take for zeros."""
+    first, second = x.bits(), y.bits()
+    negative = (first | second) >= format_of(x).sign_mask
+    larger, smaller = f.call("max", first, second), f.call("min", first, second)
+    pair = (larger, smaller) if name == "min" else (smaller, larger)
+    return f.select(negative, *pair).as_bits_of(x.dtype)
 
 
 def minimum(f: Formula, x: Term, y: Term) -> Term:

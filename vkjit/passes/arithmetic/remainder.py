@@ -110,8 +110,30 @@ def _magnitude_remainder(f: Formula, x: Term, y: Term) -> Term:
     return f.select(valid, rest, math.nan)
 
 
+def _raised(f: Formula, x: Term, y: Term) -> tuple[Term, Term, Term | None]:
+    """Both times a power of two where the remainder may be subnormal, which devices may take for 0, and its inverse."""
+    fmt = format_of(x)
+    far = 2 * fmt.digits
+    number = y.constant
+    if number is not None and abs(number) >= 2.0 ** (fmt.min_exponent + far):
+        return x, y, None
+    low = (y.abs() < 2.0 ** (fmt.min_exponent + far)) & (x.abs() < 2.0 ** (fmt.bias - far))
+    one = f.term(1.0, x.dtype)
+    factor = f.select(low, 2.0**far, one)
+    return x * factor, y * factor, f.select(low, 2.0**-far, one)
+
+
+def _lowered(value: Term, back: Term | None) -> Term:
+    return value if back is None else value * back
+
+
 def truncrem(f: Formula, x: Term, y: Term) -> Term:
     """C's fmod: exact, with the dividend's sign."""
+    x, y, back = _raised(f, x, y)
+    return _lowered(_signed_remainder(f, x, y), back)
+
+
+def _signed_remainder(f: Formula, x: Term, y: Term) -> Term:
     return _with_sign_of(_magnitude_remainder(f, x.abs(), _absolute(f, y)), x)
 
 
@@ -129,16 +151,18 @@ def truncdiv(f: Formula, x: Term, y: Term) -> Term:
 
 def floormod(f: Formula, x: Term, y: Term) -> Term:
     """Python's %: the remainder has the divisor's sign, zeros too."""
-    rest = truncrem(f, x, y)
+    x, y, back = _raised(f, x, y)
+    rest = _signed_remainder(f, x, y)
     other_sign = (rest < 0.0) ^ (y < 0.0)
     moved = f.select(other_sign, rest + y, rest)
     zero = f.term(0.0, x.dtype)
-    return f.select(rest.equals(0.0), _with_sign_of(zero, y), moved)
+    return _lowered(f.select(rest.equals(0.0), _with_sign_of(zero, y), moved), back)
 
 
 def floordiv(f: Formula, x: Term, y: Term) -> Term:
     """Python's //: the exact multiple of y below x, divided by y and rounded to the integer nearby."""
-    rest = truncrem(f, x, y)
+    x, y, _ = _raised(f, x, y)
+    rest = _signed_remainder(f, x, y)
     plain = x / y
     whole = (x - rest) / y
     lower = rest.differs(0.0) & ((rest < 0.0) ^ (y < 0.0))

@@ -80,14 +80,15 @@ def _scaled(f: Formula, small: Term, large: Term) -> tuple[Term, Term]:
     factor = f.select(large < 2.0 ** (fmt.min_exponent + 8), up, one)
     factor = f.select(large > 2.0 ** (fmt.bias - 4), down, factor)
     infinite = small.equals(math.inf) & large.equals(math.inf)
-    return f.select(infinite, 1.0, small * factor), f.select(infinite | large.equals(0.0), 1.0, large * factor)
+    scaled = large * factor  # 0 for subnormal numbers too, where the device takes them for 0
+    return f.select(infinite, 1.0, small * factor), f.select(infinite | scaled.equals(0.0), 1.0, scaled)
 
 
 def atan2(f: Formula, y: Term, x: Term) -> Term:
     """The angle of the point (x, y); zeros have signs, infinities are directions."""
     table = tables_of(x)
     rise, run = y.abs(), x.abs()
-    steep = rise > run
+    steep = rise.bits() > run.bits()  # devices may take subnormal numbers for 0 in comparisons, but not in products
     angle = _angle(f, *_scaled(f, f.select(steep, run, rise), f.select(steep, rise, run)))
     behind = x.bits() >= format_of(x).sign_mask
     zero = f.term(0.0, x.dtype)

@@ -1,4 +1,4 @@
-"""Square roots that don't rely on the device's rounding, rsqrt and hypot (f32 and f64)."""
+"""Square roots that don't rely on the device's rounding, rsqrt and hypot (f32 and f64; `rounded_root`: f32)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from ..formats import format_of, half_precision_part, is_nan
 from ..formula import Formula, Term
 
-__all__ = ["hypot", "root", "rsqrt"]
+__all__ = ["hypot", "root", "rounded_root", "rsqrt"]
 
 
 def root(f: Formula, x: Term) -> Term:
@@ -19,6 +19,41 @@ def root(f: Formula, x: Term) -> Term:
         rest = ((x - upper * upper) - 2.0 * (upper * lower)) - lower * lower
     safe = f.select(first > 0.0, first, 1.0)
     return f.select((x > 0.0) & (x < math.inf), first + 0.5 * rest / safe, x)
+
+
+def _residual(f: Formula, x: Term, root_of_x: Term) -> Term:
+    """x - root * root, exact where the root is within one ULP and nothing underflows."""
+    upper = half_precision_part(root_of_x)
+    with f.exact():
+        lower = root_of_x - upper
+        return ((x - upper * upper) - 2.0 * (upper * lower)) - lower * lower
+
+
+def rounded_root(f: Formula, x: Term) -> Term:
+    """The square root rounded to the nearest number, from a reciprocal root within a few ULP.
+
+    With u the distance to the next number, and all of x, y * y and y * u multiples of u * u, the root lies above
+    y + u / 2 just where x - y * y > y * u: an exact comparison, as is the one below.
+    """
+    fmt = format_of(x)
+    half, one = fmt.bias // 2, f.term(1.0, x.dtype)
+    small, large = x < 2.0**-half, x > 2.0**half
+    scaled = x * f.select(small, 2.0 ** (half + 1), f.select(large, 2.0 ** -(half + 1), one))
+    regular = (scaled > 0.0) & (scaled < math.inf)
+    scaled = f.select(regular, scaled, 1.0)
+    with f.exact():
+        first = scaled * f.call("rsqrt", scaled)
+        near = first + 0.5 * _residual(f, scaled, first) / first
+        rest = _residual(f, scaled, near)
+        bits = near.bits()
+        unit = (bits & fmt.infinity_bits).as_bits_of(x.dtype) * 2.0**-fmt.mantissa
+        above = near * unit
+        below = f.select((bits & ((1 << fmt.mantissa) - 1)).equals(0), 0.5 * above, above)
+    bits = f.select(rest > above, bits + 1, f.select(rest <= -below, bits - 1, bits))
+    scale = 2.0 ** ((half + 1) // 2)
+    result = bits.as_bits_of(x.dtype) * f.select(small, 1.0 / scale, f.select(large, scale, one))
+    negative = (x.bits() > fmt.sign_mask) & ~is_nan(x)
+    return f.select(regular, result, f.select(negative, math.nan, x))
 
 
 def rsqrt(f: Formula, x: Term) -> Term:
