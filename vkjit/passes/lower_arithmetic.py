@@ -63,7 +63,8 @@ def _choose(native: frozenset[str], root_is_rounded: bool, function: Function, o
             return multiply_add
         return partial(_wider, "fma") if native and element is dtypes.f16 else None  # LLVM would go by way of f64
     if op.name == "sqrt" and not root_is_rounded and function.attrs.get("strict"):
-        return {dtypes.f32: rounded_root, dtypes.f16: partial(_wider, "sqrt")}.get(element)
+        roots: dict[DType, Rule] = {dtypes.f32: rounded_root, dtypes.f16: partial(_wider, "sqrt")}
+        return roots.get(element)
     rule = FLOAT_RULES.get(op.name) if op.name not in native else None
     wider = element is dtypes.f16 and rule is not None and op.name != "truncdiv"
     return partial(_wider, op.name) if wider else rule
