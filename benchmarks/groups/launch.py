@@ -1,0 +1,252 @@
+"""What a warm launch costs the processor, beside PyTorch's and Triton's in the same process; graphs; the device's own cost.
+
+Eight kernels take turns, and every launch gets arrays that no launch has seen before, of a shape of its own. Times of launches
+are CPU time of the launching thread, submissions included; those of kernels are from the device's timestamps. Kernels are
+tiny, so that nothing else counts.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import vkjit as vk
+from benchmarks.framework import Absent, Row, Target
+
+LAUNCHES = 1000
+"""Launches in a row; the queue takes them without waiting for the device."""
+ROUNDS = 7
+REPLAYED = 100
+CHAIN = 1000
+
+
+@functools.cache
+def gpu() -> Any:
+    """The first hardware device; raises Absent where there is none."""
+    for number, info in enumerate(vk.devices()):
+        if info.kind in ("discrete", "integrated", "virtual"):
+            device = vk.device(number)
+            device.clock_ready()  # type: ignore[attr-defined]  # hardware devices are Vulkan devices
+            return device
+    raise Absent("no hardware device with a Vulkan driver")
+
+
+@functools.cache
+def lavapipe() -> Any:
+    """Mesa's software driver."""
+    try:
+        return vk.device("llvmpipe")
+    except vk.VkjitError as error:
+        raise Absent(f"no llvmpipe (Debian's mesa-vulkan-drivers): {error}") from error
+
+
+@functools.cache
+def torch() -> Any:
+    """PyTorch with CUDA."""
+    try:
+        import torch as module
+    except ImportError as error:
+        raise Absent("PyTorch isn't installed") from error
+    if not module.cuda.is_available():
+        raise Absent("PyTorch has no CUDA device")
+    return module
+
+
+# -- eight kernels, four over one axis, four over two
+
+
+def _along(factor: int) -> Any:
+    @vk.kernel(over="out")  # type: ignore[untyped-decorator]
+    def along(a: vk.In[vk.f32, "N"], b: vk.In[vk.f32, "N"], out: vk.Out[vk.f32, "N"]) -> None:
+        i = vk.global_id(0)
+        out[i] = a[i] * factor + b[i]
+
+    return along
+
+
+def _across(factor: int) -> Any:
+    @vk.kernel(over="out")  # type: ignore[untyped-decorator]
+    def across(a: vk.In[vk.f32, "M N"], b: vk.In[vk.f32, "M N"], out: vk.Out[vk.f32, "M N"]) -> None:
+        i, j = vk.index()
+        out[i, j] = a[i, j] * factor + b[i, j]
+
+    return across
+
+
+@functools.cache
+def kernels() -> list[Any]:
+    return [make(factor) for factor in range(1, 5) for make in (_along, _across)]
+
+
+def shape_of(number: int, chance: random.Random) -> tuple[int, ...]:
+    if number % 2 == 0:
+        return (chance.randrange(1, 4097),)
+    return (chance.randrange(1, 65), chance.randrange(1, 65))
+
+
+def independent(device: Any, seed: int) -> list[tuple[Any, Any, Any]]:
+    """Arguments that have no memory in common."""
+    empty = functools.partial(vk.empty, device=device)
+    chance = random.Random(seed)
+    shapes = [shape_of(number, chance) for number in range(LAUNCHES)]
+    return [(empty(shape), empty(shape), empty(shape)) for shape in shapes]
+
+
+def dependent(device: Any, seed: int) -> list[tuple[Any, Any, Any]]:
+    """Each launch reads what the one before has written, through views of two buffers, each of a shape of its own."""
+    chance = random.Random(seed)
+    buffers = [vk.empty(4096, device=device) for _ in range(2)]
+    sets = []
+    for number in range(LAUNCHES):
+        shape = shape_of(number, chance)
+        read, written = (buffers[(number + i) % 2][: _size(shape)].reshape(shape) for i in range(2))
+        sets.append((read, vk.empty(shape, device=device), written))
+    return sets
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    return shape[0] if len(shape) == 1 else shape[0] * shape[1]
+
+
+def launch_all(sets: list[tuple[Any, Any, Any]]) -> None:
+    made = kernels()
+    for number, (a, b, out) in enumerate(sets):
+        made[number & 7](a, b, out)
+
+
+def cpu_microseconds(prepare: Callable[[int], Any], run: Callable[[Any], None], finish: Callable[[], None]) -> float:
+    """The least CPU time of this thread per launch, of several rounds: what else runs only makes it longer."""
+    times = []
+    for number in range(ROUNDS):
+        prepared = prepare(number)
+        finish()
+        begin = time.thread_time_ns()
+        run(prepared)
+        times.append(time.thread_time_ns() - begin)
+        finish()
+    return statistics.median(times[2:]) / LAUNCHES / 1e3
+
+
+def ours(find: Callable[[], Any], prepare: Callable[[Any, int], Any]) -> float:
+    device = find()
+    return cpu_microseconds(lambda seed: prepare(device, seed), launch_all, device.synchronize)
+
+
+def tail() -> float:
+    """The 99th percentile of single launches over their median, by the clock."""
+    device = gpu()
+    made, clock = kernels(), time.perf_counter_ns
+    ratios = []
+    for seed in range(ROUNDS):
+        sets = independent(device, seed)
+        device.synchronize()
+        times = []
+        for number, (a, b, out) in enumerate(sets):
+            begin = clock()
+            made[number & 7](a, b, out)
+            times.append(clock() - begin)
+        times.sort()
+        ratios.append(times[len(times) * 99 // 100] / times[len(times) // 2])
+    return statistics.median(ratios)
+
+
+def torch_add() -> float:
+    module = torch()
+
+    def prepare(seed: int) -> list[Any]:
+        chance = random.Random(seed)
+        shapes = [shape_of(number, chance) for number in range(LAUNCHES)]
+        return [tuple(module.zeros(shape, device="cuda") for _ in range(2)) for shape in shapes]
+
+    def run(sets: list[Any]) -> None:
+        for x, y in sets:
+            x.add_(y)
+
+    return cpu_microseconds(prepare, run, module.cuda.synchronize)
+
+
+def triton_add() -> float:
+    module = torch()
+    from benchmarks.triton_kernels import add
+
+    def prepare(seed: int) -> list[Any]:
+        chance = random.Random(seed)
+        sizes = [_size(shape_of(number, chance)) for number in range(LAUNCHES)]
+        return [(*(module.zeros(size, device="cuda") for _ in range(3)), size) for size in sizes]
+
+    def run(sets: list[Any]) -> None:
+        for a, b, out, size in sets:
+            add[(-(-size // 256),)](a, b, out, size, BLOCK=256)
+
+    return cpu_microseconds(prepare, run, module.cuda.synchronize)
+
+
+# -- graphs and the device
+
+
+def chained(device: Any, count: int) -> Any:
+    """A graph of kernels, each of which reads what the one before has written."""
+    kernel = kernels()[0]
+    a, b, c = (vk.zeros(64, device=device) for _ in range(3))
+    with vk.capture(device) as graph:
+        for number in range(count):
+            kernel(*((a, b, c) if number % 2 else (c, b, a)))
+    return graph
+
+
+def spread(device: Any, count: int) -> Any:
+    """A graph of kernels that have nothing to do with each other."""
+    kernel = kernels()[0]
+    a, b = (vk.zeros(64, device=device) for _ in range(2))
+    outs = [vk.zeros(64, device=device) for _ in range(count)]
+    with vk.capture(device) as graph:
+        for out in outs:
+            kernel(a, b, out)
+    return graph
+
+
+def replay() -> float:
+    device = gpu()
+    graph = chained(device, REPLAYED)
+    times = []
+    for _ in range(100):
+        device.synchronize()
+        begin = time.thread_time_ns()
+        graph.replay()
+        times.append(time.thread_time_ns() - begin)
+    return statistics.median(times) / 1e3
+
+
+def device_microseconds(make: Callable[[Any, int], Any]) -> float:
+    device = gpu()
+    graph = make(device, CHAIN)
+    times = []
+    for _ in range(10):
+        start, end = (vk.Event(timing=True) for _ in range(2))
+        start.record(vk.current_stream(device))
+        graph.replay()
+        end.record(vk.current_stream(device))
+        end.synchronize()
+        times.append(float(start.elapsed_time(end)) * 1e3 / CHAIN)
+    return statistics.median(times)
+
+
+INDEPENDENT = functools.partial(ours, gpu, independent)
+DEPENDENT = functools.partial(ours, gpu, dependent)
+
+ROWS = [
+    Row("independent launch", "us", INDEPENDENT, Target(value=4.5, ratio=2), "torch x.add_", torch_add),
+    Row("independent launch beside Triton", "us", INDEPENDENT, Target(value=4.5, ratio=2), "Triton", triton_add),
+    Row("dependent launch", "us", DEPENDENT, Target(value=6, ratio=2), "torch x.add_", torch_add),
+    Row("dependent launch beside Triton", "us", DEPENDENT, Target(value=6, ratio=2), "Triton", triton_add),
+    Row("99th percentile over median of independent launches", "times", tail, Target(value=3)),
+    Row("replay of a graph of 100 dependent kernels", "us", replay, Target(value=30)),
+    Row("device time of a dependent tiny kernel", "us", lambda: device_microseconds(chained), Target(value=2.5)),
+    Row("device time of an independent tiny kernel", "us", lambda: device_microseconds(spread), Target(value=0.3)),
+    Row("launch on llvmpipe", "us", functools.partial(ours, lavapipe, independent), Target(value=8)),
+    Row("dependent launch on llvmpipe", "us", functools.partial(ours, lavapipe, dependent), Target(value=8)),
+]
