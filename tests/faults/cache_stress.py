@@ -228,9 +228,11 @@ class Worker:
 
 
 def _settings(folder: Path) -> dict[str, str]:
+    behind = os.environ.get("PYTHONPATH", "")
+    found = os.pathsep.join(filter(None, (str(ROOT), behind)))
     return {
         **os.environ, "VKJIT_CACHE": "1", "VKJIT_CACHE_DIR": str(folder / "cache"), "VKJIT_SPIRV_VAL": "0", "VKJIT_VERIFY": "0",
-        "LP_NUM_THREADS": "1", "VKJIT_NUM_THREADS": "1", "PYTHONPATH": str(ROOT),
+        "LP_NUM_THREADS": "1", "VKJIT_NUM_THREADS": "1", "PYTHONPATH": found,
     }  # fmt: skip
 
 

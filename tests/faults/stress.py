@@ -70,12 +70,17 @@ def programs(device: str) -> Iterator[tuple[str, int]]:
         yield HEAD.format(device=device) + "\n".join([*kept, end]), status
 
 
+def environment() -> dict[str, str]:
+    """This process's, with the checkout in front of wherever else modules are found."""
+    behind = os.environ.get("PYTHONPATH", "")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), behind)))}
+
+
 def run_program(code: str, status: int) -> str | None:
     """What was wrong with the end of a process, or None."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment, check=False
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment(), check=False
         )
     except subprocess.TimeoutExpired:
         return f"hangs:\n{code}"

@@ -143,3 +143,18 @@ def test_submissions_that_keep_failing_end_the_device(physical: Any, monkeypatch
             device.allocate(4)
         assert device.closed
         device.close()
+
+
+def test_a_failure_while_asking_again_and_again_is_told(physical: Any) -> None:
+    """GPUs are asked for the fence's state for a while before the driver waits for it."""
+    injection = Injection(0, OUT_OF_HOST_MEMORY)
+    with no_leak(), failing(injection):
+        device = VulkanDevice(physical)
+        device._queue._spin_ns = 10**10
+        device.fill(device.allocate(1 << 20), 0, 1 << 20, 1)
+        injection.nth = len(injection.names) + 3  # after the end of the command buffer and its submission
+        with pytest.raises(errors.OutOfMemoryError, match="vkGetFenceStatus"):
+            device.synchronize()
+        assert injection.hit == "vkGetFenceStatus"
+        device.synchronize()
+        device.close()

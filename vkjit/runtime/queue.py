@@ -410,7 +410,9 @@ class Queue:
         status, fence = self.functions.vkGetFenceStatus, submission.fence.value
         deadline = time.perf_counter_ns() + self._spin_ns
         while time.perf_counter_ns() < deadline:
-            if status(self.device, fence) == 0:
+            result = status(self.device, fence)
+            if result <= 0:
+                self._check(result, "vkGetFenceStatus")
                 return
         wait, timeout = self.functions.vkWaitForFences, 2  # VK_TIMEOUT
         while not submission.done:
