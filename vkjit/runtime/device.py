@@ -279,7 +279,7 @@ class VulkanDevice(Device):
             if self._timestamps is None:
                 period = float(self._physical.properties.base.limits.timestampPeriod)
                 self._timestamps = Timestamps(
-                    self._vulkan, self._functions, self._handle.value, period, self._queues.timestamp_bits
+                    self._vulkan, self._functions, self._handle.value, period, self._queues.compute.timestamp_bits
                 )
             return self._timestamps
 
@@ -354,23 +354,23 @@ class VulkanDevice(Device):
         chunk.chunk.bytes[used : used + len(block)] = np.frombuffer(block, dtype=np.uint8)
         return (chunk.address + used).to_bytes(8, "little")
 
-    def _open_queue(self, priority: int) -> Queue:
+    def _open_queue(self, priority: int, copying: bool = False) -> Queue:
         device, spin = self._handle.value, 0 if self.caps.kind == "cpu" else _SPIN_NS
         with self._group.lock:
-            handle = self._queues.next(self._functions, device, priority)
-            family = self._queues.family
-            return Queue(self._group, self._vulkan, self._functions, device, family, handle, spin)
+            handle, family = self._queues.next(self._functions, device, priority, copying)
+            return Queue(self._group, self._vulkan, self._functions, device, family.index, handle, spin)
 
     def _create(self) -> Handle:
         physical, vulkan, functions = self._physical, self._vulkan, self._physical.instance.functions
         version = physical.info.api_version[:2]
         chain = enabling_chain(vulkan, physical.features, physical.extensions, version)
         names = [vulkan.text(name) for name in extensions_for(physical.features, physical.extensions, version)]
+        queues, owners = self._queues.create_infos()
         info = vulkan.struct(
             "VkDeviceCreateInfo",
             pNext=chain[0],
-            queueCreateInfoCount=1,
-            pQueueCreateInfos=self._queues.create_info(),
+            queueCreateInfoCount=len(owners),
+            pQueueCreateInfos=queues,
             enabledExtensionCount=len(names),
             ppEnabledExtensionNames=vulkan.array("char *", names),
         )

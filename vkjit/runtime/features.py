@@ -162,7 +162,12 @@ _STYPES = {
     "VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR": 1000269000,
 }
 
-EXTENSION_FEATURES = {"VK_EXT_memory_budget": "memory_budget"}
+EXTENSION_FEATURES = {
+    "VK_EXT_memory_budget": "memory_budget",
+    "VK_EXT_external_memory_host": "external_memory_host",
+    "VK_KHR_external_memory_fd": "external_memory_fd",
+    "VK_KHR_external_semaphore_fd": "external_semaphore_fd",
+}
 """Extensions without a feature structure that are features by themselves."""
 
 _ALWAYS = ("VK_KHR_portability_subset",)  # the specification demands that it be enabled where it is present
