@@ -63,6 +63,17 @@ def _casts(m: Maker) -> Value:
     return made if target == middle else m.builder.emit("cast", made, type=target)
 
 
+def _near_tie(m: Maker) -> Value:
+    """A double beside the middle of two halves, as a half: rounding it by way of f32 goes wrong. As a whole number."""
+    b, wide = m.builder, Scalar(dtypes.f64)
+    whole = b.emit("cast", b.emit("and", m.value(INDEX), b.index(3)), type=wide)
+    offset = m.pick([-1, 1]) * (1 + 2.0 ** -m.pick([9, 10, 11]) + m.pick([-1, 1]) * 2.0 ** -m.pick([25, 30, 40]))
+    half = b.emit("cast", b.emit("add", whole, b.const(offset, wide)), type=Scalar(dtypes.f16))
+    return b.emit(
+        "cast", b.emit("mul", b.emit("cast", half, type=wide), b.const(2.0**14, wide)), type=Scalar(dtypes.i64)
+    )
+
+
 def _choice(m: Maker) -> Value:
     """Choices by a complement, of literals, of one value twice."""
     b, type = m.builder, m.type(_NUMBERS, vectors=False)
@@ -157,8 +168,8 @@ def _lanes(m: Maker) -> Value:
 
 
 _PATTERNS: tuple[Callable[[Maker], Value], ...] = (
-    _special, _special, _special, _chain, _chain, _negated, _pair, _casts, _casts, _choice, _same, _shift, _wide_index,
-    _wide_index, _loop, _loop, _lanes,
+    _special, _special, _special, _chain, _chain, _negated, _pair, _casts, _casts, _near_tie, _choice, _same, _shift,
+    _wide_index, _wide_index, _loop, _loop, _lanes,
 )  # fmt: skip
 
 

@@ -33,6 +33,21 @@ def _store(m: Maker) -> None:
     m.builder.op("store", place.array, *place.index(m), m.value(place.element))
 
 
+@statement(1, lambda m: bool(_of(m, "own")), nested=True)
+def _accumulate(m: Maker) -> None:
+    """A loop that reads and writes one element, which was read before the loop and is read again after it."""
+    b, place = m.builder, m.pick(_of(m, "own"))
+    indices = place.index(m)
+    m.emit("load", place.array, *indices)
+    region, rounds = Region([INDEX]), m.draw(1, 3)
+    with m.inside(region):
+        old, other = b.emit("load", place.array, *indices), m.value(place.element)
+        b.op("store", place.array, *indices, b.emit("and" if place.type.dtype.kind == "bool" else "sub", other, old))
+        b.op("continue")
+    b.op("for", b.index(0), b.index(rounds), b.index(1), types=[], regions=[region])
+    m.emit("load", place.array, *indices)
+
+
 @statement(1, lambda m: any(p.type.rank for p in _of(m, "read")))
 def _get(m: Maker) -> None:
     """A read that gives a constant where its index is out of range."""
