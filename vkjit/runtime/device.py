@@ -70,7 +70,7 @@ class VulkanDevice(Device):
             identity = Identity.of(physical.properties)
             self._pipelines = Pipelines(self._vulkan, self._functions, device, caps, identity)
             undo.pop_all()
-        self._storage = Storage(Memory(physical, self._functions, device), self._queue)
+        self._storage = Storage(Memory(physical, self._functions, device, self._queues.indices), self._queue)
         self._current = _Current(QueueStream(self, self._queue, 0))
         self._timestamps: Timestamps | None = None
         self._transfer = Transfer(lambda: self._current.queue, self._storage, caps.unified_memory)

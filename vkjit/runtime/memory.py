@@ -7,6 +7,7 @@ start at multiples of 256 bytes; blocks stay reserved until `trim()`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,10 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DeviceError, OutOfMemoryError
+from ..errors import DeviceError, FeatureError, OutOfMemoryError
 from ._vk import Functions, Vulkan
 from .allocator import RangeAllocator
 from .budget import Budget
+from .cuda_clock import NVIDIA
 from .handles import Handle
 from .physical import Physical
 
@@ -28,31 +30,51 @@ Bytes = npt.NDArray[np.uint8]
 DEVICE_LOCAL, HOST_VISIBLE, HOST_COHERENT, HOST_CACHED = 0x1, 0x2, 0x4, 0x8
 _USAGE = 0x1 | 0x2 | 0x20 | 0x20000  # transfer source and target, storage, device address
 _ADDRESSABLE = 0x2  # VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT
+_CONCURRENT = 1  # VK_SHARING_MODE_CONCURRENT
+OPAQUE_FD = 0x1  # VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT
+_EXTERNAL_BUFFER, _EXPORT_MEMORY, _GET_MEMORY_FD = 1000072000, 1000072002, 1000074002  # their sTypes
+_BUFFER_INFO, _BUFFER_PROPERTIES = 1000071002, 1000071003
+_DEDICATED_ONLY, _EXPORTABLE = 0x1, 0x2
 _MIB = 1 << 20
 _FIRST_BLOCK, _LARGEST_SHARED_BLOCK = 4 * _MIB, 256 * _MIB
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryKind:
-    """A memory type that we use, and whether it is mapped."""
+    """A memory type that we use, whether it is mapped, and whether other libraries can be given it (as a file descriptor)."""
 
     name: str
     type_index: int
     heap: int
     mapped: bool
     cached: bool
+    exported: bool = False
 
 
 class Block:
-    """One allocation of the driver with a VkBuffer over all of it. `bytes` is None where it isn't mapped."""
+    """One allocation of the driver with a VkBuffer over all of it. `bytes` is None where it isn't mapped.
 
-    __slots__ = ("_memory", "_owner", "address", "buffer", "bytes", "number", "size")
+    `families`: the queue families that use it. `before_close`: what has to let go of it first.
+    """
 
-    def __init__(self, vulkan: Vulkan, functions: Functions, device: Any, kind: MemoryKind, size: int, number: int):
+    __slots__ = ("_export", "_memory", "_owner", "address", "before_close", "buffer", "bytes", "number", "size")
+
+    def __init__(
+        self,
+        vulkan: Vulkan,
+        functions: Functions,
+        device: Any,
+        kind: MemoryKind,
+        size: int,
+        number: int,
+        families: tuple[int, ...],
+    ):
         self.size = size
         self.number = number
         self.bytes: Bytes | None = None
-        self._owner = self._create_buffer(vulkan, functions, device, size)
+        self.before_close: list[Callable[[], None]] = []
+        self._export: Callable[[], tuple[int, int]] | None = None
+        self._owner = self._create_buffer(vulkan, functions, device, size, families, kind.exported)
         self._memory: Handle | None = None
         self.buffer = self._owner.value
         try:
@@ -76,14 +98,38 @@ class Block:
 
     def close(self) -> None:
         """Gives the memory back to the driver."""
+        while self.before_close:
+            self.before_close.pop()()
         self.bytes = None
         self._owner.close()
         if self._memory is not None:
             self._memory.close()
 
+    def file_descriptor(self) -> tuple[int, int]:
+        """A new file descriptor of the memory, which its receiver owns, and the bytes behind it.
+
+        Raises FeatureError where the memory wasn't made for it.
+        """
+        if self._export is None:
+            raise FeatureError("this device's memory can't be given to other libraries (VK_KHR_external_memory_fd)")
+        return self._export()
+
     @staticmethod
-    def _create_buffer(vulkan: Vulkan, functions: Functions, device: Any, size: int) -> Handle:
-        info = vulkan.struct("VkBufferCreateInfo", size=size, usage=_USAGE)
+    def _create_buffer(
+        vulkan: Vulkan, functions: Functions, device: Any, size: int, families: tuple[int, ...], exported: bool
+    ) -> Handle:
+        fields: dict[str, Any] = {"size": size, "usage": _USAGE}
+        if len(families) > 1:
+            fields |= {
+                "sharingMode": _CONCURRENT,
+                "queueFamilyIndexCount": len(families),
+                "pQueueFamilyIndices": vulkan.array("uint32_t", families),
+            }
+        if exported:
+            fields["pNext"] = vulkan.struct(
+                "VkExternalMemoryBufferCreateInfo", sType=_EXTERNAL_BUFFER, handleTypes=OPAQUE_FD
+            )
+        info = vulkan.struct("VkBufferCreateInfo", **fields)
         out = vulkan.ffi.new("VkBuffer *")
         vulkan.check(functions.vkCreateBuffer(device, info, vulkan.null, out), "vkCreateBuffer", f"{size} bytes")
         destroy = functions.vkDestroyBuffer
@@ -94,7 +140,10 @@ class Block:
         functions.vkGetBufferMemoryRequirements(device, self.buffer, needs)
         if not needs.memoryTypeBits & (1 << kind.type_index):
             raise DeviceError(f"memory type {kind.type_index} ({kind.name}) can't hold storage buffers on this device")
-        flags = vulkan.struct("VkMemoryAllocateFlagsInfo", flags=_ADDRESSABLE)
+        export = vulkan.null
+        if kind.exported:
+            export = vulkan.struct("VkExportMemoryAllocateInfo", sType=_EXPORT_MEMORY, handleTypes=OPAQUE_FD)
+        flags = vulkan.struct("VkMemoryAllocateFlagsInfo", pNext=export, flags=_ADDRESSABLE)
         info = vulkan.struct(
             "VkMemoryAllocateInfo", pNext=flags, allocationSize=needs.size, memoryTypeIndex=kind.type_index
         )
@@ -102,7 +151,18 @@ class Block:
         result = functions.vkAllocateMemory(device, info, vulkan.null, out)
         vulkan.check(result, "vkAllocateMemory", f"{needs.size} bytes of {kind.name} memory")
         free = functions.vkFreeMemory
+        if kind.exported:
+            memory, size = out[0], int(needs.size)
+            self._export = lambda: (_descriptor(vulkan, functions, device, memory), size)
         return Handle("memory", out[0], lambda handle: free(device, handle, vulkan.null))
+
+
+def _descriptor(vulkan: Vulkan, functions: Functions, device: Any, memory: Any) -> int:
+    """A new file descriptor of memory that was made for it."""
+    info = vulkan.struct("VkMemoryGetFdInfoKHR", sType=_GET_MEMORY_FD, memory=memory, handleType=OPAQUE_FD)
+    out = vulkan.ffi.new("int *")
+    vulkan.check(functions.vkGetMemoryFdKHR(device, info, out), "vkGetMemoryFdKHR")
+    return int(out[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +268,7 @@ class Memory:
     `arguments` is host-visible memory that kernels read directly. On unified memory all four are one pool.
     """
 
-    def __init__(self, physical: Physical, functions: Functions, device: Any) -> None:
+    def __init__(self, physical: Physical, functions: Functions, device: Any, families: tuple[int, ...] = ()) -> None:
         vulkan = physical.instance.vulkan
         types = [row.propertyFlags for row in physical.memory.memoryTypes[0 : physical.memory.memoryTypeCount]]
         heaps = [row.heapIndex for row in physical.memory.memoryTypes[0 : physical.memory.memoryTypeCount]]
@@ -216,10 +276,11 @@ class Memory:
         unified = physical.info.caps is not None and physical.info.caps.unified_memory
         chosen = _choose(types, [sizes[heap] for heap in heaps], unified)
         kinds = [replace(kind, heap=heaps[kind.type_index]) for kind in chosen]
+        kinds[0] = replace(kinds[0], exported=_can_export(physical))
         pools: dict[int, Pool] = {}
 
         def make_block(kind: MemoryKind, size: int, number: int) -> Block:
-            return Block(vulkan, functions, device, kind, size, number)
+            return Block(vulkan, functions, device, kind, size, number, families)
 
         self.budget = Budget(physical)
         for kind in kinds:
@@ -257,6 +318,20 @@ class Memory:
     def close(self) -> None:
         for pool in self.pools:
             pool.close()
+
+
+def _can_export(physical: Physical) -> bool:
+    """Whether buffers' memory can be given to CUDA: NVIDIA's devices, where the driver has it without conditions."""
+    if os.environ.get("VKJIT_SHARE_MEMORY", "0") in ("", "0"):
+        return False
+    if physical.info.vendor != NVIDIA or "VK_KHR_external_memory_fd" not in physical.extensions:
+        return False
+    vulkan, functions = physical.instance.vulkan, physical.instance.functions
+    info = vulkan.struct("VkPhysicalDeviceExternalBufferInfo", sType=_BUFFER_INFO, usage=_USAGE, handleType=OPAQUE_FD)
+    out = vulkan.struct("VkExternalBufferProperties", sType=_BUFFER_PROPERTIES)
+    functions.vkGetPhysicalDeviceExternalBufferProperties(physical.handle, info, out)
+    found = out.externalMemoryProperties.externalMemoryFeatures
+    return bool(found & _EXPORTABLE) and not found & _DEDICATED_ONLY
 
 
 def _choose(types: list[int], sizes: list[int], unified: bool) -> tuple[MemoryKind, MemoryKind, MemoryKind, MemoryKind]:
