@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["Kernel", "func", "kernel"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-NARROW_LIMIT = 2**31 - 1
 
 
 def kernel(
@@ -463,11 +462,11 @@ class Kernel:
         positions = [i for i, p in enumerate(spec.params) if p.kind == "array"]
         arrays = [values[i] for i in positions]
         restrict = not staging.overlaps(arrays, [spec.params[i].mode != "in" for i in positions])
-        narrow = all(_spans_narrow(a) for a in arrays)
+        narrow = all(a.form.narrow for a in arrays)
         args: list[ArrayArg | ScalarArg | ConstArg] = []
         for param, value in zip(spec.params, values, strict=True):
             if param.kind == "array":
-                args.append(ArrayArg(value.dtype, len(value.shape), _is_contiguous(value), restrict))
+                args.append(ArrayArg(value.dtype, len(value.shape), value.form.contiguous, restrict))
             elif param.kind == "scalar":
                 args.append(ScalarArg(_scalar_dtype(param.dtype, value, bound)))
             else:
@@ -481,8 +480,8 @@ class Kernel:
             local_size=local,
             narrow=narrow,
             aligned=device.caps.kind not in ("llvm-cpu", "interpreter")  # those make no use of it
-            and all(staging.aligned_rows(a, contiguous=_is_contiguous(a)) for a in arrays),
-            backward=any(stride < 0 for a in arrays for stride in a.strides),
+            and all(a.form.aligned for a in arrays),
+            backward=any(a.form.backward for a in arrays),
             cut=any(g > limit for g, limit in zip(grid, limits, strict=True)),
             strict=self._strict,
             fast_math=self._fast_math,
@@ -564,18 +563,3 @@ def _scalar_dtype(declared: DType | TypeVar | None, value: Any, bound: dict[str,
     if isinstance(declared, TypeVar):
         return bound[declared.__name__]
     return declared if declared is not None else dtypes.from_numpy(value.dtype)
-
-
-def _is_contiguous(array: DeviceArray) -> bool:
-    """C order, with strides of axes of length 1 ignored."""
-    step = 1
-    for extent, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
-        if extent != 1 and stride != step:
-            return 0 in array.shape
-        step *= extent
-    return True
-
-
-def _spans_narrow(array: DeviceArray) -> bool:
-    reach = sum((e - 1) * abs(s) for e, s in zip(array.shape, array.strides, strict=True) if e > 0)
-    return reach <= NARROW_LIMIT and all(e <= NARROW_LIMIT for e in array.shape)

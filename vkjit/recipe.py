@@ -19,6 +19,7 @@ from . import arguments, staging
 from .dtypes import DType
 from .frontend import Captures, KernelSpec, exact
 from .plan import Grid, LaunchPlan
+from .runtime.array import ROW_ALIGNMENT
 from .runtime.interface import Device, DeviceArray
 
 __all__ = ["Call", "Fit", "Keys", "Recipe"]
@@ -185,7 +186,7 @@ class Keys:
         if not arrays:
             return None
         shared = len(buffers) < len(arrays) and self._overlap(arrays, slots)
-        key += (device, shared, places % staging.ROW_ALIGNMENT == 0)
+        key += (device, shared, places % ROW_ALIGNMENT == 0)
         return Call(tuple(key), values, changed)
 
     def _overlap(self, arrays: list[DeviceArray], slots: list[tuple[int, bool, bool]]) -> bool:

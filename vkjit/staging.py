@@ -265,20 +265,6 @@ def byte_range(array: DeviceArray) -> tuple[int, int]:
     return array.address + low * item, array.address + (high + 1) * item
 
 
-ROW_ALIGNMENT = 16
-"""Bytes of the widest access of one invocation."""
-
-
-def aligned_rows(array: DeviceArray, *, contiguous: bool) -> bool:
-    """Whether an array, and every row along its last axis, begins at a multiple of `ROW_ALIGNMENT` bytes.
-
-    `contiguous`: kernels work out the strides from the extents, whatever the strides of axes of length 1 are.
-    """
-    item = array.dtype.itemsize
-    steps = array.strides[:-1] if not contiguous else array.shape[-1:] if len(array.shape) > 1 else ()
-    return array.address % ROW_ALIGNMENT == 0 and not any(step * item % ROW_ALIGNMENT for step in steps)
-
-
 def overlapping(arrays: dict[int, DeviceArray]) -> tuple[tuple[int, int, bool], ...]:
     """The pairs of arrays (by number) whose stretches of memory meet, and whether they are one and the same view."""
     found = []

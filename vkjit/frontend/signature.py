@@ -72,10 +72,11 @@ class Signature:
     """Arguments in the order of the kernel's parameters, and what the launch fixes at compile time.
 
     `narrow`: every array spans fewer than 2**31 elements. `aligned`: every array, and every row of it, begins at a
-    multiple of 16 bytes (`aligned_rows` in `vkjit.staging`). `backward`: an array has a negative stride. `cut`: the grid
-    may be cut over several dispatches. `typevars` binds the names of the kernel's type variables; those that array
-    and scalar arguments bind may be left out. `sanitize` names the checks that the sanitizer builds in; for it,
-    `overlaps` lists the pairs of arguments that share memory, and whether they are one and the same view.
+    multiple of 16 bytes (`Form.aligned` of `vkjit.runtime.array`). `backward`: an array has a negative stride.
+    `cut`: the grid may be cut over several dispatches. `typevars` binds the names of the kernel's type variables;
+    those that array and scalar arguments bind may be left out. `sanitize` names the checks that the sanitizer
+    builds in; for it, `overlaps` lists the pairs of arguments that share memory,
+    and whether they are one and the same view.
     """
 
     args: tuple[Argument, ...]

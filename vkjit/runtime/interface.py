@@ -9,18 +9,17 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..dtypes import DType
 from ..errors import ArgumentError
+from .array import DeviceArray, contiguous_strides
 from .artifact import KernelArtifact
 from .graph import DeviceGraph, Entry
 from .streams import DeviceEvent, DeviceStream, ImmediateEvent, ImmediateStream
 
-__all__ = ["Buffer", "Device", "DeviceArray", "DeviceCaps", "LoadedKernel", "MatrixShape"]
+__all__ = ["Buffer", "Device", "DeviceArray", "DeviceCaps", "LoadedKernel", "MatrixShape", "contiguous_strides"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,35 +210,3 @@ class Device(ABC):
         The caller synchronises before it reads or writes through the view.
         """
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceArray:
-    """A strided view of a buffer: what a kernel gets for an array parameter.
-
-    `offset` is in bytes, `strides` in elements.
-    """
-
-    buffer: Buffer
-    offset: int
-    dtype: DType
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    @property
-    def device(self) -> Device:
-        return self.buffer.device
-
-    @property
-    def address(self) -> int:
-        return self.buffer.address + self.offset
-
-
-def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """C-order strides in elements."""
-    strides: list[Any] = []
-    step = 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= max(int(extent), 1)
-    return tuple(reversed(strides))

@@ -1,0 +1,144 @@
+"""Arrays of devices as launches see them.
+
+Enters: a buffer, an offset, an element type, a shape and strides. Leaves: a `DeviceArray`, which knows what launches ask again
+and again: its `form`, one object per way in which kernels tell arrays apart, and its `words`, what kernels are told about
+it. Holds: arrays of one form, whatever their shapes, run the same code.
+
+Nearly every array has the shape and strides of one that came before, so what follows from these is remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..dtypes import DType
+
+if TYPE_CHECKING:
+    from .interface import Buffer, Device
+
+__all__ = ["ROW_ALIGNMENT", "DeviceArray", "Form", "contiguous_strides"]
+
+ROW_ALIGNMENT = 16
+"""Bytes of the widest access of one invocation."""
+
+NARROW_LIMIT = 2**31 - 1
+_MOST_LAYOUTS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Form:
+    """What kernels are compiled for, of one array. There is one object for each combination, so that `is` compares.
+
+    `contiguous`: C order, with strides of axes of length 1 ignored; `narrow`: places of elements fit 32 bits;
+    `backward`: a stride is negative; `aligned`: the array, and each row along its last axis, begins at a multiple of
+    `ROW_ALIGNMENT` bytes.
+    """
+
+    dtype: DType
+    rank: int
+    contiguous: bool
+    narrow: bool
+    backward: bool
+    aligned: bool
+
+
+class DeviceArray:
+    """A strided view of a buffer: what a kernel gets for an array parameter. It isn't changed once it is made.
+
+    `offset` is in bytes, `strides` in elements. `words` holds the address, the shape and the strides, one after another.
+    """
+
+    __slots__ = ("buffer", "dtype", "form", "offset", "shape", "strides", "words")
+
+    def __init__(
+        self, buffer: Buffer, offset: int, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> None:
+        self.buffer = buffer
+        self.offset = offset
+        self.dtype = dtype
+        self.shape = shape
+        self.strides = strides
+        layout = _layouts.get((dtype, shape, strides))
+        if layout is None:
+            layout = _layout(dtype, shape, strides)
+        address = buffer.address + offset
+        self.form = layout[address % ROW_ALIGNMENT == 0]
+        self.words: tuple[int, ...] = (address, *layout[2])
+
+    @property
+    def device(self) -> Device:
+        return self.buffer.device
+
+    @property
+    def address(self) -> int:
+        return self.words[0]
+
+    @property
+    def __vkjit_array__(self) -> DeviceArray:
+        """Itself: launches ask all arguments alike."""
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, DeviceArray):
+            return NotImplemented
+        return self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return f"DeviceArray({self.buffer!r}, {self.offset}, {self.dtype!r}, {self.shape}, {self.strides})"
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.buffer, self.offset, self.dtype, self.shape, self.strides
+
+
+_Layout = tuple[Form, Form, tuple[int, ...]]
+"""Forms at an address that isn't a multiple of `ROW_ALIGNMENT`, and at one that is; shape and strides."""
+
+_layouts: dict[tuple[DType, tuple[int, ...], tuple[int, ...]], _Layout] = {}
+_forms: dict[tuple[Any, ...], Form] = {}
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """C-order strides in elements."""
+    strides: list[Any] = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(int(extent), 1)
+    return tuple(reversed(strides))
+
+
+def _layout(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]) -> _Layout:
+    """What follows from type, shape and strides; remembered."""
+    contiguous = _is_contiguous(shape, strides)
+    # kernels work out the strides of a contiguous array from its extents, whatever those of axes of length 1 are
+    steps = strides[:-1] if not contiguous else shape[-1:] if len(shape) > 1 else ()
+    rows = not any(step * dtype.itemsize % ROW_ALIGNMENT for step in steps)
+    known = (dtype, len(shape), contiguous, _is_narrow(shape, strides), any(stride < 0 for stride in strides))
+    layout = (_form(*known, False), _form(*known, rows), (*shape, *strides))
+    if len(_layouts) >= _MOST_LAYOUTS:
+        _layouts.clear()
+    _layouts[dtype, shape, strides] = layout
+    return layout
+
+
+def _form(*key: Any) -> Form:
+    return _forms.setdefault(key, Form(*key))
+
+
+def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    step = 1
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent != 1 and stride != step:
+            return 0 in shape
+        step *= extent
+    return True
+
+
+def _is_narrow(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    reach = sum((e - 1) * abs(s) for e, s in zip(shape, strides, strict=True) if e > 0)
+    return reach <= NARROW_LIMIT and all(e <= NARROW_LIMIT for e in shape)
