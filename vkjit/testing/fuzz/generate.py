@@ -282,11 +282,11 @@ class _Kernel:
         """An array of the invocation, all of it written."""
         b, random = m.builder, self.random
         element = self.element()
-        shape = random.choice([(4,), (3,), (2, 2)])
+        shape = random.choice([(4,), (3,), (2, 2), (2, 3)])
         array = b.emit("local", type=Array(element, len(shape), space="local", shape=shape))
         for position in itertools.product(*map(range, shape)):
             b.op("store", array, *map(b.index, position), m.value(element))
-        index = _constant(shape) if random.random() < 0.5 else _below(shape)
+        index = _constant(shape) if random.random() < 0.6 else _below(shape)
         m.places.append(Place(array, index, "own"))
 
     def shared_memory(self, m: Maker) -> None:
@@ -334,6 +334,9 @@ class _Kernel:
 
     def sink(self, m: Maker) -> None:
         """Lets what was computed be seen."""
+        for place in (p for p in m.places if p.type.space == "local"):
+            for _ in range(2):
+                m.emit("load", place.array, *place.index(m))
         targets = [p for p in m.places if p.kind == "own" and p.type.space == "global"]
         for place in targets:
             for _ in range(3 if place.type.rank > 1 else 1):
