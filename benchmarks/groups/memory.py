@@ -1,0 +1,223 @@
+"""What moving bytes reaches on a hardware device, beside PyTorch with CUDA on the same one: arrays to it and back, an addition
+bound by its memory, copies beside kernels; and what the clock is worth that vkjit has NVIDIA's GPUs keep.
+
+Rates are of the device's own clock where only it works, of the host's where the host takes part. The row of the clock runs
+in processes of its own; nothing else may keep the GPU awake meanwhile, so it comes first, and before any other group.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import vkjit as vk
+from benchmarks.framework import Absent, Row, Target
+
+PROGRAM = Path(__file__).resolve().parent.parent / "programs" / "clocked_kernel.py"
+CHECKOUT = str(PROGRAM.parents[2])
+MOVED = 256 << 20
+"""Bytes of an array on its way."""
+ADDED = 1 << 28
+REPEATS = 7
+
+
+@functools.cache
+def gpu() -> Any:
+    """The first hardware device; raises Absent where there is none."""
+    for info in vk.devices():
+        if info.kind in ("discrete", "integrated", "virtual") and not info.missing:
+            device = vk.device(info.index)
+            device.clock_ready()  # type: ignore[attr-defined]  # hardware devices are Vulkan devices
+            return device
+    raise Absent("no hardware device with a Vulkan driver")
+
+
+@functools.cache
+def torch() -> Any:
+    """PyTorch with CUDA."""
+    try:
+        import torch as module
+    except ImportError as error:
+        raise Absent("PyTorch isn't installed") from error
+    if not module.cuda.is_available():
+        raise Absent("PyTorch has no CUDA device")
+    return module
+
+
+def best_seconds(run: Callable[[], object]) -> float:
+    """The median of some runs, after two to warm up; `run` returns when all is done."""
+    run(), run()
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+# -- the clock
+
+
+def multiply_adds(held: str) -> float:
+    path = os.pathsep.join(part for part in (CHECKOUT, os.environ.get("PYTHONPATH", "")) if part)
+    settings = os.environ | {"PYTHONPATH": path, "VKJIT_CUDA_CLOCK": held}
+    done = subprocess.run([sys.executable, str(PROGRAM)], env=settings, capture_output=True, text=True, check=False)
+    if done.returncode == 3:
+        raise Absent(done.stdout.strip().splitlines()[-1])
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return float(done.stdout)
+
+
+# -- to the device and back
+
+
+@functools.cache
+def moved() -> tuple[Any, Any]:
+    """A host array and a tensor of its size."""
+    with vk.use_device(gpu()):
+        return np.arange(MOVED // 4, dtype=np.float32), vk.zeros(MOVED // 4)
+
+
+@functools.cache
+def moved_by_torch() -> tuple[Any, Any]:
+    """A pinned host array and a CUDA tensor."""
+    return torch().ones(MOVED // 4, pin_memory=True), torch().zeros(MOVED // 4, device="cuda")
+
+
+def upload() -> float:
+    """From a NumPy array into a tensor that exists."""
+    host, tensor = moved()
+    array = tensor.__vkjit_array__
+
+    def run() -> None:
+        array.device.write(array.buffer, array.offset, host.view(np.uint8))
+        array.device.synchronize()
+
+    seconds = best_seconds(run)
+    if not np.array_equal(tensor.numpy(), host):
+        raise RuntimeError("the upload changed the values")
+    return MOVED / seconds / 1e9
+
+
+def download() -> float:
+    """`tensor.numpy()`."""
+    host, tensor = moved()
+    tensor.copy_(vk.tensor(host, device=tensor.device))
+    seconds = best_seconds(lambda: tensor.numpy())
+    if not np.array_equal(tensor.numpy(), host):
+        raise RuntimeError("the download changed the values")
+    return MOVED / seconds / 1e9
+
+
+def torch_upload() -> float:
+    host, tensor = moved_by_torch()
+    seconds = best_seconds(lambda: (tensor.copy_(host, non_blocking=True), torch().cuda.synchronize()))
+    return float(MOVED / seconds / 1e9)
+
+
+def torch_download() -> float:
+    host, tensor = moved_by_torch()
+    seconds = best_seconds(lambda: (host.copy_(tensor, non_blocking=True), torch().cuda.synchronize()))
+    return float(MOVED / seconds / 1e9)
+
+
+# -- memory-bound work
+
+
+def add() -> float:
+    """GB/s of `x + y` by the device's clock; results are allocated, as PyTorch's are."""
+    with vk.use_device(gpu()):
+        x, y = vk.ones(ADDED), vk.ones(ADDED)
+        milliseconds = []
+        for _ in range(REPEATS + 2):
+            start, end = vk.Event(timing=True), vk.Event(timing=True)
+            start.record()
+            total = x + y
+            end.record()
+            milliseconds.append(start.elapsed_time(end))
+        if total[-1].item() != 2.0:
+            raise RuntimeError("1 + 1 isn't 2")
+    return 12.0 * ADDED / (statistics.median(milliseconds[2:]) * 1e6)
+
+
+def torch_add() -> float:
+    x, y = (torch().ones(ADDED, device="cuda") for _ in range(2))
+    milliseconds = []
+    for _ in range(REPEATS + 2):
+        start, end = (torch().cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        total = x + y
+        end.record()
+        torch().cuda.synchronize()
+        milliseconds.append(start.elapsed_time(end))
+        del total
+    return float(12.0 * ADDED / (statistics.median(milliseconds[2:]) * 1e6))
+
+
+# -- copies beside kernels
+
+
+@vk.kernel(over="y")
+def busy(y: vk.InOut[vk.f32, "N"], rounds: vk.i32):
+    i = vk.global_id(0)
+    value = y[i]
+    for _ in range(rounds):
+        value = value * 0.5 + 1.0
+    y[i] = value
+
+
+@functools.cache
+def work() -> tuple[Any, int]:
+    """What `busy` works on, and the rounds that take about as long as an upload."""
+    with vk.use_device(gpu()):
+        y = vk.ones(1 << 20)
+        start, end = vk.Event(timing=True), vk.Event(timing=True)
+        busy(y, 1000)
+        start.record()
+        busy(y, 10_000)
+        end.record()
+        seconds = MOVED / (upload() * 1e9)
+        return y, max(1, int(10_000 * seconds * 1e3 / start.elapsed_time(end)))
+
+
+def beside(apart: bool) -> float:
+    """Milliseconds of an upload and a kernel that need nothing of each other; `apart`: one waits for the other."""
+    y, rounds = work()
+    host, tensor = moved()
+    array = tensor.__vkjit_array__
+
+    def run() -> None:
+        busy(y, rounds)
+        gpu().flush()
+        if apart:
+            gpu().synchronize()
+        array.device.write(array.buffer, array.offset, host.view(np.uint8))
+        gpu().synchronize()
+
+    with vk.use_device(gpu()):
+        return best_seconds(run) * 1e3
+
+
+ROWS = [
+    Row(
+        "multiply-adds, clock held", "GFLOP/s", lambda: multiply_adds("1"), Target(ratio=5.0), "clock not held",
+        lambda: multiply_adds("0"), rounds=1,
+    ),
+    Row("NumPy array to the device, 256 MiB", "GB/s", upload, Target(ratio=0.8), "torch, pinned", torch_upload),
+    Row("tensor.numpy(), 256 MiB", "GB/s", download, Target(ratio=0.8), "torch, pinned", torch_download),
+    Row("x + y, 2^28 f32", "GB/s", add, Target(ratio=0.97), "torch", torch_add),
+    Row(
+        "upload beside a kernel of its length", "ms", lambda: beside(apart=False), Target(ratio=1.6),
+        "one after the other", lambda: beside(apart=True),
+    ),
+]  # fmt: skip
