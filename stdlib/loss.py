@@ -67,7 +67,7 @@ def binary_cross_entropy_logits(x, t):
 
 @vk.func
 def divergence(x, t):
-    return vk.where(t > 0, t * (vk.log(vk.where(t > 0, t, 1)) - x), 0)
+    return vk.where(t == 0, 0, t * (vk.log(vk.where(t == 0, 1, t)) - x))
 
 
 @vk.func

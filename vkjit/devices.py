@@ -13,6 +13,7 @@ from typing import Any
 from .errors import ArgumentError
 from .runtime import select
 from .runtime.interface import Device
+from .runtime.meta import META_KIND, meta_device
 from .runtime.pipeline_data import Keeper, keep_with
 from .runtime.select import DeviceInfo
 
@@ -53,7 +54,7 @@ def devices() -> list[DeviceInfo]:
 
 def device(spec: int | str | Device | DeviceInfo | None = None) -> Device:
     """Opens a device by number, by part of its name, by kind ("cpu", "interpreter") or by what `devices()` lists; without
-    one, the default device.
+    one, the default device. "meta" is a device on which tensors have shapes and no values.
 
     Opening a device twice gives the same object. Raises DeviceNotFoundError with a list of what exists.
     """
@@ -67,6 +68,8 @@ def device(spec: int | str | Device | DeviceInfo | None = None) -> Device:
         raise ArgumentError(
             f"a device is named by a number, a part of its name or an item of vk.devices(), found {spec!r}"
         )
+    if spec == META_KIND:
+        return meta_device()
     _register_kinds()
     return select.open_device(spec)
 

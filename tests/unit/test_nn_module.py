@@ -313,7 +313,7 @@ def test_a_module_is_shown_as_a_tree() -> None:
         (lambda: nn.Conv2d(1, 1, 3, stride=0), "stride is an int or 2 ints of at least 1"),
         (lambda: nn.Conv2d(1, 1, 3, stride=2, padding="same"), 'padding="same" needs a stride of 1'),
         (lambda: nn.Conv2d(1, 1, 3, padding="full"), "padding is"),
-        (lambda: nn.Conv2d(1, 1, 3, padding_mode="reflect"), "pad the input before"),
+        (lambda: nn.Conv2d(1, 1, 3, padding_mode="mirror"), "padding_mode is one of zeros, reflect"),
         (lambda: nn.GroupNorm(2, 5), "multiple of num_groups"),
         (lambda: nn.Dropout(1.5), r"lies in \[0, 1\]"),
         (lambda: nn.Embedding(3, 2, padding_idx=3), "no row of a table with 3 rows"),

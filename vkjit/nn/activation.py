@@ -11,20 +11,35 @@ __all__ = [
 ]  # fmt: skip
 
 
-class ReLU(Module):
-    """max(x, 0)."""
+class _Inplace(Module):
+    """Takes `inplace` as PyTorch's layers do, and makes a new tensor all the same: gradients need the old values."""
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
         self.inplace = inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same."""
-        return F.relu(x)
-
     def extra_repr(self) -> str:
         """Shown where it isn't the default."""
         return "inplace=True" if self.inplace else ""
+
+
+def _suffix(inplace: bool) -> str:
+    return ", inplace=True" if inplace else ""
+
+
+def _implied_axis(dim: int | None, x: Tensor) -> int:
+    """The axis given, else PyTorch's choice: the first of vectors and of three axes, the second of others."""
+    if dim is not None:
+        return dim
+    return 0 if x.ndim in (0, 1, 3) else 1
+
+
+class ReLU(_Inplace):
+    """max(x, 0)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape -> the same."""
+        return F.relu(x)
 
 
 class Sigmoid(Module):
@@ -59,7 +74,7 @@ class GELU(Module):
         return f"approximate={self.approximate!r}"
 
 
-class SiLU(Module):
+class SiLU(_Inplace):
     """x * sigmoid(x)."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -70,9 +85,9 @@ class SiLU(Module):
 class LeakyReLU(Module):
     """x where it is positive, else negative_slope * x."""
 
-    def __init__(self, negative_slope: float = 0.01) -> None:
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         super().__init__()
-        self.negative_slope = negative_slope
+        self.negative_slope, self.inplace = negative_slope, inplace
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> the same."""
@@ -80,15 +95,15 @@ class LeakyReLU(Module):
 
     def extra_repr(self) -> str:
         """The slope."""
-        return f"negative_slope={self.negative_slope}"
+        return f"negative_slope={self.negative_slope}" + _suffix(self.inplace)
 
 
 class ELU(Module):
     """x where it is positive, else alpha * (exp(x) - 1)."""
 
-    def __init__(self, alpha: float = 1.0) -> None:
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
-        self.alpha = alpha
+        self.alpha, self.inplace = alpha, inplace
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> the same."""
@@ -96,7 +111,7 @@ class ELU(Module):
 
     def extra_repr(self) -> str:
         """The factor."""
-        return f"alpha={self.alpha}"
+        return f"alpha={self.alpha}" + _suffix(self.inplace)
 
 
 class Softplus(Module):
@@ -118,13 +133,13 @@ class Softplus(Module):
 class Softmax(Module):
     """exp(x) divided by its sum along an axis."""
 
-    def __init__(self, dim: int = -1) -> None:
+    def __init__(self, dim: int | None = None) -> None:
         super().__init__()
         self.dim = dim
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> the same."""
-        return F.softmax(x, self.dim)
+        return F.softmax(x, _implied_axis(self.dim, x))
 
     def extra_repr(self) -> str:
         """The axis."""
@@ -136,4 +151,4 @@ class LogSoftmax(Softmax):
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> the same."""
-        return F.log_softmax(x, self.dim)
+        return F.log_softmax(x, _implied_axis(self.dim, x))

@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import dtypes
 from ..errors import ArgumentError, ShapeError
-from ..tensor import arithmetic, creation, views
+from ..tensor import arithmetic, copies, creation, views
 from ..tensor.linalg import matmul
 from ..tensor.tensor import Tensor
 from . import functional as F
@@ -23,11 +23,15 @@ class MultiheadAttention(Module):
     """softmax(q k^T / sqrt(head size)) v for several heads, between linear maps of query, key and value, and of the
     result.
 
-    in_proj_weight: (3 embed_dim, embed_dim), in_proj_bias: (3 embed_dim,), out_proj: Linear(embed_dim, embed_dim).
+    in_proj_weight: (3 embed_dim, embed_dim), in_proj_bias: (3 embed_dim,), out_proj: Linear(embed_dim, embed_dim). Where kdim
+    or vdim differ from embed_dim: q_proj_weight, k_proj_weight (embed_dim, kdim), v_proj_weight (embed_dim, vdim) instead.
+    add_bias_kv: one more key and value that are learned (bias_k, bias_v); add_zero_attn: one more of zeros.
     """
 
-    in_proj_weight: Parameter
+    in_proj_weight: Parameter | None
     in_proj_bias: Parameter | None
+    bias_k: Parameter | None
+    bias_v: Parameter | None
 
     def __init__(
         self,
@@ -35,6 +39,10 @@ class MultiheadAttention(Module):
         num_heads: int,
         dropout: float = 0.0,
         bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
         batch_first: bool = False,
         device: Any = None,
         dtype: Any = dtypes.f32,
@@ -43,20 +51,36 @@ class MultiheadAttention(Module):
         if num_heads < 1 or embed_dim % num_heads:
             raise ArgumentError(f"embed_dim {embed_dim} has to be a multiple of num_heads {num_heads}")
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
-        self.dropout, self.batch_first = dropout, batch_first
-        self.in_proj_weight = Parameter(creation.empty(3 * embed_dim, embed_dim, dtype=dtype, device=device))
-        made = Parameter(creation.empty(3 * embed_dim, dtype=dtype, device=device)) if bias else None
-        self.register_parameter("in_proj_bias", made)
+        self.kdim, self.vdim = embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim
+        self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
+
+        def new(*shape: int) -> Parameter:
+            return Parameter(creation.empty(shape, dtype=dtype, device=device))
+
+        same = self.kdim == embed_dim and self.vdim == embed_dim
+        widths = {"q_proj_weight": embed_dim, "k_proj_weight": self.kdim, "v_proj_weight": self.vdim}
+        for name, width in widths.items():
+            self.register_parameter(name, None if same else new(embed_dim, width))
+        self.register_parameter("in_proj_weight", new(3 * embed_dim, embed_dim) if same else None)
+        self.register_parameter("in_proj_bias", new(3 * embed_dim) if bias else None)
         self.out_proj = Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype)
+        for name in ("bias_k", "bias_v"):
+            self.register_parameter(name, new(1, 1, embed_dim) if add_bias_kv else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Xavier's uniform weights, zero biases."""
-        init.xavier_uniform_(self.in_proj_weight)
+        for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
+            weight = self._parameters[name]
+            if weight is not None:
+                init.xavier_uniform_(weight)
         self.out_proj.reset_parameters()
         for bias in (self.in_proj_bias, self.out_proj.bias):
             if bias is not None:
                 init.zeros_(bias)
+        for extra in (self.bias_k, self.bias_v):
+            if extra is not None:
+                init.xavier_normal_(extra)
 
     def forward(
         self,
@@ -66,57 +90,127 @@ class MultiheadAttention(Module):
         key_padding_mask: Tensor | None = None,
         need_weights: bool = True,
         attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """(L, N, E), (S, N, E), (S, N, E) (batch_first: N first) -> (L, N, E) and the mean weights (N, L, S) or None.
+        """(L, N, E), (S, N, E), (S, N, E) (batch_first: N first; without N: one example) -> (L, N, E) and the mean weights
+        (N, L, S) (average_attn_weights=False: (N, heads, L, S)), or None.
 
         Masks: bool (true: not looked at) or float (added). attn_mask: (L, S) or (N heads, L, S), key_padding_mask:
-        (N, S).
+        (N, S). is_causal: each query looks at keys up to its own place; needs no mask.
         """
-        if query.ndim != 3 or query.shape[-1] != self.embed_dim:
+        single = query.ndim == 2
+        if query.ndim not in (2, 3) or query.shape[-1] != self.embed_dim:
             raise ShapeError(
-                f"expected a query of 3 axes, the last of size {self.embed_dim}, found shape {query.shape}"
+                f"expected a query of 2 or 3 axes, the last of size {self.embed_dim}, found shape {query.shape}"
             )
-        if not self.batch_first:
-            query, key, value = (views.transpose(x, 0, 1) for x in (query, key, value))
+        given = {id(x): views.unsqueeze(x, 0) if single else x for x in (query, key, value)}
+        if not single and not self.batch_first:
+            given = {number: views.transpose(x, 0, 1) for number, x in given.items()}
+        query, key, value = given[id(query)], given[id(key)], given[id(value)]
+        if single and key_padding_mask is not None:
+            key_padding_mask = views.unsqueeze(key_padding_mask, 0)
         q, k, v = self._projected(query, key, value)
-        scores = matmul(q * (1 / math.sqrt(self.head_dim)), views.mT(k))
-        weights = F.softmax(self._masked(scores, attn_mask, key_padding_mask), -1)
+        k, v, added = self._with_extras(k, v)
+        masks = self._masks(attn_mask, key_padding_mask, added)
+        if is_causal and attn_mask is None:
+            masks.append(_widened(_causal(query.shape[1], key.shape[1], query), added))
+        if need_weights:
+            result, weights = self._attend(q, k, v, masks)
+        else:
+            chance = self.dropout if self.training else 0.0
+            result, weights = F.scaled_dot_product_attention(q, k, v, _sum_of(masks, q), dropout_p=chance), None
+        heads = views.transpose(result, 1, 2)
+        out: Any = self.out_proj(views.reshape(heads, (*query.shape[:2], self.embed_dim)))
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(1)
+        if single:
+            return views.squeeze(out, 0), None if weights is None else views.squeeze(weights, 0)
+        return (out if self.batch_first else views.transpose(out, 0, 1)), weights
+
+    def _attend(self, q: Any, k: Any, v: Any, masks: list[Any]) -> tuple[Any, Any]:
+        scores: Any = matmul(q * (1 / math.sqrt(self.head_dim)), views.mT(k))
+        for mask in masks:
+            scores = arithmetic.where(mask, -math.inf, scores) if mask.dtype.kind == "bool" else scores + mask
+        weights: Any = F.softmax(scores, -1)
         if self.training and self.dropout:
             weights = F.dropout(weights, self.dropout, True)
-        heads = views.transpose(matmul(weights, v), 1, 2)
-        result = self.out_proj(views.reshape(heads, (*query.shape[:2], self.embed_dim)))
-        if not self.batch_first:
-            result = views.transpose(result, 0, 1)
-        return result, weights.mean(1) if need_weights else None
+        return matmul(weights, v), weights
 
-    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Any, Any, Any]:
         """Query, key and value as (N, heads, length, head size)."""
-        if query is key and key is value:
-            parts = views.chunk(F.linear(query, self.in_proj_weight, self.in_proj_bias), 3, -1)
+        biases: Any = (None,) * 3 if self.in_proj_bias is None else views.chunk(self.in_proj_bias, 3)
+        if self.in_proj_weight is None:
+            weights: Any = [self._parameters[f"{name}_proj_weight"] for name in "qkv"]
+        elif query is key and key is value:
+            parts: Any = views.chunk(F.linear(query, self.in_proj_weight, self.in_proj_bias), 3, -1)
+            return self._split(parts[0]), self._split(parts[1]), self._split(parts[2])
         else:
-            biases = (None,) * 3 if self.in_proj_bias is None else views.chunk(self.in_proj_bias, 3)
             weights = views.chunk(self.in_proj_weight, 3)
-            parts = tuple(F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
-        q, k, v = (
-            views.transpose(views.reshape(x, (*x.shape[:2], self.num_heads, self.head_dim)), 1, 2) for x in parts
-        )
-        return q, k, v
+        q, k, v = (F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
+        return self._split(q), self._split(k), self._split(v)
 
-    def _masked(self, scores: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None) -> Tensor:
-        if attn_mask is not None:
-            if attn_mask.ndim == 3:
-                attn_mask = views.reshape(attn_mask, scores.shape)
-            scores = _add_mask(scores, attn_mask)
-        if key_padding_mask is not None:
-            batch, length = key_padding_mask.shape
-            scores = _add_mask(scores, views.reshape(key_padding_mask, (batch, 1, 1, length)))
-        return scores
+    def _split(self, x: Any) -> Any:
+        shaped = views.reshape(x, (x.shape[0], x.shape[1], self.num_heads, self.head_dim))
+        return views.transpose(shaped, 1, 2)
 
-    def _get_name(self) -> str:
-        return "MultiheadAttention"
+    def _with_extras(self, k: Any, v: Any) -> tuple[Any, Any, int]:
+        """Keys and values with the learned one and the one of zeros behind, and how many these are."""
+        added = 0
+        shape = (k.shape[0], self.num_heads, 1, self.head_dim)
+        if self.bias_k is not None and self.bias_v is not None:
+            one, other = (
+                views.expand(views.reshape(b, (1, self.num_heads, 1, self.head_dim)), shape)
+                for b in (self.bias_k, self.bias_v)
+            )
+            k, v, added = copies.cat([k, one], 2), copies.cat([v, other], 2), 1
+        if self.add_zero_attn:
+            zeros = creation.zeros(shape, dtype=k.dtype, device=k.device)
+            k, v, added = copies.cat([k, zeros], 2), copies.cat([v, zeros], 2), added + 1
+        return k, v, added
+
+    def _masks(self, mask: Any, padding: Any, added: int) -> list[Any]:
+        """The masks as they broadcast to (N, heads, L, S), with room for the added keys."""
+        found = []
+        if mask is not None:
+            found.append(
+                mask if mask.ndim == 2 else views.reshape(mask, (-1, self.num_heads, mask.shape[-2], mask.shape[-1]))
+            )
+        if padding is not None:
+            found.append(views.reshape(padding, (padding.shape[0], 1, 1, padding.shape[1])))
+        return [_widened(m, added) for m in found]
 
 
-def _add_mask(scores: Tensor, mask: Tensor) -> Tensor:
-    if mask.dtype is dtypes.boolean:
-        return arithmetic.masked_fill(scores, mask, -math.inf)
-    return arithmetic.add(scores, mask)
+def _causal(rows: int, columns: int, like: Tensor) -> Any:
+    """True above the diagonal."""
+    places = creation.arange(columns, device=like.device)
+    return places > views.reshape(creation.arange(rows, device=like.device), (rows, 1))
+
+
+def _widened(mask: Any, added: int) -> Any:
+    """The mask with `added` keys behind that all may look at."""
+    if not added:
+        return mask
+    extra = creation.zeros((*mask.shape[:-1], added), dtype=mask.dtype, device=mask.device)
+    return copies.cat([mask, extra], -1)
+
+
+def _sum_of(masks: list[Any], like: Tensor) -> Any:
+    """One mask as scaled_dot_product_attention takes it: bool (true: looked at), or floats that are added."""
+    if not masks:
+        return None
+    if all(m.dtype.kind == "bool" for m in masks):
+        total = masks[0]
+        for mask in masks[1:]:
+            total = total | mask
+        return ~total
+    floats = [
+        arithmetic.where(m, creation.full((), -math.inf, dtype=like.dtype, device=like.device), 0.0)
+        if m.dtype.kind == "bool"
+        else m
+        for m in masks
+    ]
+    total = floats[0]
+    for mask in floats[1:]:
+        total = total + mask
+    return total

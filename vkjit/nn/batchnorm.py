@@ -13,7 +13,7 @@ from . import init
 from .module import Module
 from .parameter import Parameter
 
-__all__ = ["BatchNorm1d", "BatchNorm2d"]
+__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
 
 
 class _BatchNorm(Module):
@@ -143,3 +143,9 @@ class BatchNorm2d(_BatchNorm):
     """Batch norm of images: (N, C, H, W)."""
 
     ranks = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Batch norm of volumes: (N, C, D, H, W)."""
+
+    ranks = (5,)

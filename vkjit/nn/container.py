@@ -9,7 +9,7 @@ from ..errors import ArgumentError
 from .module import Module
 from .parameter import Parameter
 
-__all__ = ["ModuleDict", "ModuleList", "ParameterList", "Sequential"]
+__all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
 
 
 def _position(index: int, length: int, owner: str) -> int:
@@ -161,3 +161,49 @@ class ParameterList(Module):
 
     def __getitem__(self, index: int) -> Any:
         return self._parameters[str(_position(index, len(self), "ParameterList"))]
+
+
+class ParameterDict(Module):
+    """Parameters by name."""
+
+    def __init__(self, parameters: Mapping[str, Parameter] | None = None) -> None:
+        super().__init__()
+        for name, parameter in (parameters or {}).items():
+            self[name] = parameter
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parameters)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._parameters
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._parameters:
+            raise KeyError(f"ParameterDict has no parameter {name!r}, only {sorted(self._parameters)}")
+        return self._parameters[name]
+
+    def __setitem__(self, name: str, parameter: Parameter) -> None:
+        if not isinstance(parameter, Parameter):
+            raise ArgumentError(f"a ParameterDict holds vk.nn.Parameter, found {type(parameter).__name__}")
+        if name in self._parameters:
+            setattr(self, name, parameter)
+        else:
+            self.register_parameter(name, parameter)
+
+    def __delitem__(self, name: str) -> None:
+        delattr(self, name)
+
+    def keys(self) -> Any:
+        """The names."""
+        return self._parameters.keys()
+
+    def values(self) -> Any:
+        """The parameters."""
+        return self._parameters.values()
+
+    def items(self) -> Any:
+        """Names and parameters."""
+        return self._parameters.items()

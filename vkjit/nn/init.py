@@ -15,12 +15,13 @@ import numpy.typing as npt
 from .. import dtypes
 from ..autograd.mode import no_grad
 from ..errors import ArgumentError, DTypeError, ShapeError
+from ..runtime.meta import META_KIND
 from ..tensor import creation, random
 from ..tensor.tensor import Tensor
 
 __all__ = [
-    "calculate_gain", "constant_", "eye_", "fan_in_and_out", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_",
-    "orthogonal_", "trunc_normal_", "uniform_", "xavier_normal_", "xavier_uniform_", "zeros_",
+    "calculate_gain", "constant_", "dirac_", "eye_", "fan_in_and_out", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_",
+    "orthogonal_", "sparse_", "trunc_normal_", "uniform_", "xavier_normal_", "xavier_uniform_", "zeros_",
 ]  # fmt: skip
 
 _GAINS = {
@@ -40,6 +41,11 @@ def _drawn_type(tensor: Tensor, name: str) -> Any:
     return np.float64 if tensor.dtype is dtypes.f64 else np.float32
 
 
+def _is_blueprint(tensor: Tensor) -> bool:
+    """Whether the tensor has no values to fill: on the device "meta"."""
+    return tensor.device.caps.kind == META_KIND
+
+
 def _write(tensor: Tensor, values: npt.NDArray[Any]) -> Tensor:
     with no_grad():
         tensor.copy_(creation.upload(values, tensor.dtype, tensor.device))
@@ -48,6 +54,8 @@ def _write(tensor: Tensor, values: npt.NDArray[Any]) -> Tensor:
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     """Uniform numbers in [a, b)."""
+    if _is_blueprint(tensor):
+        return tensor
     drawn = _drawn_type(tensor, "uniform_")
     return _write(tensor, _generator().random(tensor.shape, dtype=drawn) * drawn(b - a) + drawn(a))
 
@@ -56,6 +64,8 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     """Normal numbers."""
     if std < 0:
         raise ArgumentError(f"normal_ takes a standard deviation of at least 0, found {std}")
+    if _is_blueprint(tensor):
+        return tensor
     drawn = _drawn_type(tensor, "normal_")
     return _write(tensor, _generator().standard_normal(tensor.shape, dtype=drawn) * drawn(std) + drawn(mean))
 
@@ -69,6 +79,8 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
         raise ArgumentError(
             f"[{a}, {b}] holds {chance:.1e} of a normal distribution of mean {mean} and deviation {std}: widen it"
         )
+    if _is_blueprint(tensor):
+        return tensor
     generator, drawn = _generator(), _drawn_type(tensor, "trunc_normal_")
     values = generator.standard_normal(tensor.shape) * std + mean
     while (outside := (values < a) | (values > b)).any():
@@ -78,6 +90,8 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """One value everywhere."""
+    if _is_blueprint(tensor):
+        return tensor
     with no_grad():
         tensor.fill_(val)
     return tensor
@@ -97,6 +111,8 @@ def eye_(tensor: Tensor) -> Tensor:
     """Ones on the diagonal of a matrix, zeros elsewhere."""
     if tensor.ndim != 2:
         raise ShapeError(f"eye_ fills a matrix, found shape {tensor.shape}")
+    if _is_blueprint(tensor):
+        return tensor
     return _write(tensor, np.eye(tensor.shape[0], tensor.shape[1]))
 
 
@@ -150,9 +166,44 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """Rows (columns where there are more rows) orthogonal and of length `gain`; axes after the first count as one."""
     if tensor.ndim < 2:
         raise ShapeError(f"orthogonal_ needs at least 2 axes, found shape {tensor.shape}")
+    if _is_blueprint(tensor):
+        return tensor
     drawn = _drawn_type(tensor, "orthogonal_")
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
     values = _generator().standard_normal((max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(values)
     q = q * np.sign(np.diag(r))  # makes the distribution uniform
     return _write(tensor, (gain * (q.T if rows < columns else q)).reshape(tensor.shape).astype(drawn))
+
+
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
+    """Normal numbers of that deviation, but in each column of a matrix a share of `sparsity` is zero."""
+    if tensor.ndim != 2 or not 0 <= sparsity <= 1:
+        raise ShapeError(f"sparse_ fills a matrix with a share of zeros from 0 to 1, found {tensor.shape}, {sparsity}")
+    drawn = _drawn_type(tensor, "sparse_")
+    if _is_blueprint(tensor):
+        return tensor
+    generator, (rows, columns) = _generator(), tensor.shape
+    values = generator.standard_normal((rows, columns)) * std
+    zeros = math.ceil(sparsity * rows)
+    for column in range(columns):
+        values[generator.permutation(rows)[:zeros], column] = 0.0
+    return _write(tensor, values.astype(drawn))
+
+
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """A convolution's weight (out, in, *kernel) that hands as many channels on as it can, per group."""
+    if tensor.ndim not in (3, 4, 5) or groups < 1 or tensor.shape[0] % groups:
+        raise ShapeError(
+            f"dirac_ fills weights of 3 to 5 axes whose first is a multiple of groups, found {tensor.shape}, {groups}"
+        )
+    if _is_blueprint(tensor):
+        return tensor
+    values = np.zeros(tensor.shape, np.float32)
+    per_group = tensor.shape[0] // groups
+    middle = tuple(extent // 2 for extent in tensor.shape[2:])
+    for group in range(groups):
+        for channel in range(min(per_group, tensor.shape[1])):
+            place = (group * per_group + channel, channel, *middle)
+            values[place] = 1.0
+    return _write(tensor, values)

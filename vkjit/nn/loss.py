@@ -15,12 +15,13 @@ class _Loss(Module):
 
     def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
         super().__init__()
-        if reduction not in ("mean", "sum", "none"):
-            raise ArgumentError(f'reduction is "mean", "sum" or "none", found {reduction!r}')
+        if reduction not in self._reductions:
+            raise ArgumentError(f"reduction is one of {', '.join(self._reductions)}, found {reduction!r}")
         self.reduction = reduction
         self.register_buffer("weight", weight, persistent=weight is not None)
 
     weight: Tensor | None
+    _reductions: tuple[str, ...] = ("mean", "sum", "none")
 
 
 class CrossEntropyLoss(_Loss):

@@ -17,7 +17,7 @@ from ..errors import ArgumentError, DTypeError
 from ..runtime.interface import Device
 from ..tensor import creation
 from ..tensor.tensor import Tensor
-from . import hooks, state
+from . import blueprint, hooks, state
 from .parameter import Parameter, replace_memory
 
 __all__ = ["Module"]
@@ -184,6 +184,8 @@ class Module:
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
         """Buffers with dotted names."""
+        for module in self.modules() if recurse else (self,):
+            module._settle()
         return self._named_members("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
@@ -269,6 +271,20 @@ class Module:
                 for tensor in registry.values():
                     if tensor is not None:
                         _convert(tensor, element, place)
+        return self
+
+    def to_empty(self: M, *, device: Any = None) -> M:
+        """Gives parameters and buffers memory of their own on a device, with undefined values."""
+        blueprint.to_empty(self, open_device(device), only_meta=False)
+        return self
+
+    def materialize(self: M, device: Any = None, state: Mapping[str, Any] | None = None) -> M:
+        """Gives a model that was built on the device "meta" memory on a device, and values: those of a state, else each
+        layer draws its own (`reset_parameters`).
+
+        Raises ArgumentError for parameters that neither gives a value, before anything is changed.
+        """
+        blueprint.materialize(self, open_device(device), state)
         return self
 
     def float(self: M) -> M:

@@ -1,4 +1,4 @@
-"""Pooling over images: maxima and means of windows."""
+"""Pooling over one to three axes: maxima, means and p-norms of windows, and maxima put back."""
 
 from __future__ import annotations
 
@@ -8,16 +8,27 @@ from ..tensor.tensor import Tensor
 from . import functional as F
 from .module import Module
 
-__all__ = ["AdaptiveAvgPool2d", "AvgPool2d", "MaxPool2d"]
+__all__ = [
+    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "GlobalAvgPool", "LPPool1d", "LPPool2d", "LPPool3d",
+    "MaxPool1d", "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d",
+]  # fmt: skip
 
-Sizes = int | tuple[int, int]
+Sizes = int | tuple[int, ...]
 
 
-class MaxPool2d(Module):
+def _each(value: Any) -> tuple[int, ...]:
+    """The form in which PyTorch shows the windows of one axis."""
+    return value if isinstance(value, tuple) else (value,)
+
+
+class _MaxPool(Module):
     """The maximum of each window; `stride` is the window's size where not given.
 
-    H out = floor((H + 2 padding - dilation (kernel_size - 1) - 1) / stride) + 1 (ceil_mode: rounded up), W likewise.
+    Size out = floor((size + 2 padding - dilation (kernel_size - 1) - 1) / stride) + 1 (ceil_mode: rounded up).
     """
+
+    rank: int
 
     def __init__(
         self,
@@ -34,10 +45,9 @@ class MaxPool2d(Module):
         self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
     def forward(self, x: Tensor) -> Any:
-        """(N, C, H, W) or (C, H, W) -> (N, C, H out, W out) or (C, H out, W out), and indices if asked for."""
-        options: dict[str, Any] = {"return_indices": True} if self.return_indices else {}
-        return F.max_pool2d(
-            x, self.kernel_size, self.stride, self.padding, self.dilation, ceil_mode=self.ceil_mode, **options
+        """(N, C, *size) or (C, *size) -> (N, C, *size out) or (C, *size out), and indices if asked for."""
+        return _MAXIMA[self.rank](
+            x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices
         )
 
     def extra_repr(self) -> str:
@@ -48,12 +58,72 @@ class MaxPool2d(Module):
         )
 
 
-class AvgPool2d(Module):
+class MaxPool1d(_MaxPool):
+    """The maximum of each window of sequences."""
+
+    rank = 1
+
+
+class MaxPool2d(_MaxPool):
+    """The maximum of each window of images."""
+
+    rank = 2
+
+
+class MaxPool3d(_MaxPool):
+    """The maximum of each window of volumes."""
+
+    rank = 3
+
+
+class _MaxUnpool(Module):
+    """Puts maxima back where max pooling found them, zeros elsewhere; `stride` is the window's size where not given.
+
+    Size out = (size - 1) stride - 2 padding + kernel_size, or what a call gives as output_size.
+    """
+
+    rank: int
+
+    def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0) -> None:
+        super().__init__()
+        self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
+        self.padding = padding
+
+    def forward(self, x: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
+        """(N, C, *size) and the indices of max pooling -> (N, C, *size out)."""
+        return F.max_unpool(x, indices, self.rank, self.kernel_size, self.stride, self.padding, output_size)
+
+    def extra_repr(self) -> str:
+        """The window."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """Maxima of sequences back in their places, zeros elsewhere."""
+
+    rank = 1
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """Maxima of images back in their places, zeros elsewhere."""
+
+    rank = 2
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """Maxima of volumes back in their places, zeros elsewhere."""
+
+    rank = 3
+
+
+class _AvgPool(Module):
     """The mean of each window; `stride` is the window's size where not given.
 
-    H out = floor((H + 2 padding - kernel_size) / stride) + 1 (ceil_mode: rounded up), W likewise. Padding counts as
-    zeros unless count_include_pad=False; divisor_override divides by that number instead.
+    Size out = floor((size + 2 padding - kernel_size) / stride) + 1 (ceil_mode: rounded up). Padding counts as zeros unless
+    count_include_pad=False; divisor_override (two and three axes) divides by that number instead.
     """
+
+    rank: int
 
     def __init__(
         self,
@@ -69,33 +139,165 @@ class AvgPool2d(Module):
         self.ceil_mode, self.count_include_pad, self.divisor_override = ceil_mode, count_include_pad, divisor_override
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) or (C, H, W) -> (N, C, H out, W out) or (C, H out, W out)."""
-        return F.avg_pool2d(
-            x,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.ceil_mode,
-            self.count_include_pad,
-            self.divisor_override,
-        )
+        """(N, C, *size) or (C, *size) -> (N, C, *size out) or (C, *size out)."""
+        options = (self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+        if self.rank == 1:
+            return F.avg_pool1d(x, *options)
+        run = F.avg_pool2d if self.rank == 2 else F.avg_pool3d
+        return run(x, *options, self.divisor_override)
 
     def extra_repr(self) -> str:
         """The window."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class AdaptiveAvgPool2d(Module):
-    """Means of windows that are chosen so that the result has the size asked for; None keeps an axis."""
+class AvgPool1d(_AvgPool):
+    """The mean of each window of sequences."""
 
-    def __init__(self, output_size: int | tuple[int | None, int | None] | None) -> None:
+    rank = 1
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__(
+            _each(kernel_size), None if stride is None else _each(stride), _each(padding), ceil_mode, count_include_pad
+        )
+
+
+class AvgPool2d(_AvgPool):
+    """The mean of each window of images."""
+
+    rank = 2
+
+
+class AvgPool3d(_AvgPool):
+    """The mean of each window of volumes."""
+
+    rank = 3
+
+
+class _LPPool(Module):
+    """The p-norm of each window: (sum of x^p)^(1/p); `stride` is the window's size where not given."""
+
+    rank: int
+
+    def __init__(
+        self, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
+    ) -> None:
         super().__init__()
-        self.output_size = output_size
+        self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) or (C, H, W) -> the same with output_size in place of H, W."""
-        return F.adaptive_avg_pool2d(x, self.output_size)
+        """(N, C, *size) or (C, *size) -> (N, C, *size out) or (C, *size out)."""
+        return F.lp_pool(x, self.norm_type, self.rank, self.kernel_size, self.stride, self.ceil_mode)
+
+    def extra_repr(self) -> str:
+        """The norm and the window."""
+        return (
+            f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, "
+            f"ceil_mode={self.ceil_mode}"
+        )
+
+
+class LPPool1d(_LPPool):
+    """The p-norm of each window of sequences."""
+
+    rank = 1
+
+
+class LPPool2d(_LPPool):
+    """The p-norm of each window of images."""
+
+    rank = 2
+
+
+class LPPool3d(_LPPool):
+    """The p-norm of each window of volumes."""
+
+    rank = 3
+
+
+class _Adaptive(Module):
+    rank: int
+
+    def __init__(self, output_size: Any) -> None:
+        super().__init__()
+        self.output_size = output_size
 
     def extra_repr(self) -> str:
         """The size."""
         return f"output_size={self.output_size}"
+
+
+class _AdaptiveAvgPool(_Adaptive):
+    """Means of windows that are chosen so that the result has the size asked for; None keeps an axis."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, *size) or (C, *size) -> the same with output_size in place of size."""
+        run: Any = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[self.rank - 1]
+        return run(x, self.output_size)  # type: ignore[no-any-return]
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+    """Means of windows of sequences, as many as output_size says."""
+
+    rank = 1
+
+
+class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+    """Means of windows of images, as many as output_size says."""
+
+    rank = 2
+
+
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+    """Means of windows of volumes, as many as output_size says."""
+
+    rank = 3
+
+
+class GlobalAvgPool(Module):
+    """The mean of each channel over all its positions."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, ...) -> (N, C)."""
+        return x.mean(list(range(2, x.ndim))) if x.ndim > 2 else x
+
+
+class _AdaptiveMaxPool(_Adaptive):
+    """Maxima of windows that are chosen so that the result has the size asked for; None keeps an axis."""
+
+    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
+        super().__init__(output_size)
+        self.return_indices = return_indices
+
+    def forward(self, x: Tensor) -> Any:
+        """(N, C, *size) or (C, *size) -> the same with output_size in place of size, and indices if asked for."""
+        run: Any = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[self.rank - 1]
+        return run(x, self.output_size, self.return_indices)
+
+
+class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+    """Maxima of windows of sequences, as many as output_size says."""
+
+    rank = 1
+
+
+class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+    """Maxima of windows of images, as many as output_size says."""
+
+    rank = 2
+
+
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+    """Maxima of windows of volumes, as many as output_size says."""
+
+    rank = 3
+
+
+_MAXIMA: dict[int, Any] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}

@@ -148,7 +148,7 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
     x, target = _checked(x, target, "kl_div")
     losses: Any = log_divergence(x, target) if log_target else divergence(x, target)
     if reduction == "batchmean":
-        return losses.sum() / x.shape[0]  # type: ignore[no-any-return]
+        return losses.sum() / (x.shape[0] if x.ndim else 1)  # type: ignore[no-any-return]
     return reduced(losses, reduction, "kl_div")
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...errors import ArgumentError
 from ...tensor import arithmetic
+from ...tensor.nn_ctc import ctc_gradient
 from ...tensor.nn_loss import cross_entropy_gradient, nll_gradient
 from ...tensor.nn_softmax import log_softmax
 from ..mode import is_grad_enabled
@@ -59,9 +61,9 @@ def _divergence(node: Node, gradient: Any) -> tuple[Any, ...]:
     x, t = node.input(0), node.input(1)
     of_target = None
     if node.needs[1]:
-        slope = arithmetic.where(t > 0, t.clamp(min=1e-45).log() + 1 - x, 0.0)
+        slope = arithmetic.where(t == 0, 0.0, arithmetic.where(t == 0, 1.0, t).log() + 1 - x)
         of_target = fitted(node, 1, gradient * slope)
-    return fitted(node, 0, arithmetic.where(t > 0, -gradient * t, 0.0)), of_target
+    return fitted(node, 0, -gradient * t), of_target
 
 
 @rule("log_divergence", inputs=True)
@@ -108,3 +110,12 @@ def _nll_gradient(node: Node, gradient: Any) -> tuple[Any, ...]:
     target = arithmetic.where(scale != 0, node.input(1), 0)  # ignored rows name no class
     picked, _ = forward(gradient, target, None, ignored=-(2**63))
     return picked * scale.to(picked.dtype), None, None
+
+
+@rule("ctc", inputs=True, outputs=True)
+def _ctc(node: Node, gradient: Any) -> tuple[Any, ...]:
+    if is_grad_enabled():
+        raise ArgumentError("ctc_loss() has no second derivative: leave create_graph out")
+    p, *about = (node.input(i) for i in range(4))
+    loss, alpha = node.output(0), node.params["saved"]["alpha"]
+    return ctc_gradient(p, tuple(about), alpha, loss.detach(), gradient, node.params["blank"]), None, None, None

@@ -1,0 +1,122 @@
+"""Normalisation of each channel of each example, and over neighbouring channels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import dtypes
+from ..errors import ShapeError
+from ..tensor import creation, views
+from ..tensor.tensor import Tensor
+from . import functional as F
+from . import init
+from .module import Module
+from .parameter import Parameter
+
+__all__ = ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LocalResponseNorm"]
+
+
+class _InstanceNorm(Module):
+    """(x - mean) / sqrt(variance + eps) * weight + bias per example and channel.
+
+    affine: with weight (ones at first) and bias (zeros at first), (num_features,). track_running_stats: running_mean and
+    running_var, (num_features,), are moved in training and used in inference; num_batches_tracked stays 0, as in PyTorch.
+    """
+
+    rank: int
+    weight: Parameter | None
+    bias: Parameter | None
+    running_mean: Tensor | None
+    running_var: Tensor | None
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: Any = None,
+        dtype: Any = dtypes.f32,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        for name in ("weight", "bias"):
+            wanted = affine and (bias or name == "weight")
+            made = Parameter(creation.empty(num_features, dtype=dtype, device=device)) if wanted else None
+            self.register_parameter(name, made)
+        for name in ("running_mean", "running_var"):
+            tracked = creation.empty(num_features, dtype=dtype, device=device) if track_running_stats else None
+            self.register_buffer(name, tracked)
+        counter = creation.zeros((), dtype=dtypes.i64, device=device) if track_running_stats else None
+        self.register_buffer("num_batches_tracked", counter)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Ones, zeros, and no statistics."""
+        if self.running_mean is not None and self.running_var is not None:
+            init.zeros_(self.running_mean)
+            init.ones_(self.running_var)
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, num_features, *size) or without N -> the same."""
+        if x.ndim not in (self.rank + 1, self.rank + 2) or x.shape[-1 - self.rank] != self.num_features:
+            raise ShapeError(
+                f"{type(self).__name__}({self.num_features}) takes {self.rank + 2} axes, or {self.rank + 1} without a "
+                f"batch, with {self.num_features} channels, found shape {x.shape}"
+            )
+        single = x.ndim == self.rank + 1
+        wide = views.unsqueeze(x, 0) if single else x
+        found = F.instance_norm(
+            wide, self.running_mean, self.running_var, self.weight, self.bias,
+            self.training or not self.track_running_stats, self.momentum, self.eps,
+        )  # fmt: skip
+        return views.squeeze(found, 0) if single else found
+
+    def extra_repr(self) -> str:
+        """Channels and options."""
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
+        )
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Instance norm of sequences: (N, C, L) or (C, L)."""
+
+    rank = 1
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Instance norm of images: (N, C, H, W) or (C, H, W)."""
+
+    rank = 2
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Instance norm of volumes: (N, C, D, H, W) or (C, D, H, W)."""
+
+    rank = 3
+
+
+class LocalResponseNorm(Module):
+    """x / (k + alpha * mean of squares over `size` neighbouring channels)^beta."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, ...) -> the same."""
+        return F.local_response_norm(x, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        """Size and numbers."""
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

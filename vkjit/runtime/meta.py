@@ -1,0 +1,123 @@
+"""A device without memory: tensors on it have a shape, a type and a size, and no values.
+
+Enters: requests for memory, as on every device. Leaves: buffers that only know their size. What is written is dropped;
+reading and launching raise ArgumentError, so nothing is ever computed from values that don't exist.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Sequence
+from typing import NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import dtypes
+from ..errors import ArgumentError
+from .artifact import KernelArtifact
+from .interface import Buffer, Device, DeviceCaps, LoadedKernel
+
+__all__ = ["META_KIND", "MetaBuffer", "MetaDevice", "meta_device"]
+
+META_KIND = "meta"
+"""The kind of the device, and the name that opens it."""
+
+_CAPS = DeviceCaps(
+    kind=META_KIND,
+    subgroup_sizes=(32,),
+    max_invocations=1024,
+    max_local_size=(1024, 1024, 1024),
+    max_groups=(2**31 - 1, 2**31 - 1, 2**31 - 1),
+    shared_bytes=48 << 10,
+    push_constant_bytes=256,
+    dtypes=frozenset(dtype.name for dtype in dtypes.ALL),
+    features=frozenset(),
+    driver="vkjit",
+)
+
+
+class MetaBuffer(Buffer):
+    """Bytes that don't exist."""
+
+    __slots__ = ("address", "device", "nbytes")
+
+    def __init__(self, device: Device, nbytes: int) -> None:
+        self.device, self.nbytes, self.address = device, nbytes, 0
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+
+class MetaDevice(Device):
+    """The device "meta"; one object in a process."""
+
+    def __init__(self) -> None:
+        self.name, self.caps, self.index = META_KIND, _CAPS, -1
+        self._lock = threading.Lock()
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """A buffer that knows its size."""
+        return MetaBuffer(self, nbytes)
+
+    def write(self, buffer: Buffer, offset: int, data: npt.NDArray[np.uint8]) -> None:
+        """Drops the values."""
+
+    def copy(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int) -> None:
+        """Drops the values."""
+
+    def fill(self, buffer: Buffer, offset: int, nbytes: int, pattern: int) -> None:
+        """Drops the values."""
+
+    def read(self, buffer: Buffer, offset: int, out: npt.NDArray[np.uint8]) -> None:
+        """Raises ArgumentError."""
+        del buffer, offset, out
+        _refuse("be read")
+
+    def load(self, artifact: KernelArtifact) -> LoadedKernel:
+        """Raises ArgumentError."""
+        del artifact
+        _refuse("be computed with")
+
+    def launch(
+        self,
+        kernel: LoadedKernel,
+        groups: tuple[int, int, int],
+        block: bytes,
+        reads: Sequence[Buffer],
+        writes: Sequence[Buffer],
+    ) -> None:
+        """Raises ArgumentError."""
+        del kernel, groups, block, reads, writes
+        _refuse("be computed with")
+
+    def synchronize(self) -> None:
+        """There is nothing to wait for."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    @property
+    def report_address(self) -> int:
+        return 0
+
+    def memory_stats(self) -> dict[str, int]:
+        """Zeros."""
+        return {"allocated": 0, "reserved": 0, "peak": 0, "count": 0}
+
+    def reset_peak_memory(self) -> None:
+        """There is no peak."""
+
+
+def _refuse(what: str) -> NoReturn:
+    raise ArgumentError(
+        f'a tensor on the device "meta" has no values and can\'t {what}: give the model memory first, with '
+        "model.materialize(device=...)"
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def meta_device() -> MetaDevice:
+    """The device."""
+    return MetaDevice()

@@ -1,0 +1,132 @@
+"""The loss of connectionist temporal classification.
+
+Enters: log-probabilities per time step, label sequences, lengths. Leaves: minus the log-probability of each sequence. Labels
+and lengths are read on the host, which waits for the device where they lie there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..errors import ArgumentError, ShapeError
+from ..stdlib import ctc as kernels
+from . import creation
+from .arithmetic import where
+from .dispatch import operation
+from .maps import arithmetic_type
+from .nn_common import dense, floats, result, shaped
+from .tensor import Tensor
+
+__all__ = ["ctc_loss"]
+
+
+def _host(values: Any, what: str) -> Any:
+    found = values.detach().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if found.dtype.kind not in "iu":
+        raise ArgumentError(f"ctc_loss(): {what} are {found.dtype}, expected integers")
+    return found.astype(np.int64)
+
+
+def _with_blanks(targets: Any, lengths: Any, classes: int, blank: int) -> Any:
+    """(N, 2 S + 1): blank, label, blank, label, ... blank."""
+    ends = np.cumsum(lengths)
+    longest = int(lengths.max(initial=0))
+    labels = np.full((len(lengths), 2 * longest + 1), blank, np.int32)
+    if targets.ndim == 1 and len(targets) < (int(ends[-1]) if len(ends) else 0):
+        raise ShapeError(f"ctc_loss(): {len(targets)} labels, but the lengths add up to {int(ends[-1])}")
+    if targets.ndim == 2 and (targets.shape[0] != len(lengths) or targets.shape[1] < longest):
+        raise ShapeError(
+            f"ctc_loss(): targets of {targets.shape}, expected ({len(lengths)}, {longest}) or more columns, or one axis"
+        )
+    for n, length in enumerate(lengths):
+        row = targets[ends[n] - length : ends[n]] if targets.ndim == 1 else targets[n, :length]
+        if row.size and not (row.min() >= 0 and row.max() < classes):
+            raise ArgumentError(f"ctc_loss(): a label of sequence {n} lies outside 0 to {classes - 1}")
+        labels[n, 1 : 2 * length : 2] = row
+    return labels
+
+
+@operation("ctc")
+def _ctc(p: Tensor, labels: Tensor, times: Tensor, places: Tensor, *, blank: int, saved: dict[str, Any]) -> Tensor:
+    """Losses (N,) of f32 or f64; `saved` gets the sums for the gradient."""
+    steps, count, _ = p.shape
+    alpha = result((steps, count, labels.shape[1]), p.dtype, p)
+    about = (labels._array, times._array, places._array)
+    values = dense(p)
+    for t in range(steps):
+        kernels.forward_step(values, about, alpha._array, t, blank)
+    last = shaped(alpha._array, steps, count * labels.shape[1])
+    saved["alpha"] = alpha
+    ends: Any = Tensor(last)
+    rows = creation.arange(count, device=p.device) * labels.shape[1]
+    final: Any = (times.to(dtypes.i64) - 1).clamp(min=0) * (count * labels.shape[1]) + rows
+    flat: Any = ends.reshape(-1)
+    top = flat[final + places.to(dtypes.i64) - 1]
+    second = where(places > 1, flat[final + (places.to(dtypes.i64) - 2).clamp(min=0)], kernels.LOW)
+    low = where(top > second, second, top)
+    high = where(top > second, top, second)
+    loss: Any = -(high + (low - high).exp().log1p())
+    empty: Any = where(places == 1, 0.0, kernels.LOW)  # of no time steps only the empty sequence is possible
+    return where(times == 0, -empty.to(loss.dtype), loss)
+
+
+def ctc_gradient(p: Tensor, about: tuple[Tensor, ...], alpha: Tensor, loss: Tensor, g: Any, blank: int) -> Tensor:
+    """The gradient of the log-probabilities from that of the losses; not recorded."""
+    labels, times, places = (x._array for x in about)
+    beta, made = result(alpha.shape, p.dtype, p), result(p.shape, p.dtype, p)
+    values = dense(p)
+    for t in reversed(range(p.shape[0])):
+        kernels.backward_step(values, (labels, times, places), beta._array, t, blank)
+    kernels.gradient(values, (labels, times, places), alpha._array, beta._array, loss._array, dense(g), made._array)
+    return made
+
+
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
+    """Minus the log-probability of each target sequence, summed over its alignments (Graves et al., 2006).
+
+    log_probs: (T, N, C) or (T, C), what log_softmax gives; targets: (N, S) or all sequences one after the other; lengths: (N,)
+    integers, tensors or sequences. "mean": losses divided by the target lengths (at least 1), then their mean. A target that
+    doesn't fit into its time steps has an infinite loss, or with zero_infinity 0 and no gradient. The gradient is that of
+    log_probs as they are given.
+    """
+    floats(log_probs, "ctc_loss")
+    single = log_probs.ndim == 2
+    wide: Any = log_probs.unsqueeze(1) if single else log_probs
+    if wide.ndim != 3:
+        raise ShapeError(f"ctc_loss() takes (T, N, C) or (T, C), found {log_probs.shape}")
+    steps, count, classes = wide.shape
+    if not 0 <= blank < classes:
+        raise ArgumentError(f"ctc_loss(): blank={blank} is none of the {classes} classes")
+    times, lengths = (
+        _host(v, name).reshape(-1) for v, name in ((input_lengths, "input_lengths"), (target_lengths, "target_lengths"))
+    )
+    if len(times) != count or len(lengths) != count or (times > steps).any() or min(times.min(), lengths.min()) < 0:
+        raise ArgumentError(
+            f"ctc_loss() needs {count} input lengths of 0 to {steps} and as many target lengths, found {times} and {lengths}"
+        )
+    labels = _with_blanks(_host(targets, "targets"), lengths, classes, blank)
+    on = log_probs.device
+    tensors = [creation.upload(v.astype(np.int32), dtypes.i32, on) for v in (labels, times, 2 * lengths + 1)]
+    computed = wide.to(arithmetic_type(wide.dtype))
+    losses: Any = _ctc(computed, *tensors, blank=blank, saved={}).to(wide.dtype)
+    possible = losses < -kernels.LOW / 2
+    losses = where(possible, losses, 0.0 if zero_infinity else float("inf"))
+    if reduction == "none":
+        return losses[0] if single else losses  # type: ignore[no-any-return]
+    if reduction == "sum":
+        return losses.sum()  # type: ignore[no-any-return]
+    if reduction != "mean":
+        raise ArgumentError(f'ctc_loss(reduction=...) is "mean", "sum" or "none", found {reduction!r}')
+    shares = creation.upload(1.0 / np.maximum(lengths, 1), losses.dtype, on)
+    return (losses * shares).mean()  # type: ignore[no-any-return]

@@ -1,0 +1,171 @@
+"""Functions of neural networks that are compositions of others: norms of windows and channels, maxima put back, products
+of two inputs, dropout for SELU.
+
+Enters: tensors of floats. Leaves: new tensors of the same type.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import ArgumentError, ShapeError
+from . import creation, random
+from .arithmetic import where
+from .indexing import gather, scatter, scatter_add
+from .linalg import matmul
+from .nn_common import floats, numbers, reduced
+from .nn_distance import _positive, pairwise_distance
+from .nn_embedding import _chance, seeded_dropout
+from .nn_pool import avg_pool1d, avg_pool2d, avg_pool3d
+from .scans import pad
+from .tensor import Tensor
+from .views import permute, reshape, unsqueeze
+
+__all__ = [
+    "alpha_dropout", "bilinear", "feature_alpha_dropout", "local_response_norm", "lp_pool", "max_unpool",
+    "multilabel_margin_loss", "rrelu", "triplet_margin_with_distance_loss",
+]  # fmt: skip
+
+SELU_FLOOR = -1.7580993408473766
+"""What SELU tends to for very negative inputs."""
+
+
+def rrelu(x: Any, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False) -> Tensor:
+    """x where it is positive, else a slope times x: drawn per element from [lower, upper) in training, else their mean."""
+    floats(x, "rrelu")
+    if lower > upper:
+        raise ArgumentError(f"rrelu(): lower={lower} is above upper={upper}")
+    if not training:
+        return where(x > 0, x, x * ((lower + upper) / 2))
+    slopes: Any = random.rand(x.shape, dtype=x.dtype, device=x.device) * (upper - lower) + lower
+    return where(x > 0, x, x * slopes)
+
+
+def _dropped(x: Any, kept: tuple[int, ...], p: float) -> Tensor:
+    """x with parts of shape `kept` set to SELU's floor, then scaled so that mean 0 and variance 1 stay."""
+    ones: Any = creation.ones(kept, dtype=x.dtype, device=x.device)
+    mask: Any = seeded_dropout(ones, p=p, seed=random.next_seed()) != 0
+    scale = 1 / math.sqrt((1 - p) * (1 + p * SELU_FLOOR**2)) if p < 1 else 0.0
+    return where(mask, x, SELU_FLOOR) * scale - scale * SELU_FLOOR * p
+
+
+def alpha_dropout(x: Any, p: float = 0.5, training: bool = False) -> Tensor:
+    """In training, elements replaced by SELU's lowest value with chance p and all scaled so that mean 0 and variance 1 stay."""
+    floats(x, "alpha_dropout")
+    if not training or _chance(p, "alpha_dropout") == 0:
+        return x  # type: ignore[no-any-return]
+    return _dropped(x, x.shape, float(p))
+
+
+def feature_alpha_dropout(x: Any, p: float = 0.5, training: bool = False) -> Tensor:
+    """As `alpha_dropout`, of whole channels of x (N, C, ...)."""
+    floats(x, "feature_alpha_dropout")
+    if x.ndim < 2:
+        raise ShapeError(f"feature_alpha_dropout() takes (N, C, ...), found {x.shape}")
+    if not training or _chance(p, "feature_alpha_dropout") == 0:
+        return x  # type: ignore[no-any-return]
+    return _dropped(x, (*x.shape[:2], *[1] * (x.ndim - 2)), float(p))
+
+
+def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
+    """x / (k + alpha * mean of squares over `size` neighbouring channels)**beta; x: (N, C, ...), channels beyond the ends
+    count as 0.
+    """
+    floats(x, "local_response_norm")
+    if x.ndim < 3 or size < 1:
+        raise ShapeError(
+            f"local_response_norm() takes (N, C, ...) and a size of at least 1, found {x.shape} and {size}"
+        )
+    squares = reshape(x * x, (x.shape[0], 1, x.shape[1], -1))
+    wide = pad(squares, (0, 0, size // 2, (size - 1) // 2))
+    means: Any = reshape(avg_pool2d(wide, (size, 1), 1), x.shape)
+    return x / (means * alpha + k) ** beta  # type: ignore[no-any-return]
+
+
+def lp_pool(
+    x: Any, norm_type: float, axes: int, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
+    """(sum of x**norm_type over each window)**(1 / norm_type), windows over the last `axes` axes."""
+    floats(x, "lp_pool")
+    area = math.prod(numbers(kernel_size, axes, "lp_pool", "kernel_size", 1))
+    run: Any = (avg_pool1d, avg_pool2d, avg_pool3d)[axes - 1]
+    means: Any = run(x ** float(norm_type), kernel_size, stride, 0, ceil_mode)
+    return (means.sign() * means.relu() * area) ** (1.0 / norm_type)  # type: ignore[no-any-return]
+
+
+def max_unpool(
+    x: Any, indices: Tensor, axes: int, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+) -> Tensor:
+    """Zeros of shape (N, C, *output_size) with the elements of x where max pooling's indices say."""
+    floats(x, "max_unpool")
+    kernel = numbers(kernel_size, axes, "max_unpool", "kernel_size", 1)
+    steps = kernel if stride is None else numbers(stride, axes, "max_unpool", "stride", 1)
+    pads = numbers(padding, axes, "max_unpool", "padding")
+    if x.shape != indices.shape or x.ndim not in (axes + 1, axes + 2):
+        raise ShapeError(f"max_unpool(): values of {x.shape} and indices of {indices.shape}: expected the same shape")
+    size = x.shape[-axes:]
+    usual = tuple((n - 1) * s - 2 * p + k for n, s, p, k in zip(size, steps, pads, kernel, strict=True))
+    wanted = usual if output_size is None else tuple(output_size)[-axes:]
+    front, area = x.shape[: x.ndim - axes], math.prod(wanted)
+    target: Any = creation.zeros((*front, area), dtype=x.dtype, device=x.device)
+    filled = scatter(target, -1, reshape(indices, (*front, -1)), reshape(x, (*front, -1)))
+    return reshape(filled, (*front, *wanted))
+
+
+def bilinear(first: Any, second: Any, weight: Any, bias: Any = None) -> Tensor:
+    """first^T weight[o] second + bias[o]; first: (..., M), second: (..., N), weight: (O, M, N) give (..., O)."""
+    floats(first, "bilinear")
+    floats(second, "bilinear", "the second input")
+    if weight.ndim != 3 or weight.shape[1:] != (first.shape[-1], second.shape[-1]):
+        raise ShapeError(
+            f"bilinear(): inputs of {first.shape} and {second.shape} need a weight (O, {first.shape[-1]}, "
+            f"{second.shape[-1]}), found {weight.shape}"
+        )
+    outputs, rows, columns = weight.shape
+    matrix = reshape(permute(weight, (1, 0, 2)), (rows, outputs * columns))
+    products: Any = reshape(matmul(first, matrix), (*first.shape[:-1], outputs, columns))
+    found: Any = (products * unsqueeze(second, -2)).sum(-1)
+    return found if bias is None else found + bias  # type: ignore[no-any-return]
+
+
+def multilabel_margin_loss(x: Any, target: Any, reduction: str = "mean") -> Tensor:
+    """The sum over targets t and other classes i of max(0, 1 - (x[t] - x[i])) / C; x: (N, C) or (C,), target: class indices of
+    that shape, those before the first negative one count.
+    """
+    floats(x, "multilabel_margin_loss")
+    if x.ndim not in (1, 2) or target.shape != x.shape or not target.dtype.is_integer:
+        raise ShapeError(
+            f"multilabel_margin_loss(): scores {x.shape} need class indices of that shape, found {target.shape} of "
+            f"{target.dtype!r}"
+        )
+    ended: Any = (target < 0).to(x.dtype)
+    valid: Any = (ended.cumsum(-1) == 0).to(x.dtype)
+    index = where(valid != 0, target, 0)
+    named: Any = scatter_add(x.detach() * 0, -1, index, valid)
+    others = (named == 0).to(x.dtype)
+    gaps: Any = _positive(1 - unsqueeze(gather(x, -1, index), -1) + unsqueeze(x, -2))
+    losses = (gaps * unsqueeze(valid, -1) * unsqueeze(others, -2)).sum((-2, -1)) / x.shape[-1]
+    return reduced(losses, reduction, "multilabel_margin_loss")
+
+
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Callable[[Tensor, Tensor], Any] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin) with a distance of one's own; `swap`: the nearer of anchor and
+    positive to the negative.
+    """
+    distance: Any = pairwise_distance if distance_function is None else distance_function
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        other = distance(positive, negative)
+        far = where(other < far, other, far)
+    return reduced(_positive(near - far + margin), reduction, "triplet_margin_with_distance_loss")
