@@ -8,13 +8,17 @@ to a position stays, and sums have one order.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import vkjit as vk
 
-__all__ = ["gather", "scatter_add", "scatter_put", "take", "take_last"]
+__all__ = [
+    "add", "compact", "gather", "greater", "multiply", "scatter_add", "scatter_atomic", "scatter_last", "scatter_put",
+    "scatter_winners", "smaller", "take", "take_last",
+]  # fmt: skip
 
 T = TypeVar("T", bound=vk.Element)
+U = TypeVar("U", bound=vk.Element)
 I = TypeVar("I", bound=vk.Element)  # noqa: E741  # the type of indices
 
 
@@ -50,21 +54,83 @@ def gather(x: vk.In[T, "A E B"], where: vk.In[I, "A N B"], y: vk.Out[T, "A N B"]
     y[a, n, b] = x.get(a, p, b, pad=0)
 
 
+@vk.func
+def add(x, y):
+    """x + y."""
+    return x + y
+
+
+@vk.func
+def multiply(x, y):
+    """x * y."""
+    return x * y
+
+
+@vk.func
+def greater(x, y):
+    """The greater one; NaN passes on."""
+    return vk.max(x, y)
+
+
+@vk.func
+def smaller(x, y):
+    """The smaller one; NaN passes on."""
+    return vk.min(x, y)
+
+
 @vk.kernel(over="lines")
 def scatter_add(
     lines: vk.In[T, "A B"],  # noqa: ARG001  # its shape is that of the grid
     where: vk.In[I, "A N B"],
     values: vk.In[T, "A N B"],
-    y: vk.InOut[T, "A E B"],
+    y: vk.InOut[U, "A E B"],
     start: vk.i64,
     stop: vk.i64,
+    COMBINE: vk.Const[Any],
     C: vk.Const[object],
 ):
-    """y[a, where[a, n, b], b] += values[a, n, b] for n in [start, stop), in order; `lines` gives the grid its shape."""
+    """y[a, where[a, n, b], b] is combined with values[a, n, b] for n in [start, stop), in order; `lines` gives the grid
+    its shape.
+    """
     b, a = vk.global_id(0), vk.global_id(1)
     for n in range(start, stop):
         p = wrapped(vk.i64(where[a, n, b]), y.shape[1])
-        y.put(a, p, b, T(C(y.get(a, p, b, pad=0)) + C(values[a, n, b])))
+        y.put(a, p, b, U(COMBINE(C(y.get(a, p, b, pad=0)), C(values[a, n, b]))))
+
+
+@vk.kernel(over="values")
+def scatter_atomic(where: vk.In[I, "A N B"], values: vk.In[T, "A N B"], y: vk.InOut[T, "A E B"]):
+    """y[a, where[a, n, b], b] += values[a, n, b], in any order."""
+    b, n, a = vk.global_id(0), vk.global_id(1), vk.global_id(2)
+    p = wrapped(vk.i64(where[a, n, b]), y.shape[1])
+    if p >= 0 and p < y.shape[1]:
+        vk.atomic.add(y, (a, p, b), values[a, n, b])
+
+
+@vk.kernel(over="where")
+def scatter_winners(where: vk.In[I, "A N B"], last: vk.InOut[vk.i32, "A E B"]):
+    """last[a, e, b] = the greatest n with where[a, n, b] = e; `last` holds -1 before."""
+    b, n, a = vk.global_id(0), vk.global_id(1), vk.global_id(2)
+    p = wrapped(vk.i64(where[a, n, b]), last.shape[1])
+    if p >= 0 and p < last.shape[1]:
+        vk.atomic.max(last, (a, p, b), vk.i32(n))
+
+
+@vk.kernel(over="y", debug=False)
+def scatter_last(last: vk.In[vk.i32, "A E B"], values: vk.In[T, "A N B"], y: vk.InOut[T, "A E B"]):
+    """y = values at the place that `last` names, where there is one."""
+    b, e, a = vk.global_id(0), vk.global_id(1), vk.global_id(2)
+    n = last[a, e, b]
+    if n >= 0:
+        y[a, e, b] = values[a, n, b]
+
+
+@vk.kernel(over="flags", debug=False)
+def compact(flags: vk.In[vk.boolean, "N"], ends: vk.In[vk.i64, "N"], values: vk.In[T, "N"], y: vk.InOut[T, "M"]):
+    """The values where flags are set, one after the other; ends[n] = how many flags are set up to n."""
+    n = vk.global_id(0)
+    if flags[n]:
+        y[ends[n] - 1] = values[n]
 
 
 @vk.kernel(over="lines")

@@ -1,6 +1,7 @@
-"""Running sums along the last of three axes, and the parts of matrices on one side of a diagonal.
+"""Running results along the last of three axes (sums, products, extremes), and the parts of matrices on one side of a
+diagonal.
 
-Enters: arrays brought to three axes by the caller. Leaves: y. A line is summed in its order by one invocation.
+Enters: arrays brought to three axes by the caller. Leaves: y. A line is walked in its order by one invocation.
 """
 
 from __future__ import annotations
@@ -9,27 +10,105 @@ from typing import Any, TypeVar
 
 import vkjit as vk
 
-__all__ = ["running_sums", "triangle"]
+from .special import logaddexp
+
+__all__ = ["add", "larger", "log_add", "multiply", "running", "running_extremes", "smaller", "triangle", "with_before"]
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
 
 
+@vk.func
+def add(x, y):
+    """x + y."""
+    return x + y
+
+
+@vk.func
+def multiply(x, y):
+    """x * y."""
+    return x * y
+
+
+@vk.func
+def log_add(x, y):
+    """log(exp(x) + exp(y))."""
+    return logaddexp(x, y)
+
+
+@vk.func
+def larger(x, y):
+    """Whether x takes y's place as the running maximum: where it is at least as large, or NaN."""
+    return (x >= y) | (x != x)
+
+
+@vk.func
+def smaller(x, y):
+    """Whether x takes y's place as the running minimum: where it is at least as small, or NaN."""
+    return (x <= y) | (x != x)
+
+
 @vk.kernel(over="ends", debug=False)
-def running_sums(
+def running(
     x: vk.In[T, "A B R"],
     ends: vk.Out[U, "A B"],
     y: vk.Out[U, "A B R"],
+    COMBINE: vk.Const[Any],
+    INIT: vk.Const[Any],
     ACC: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """y[a, b, r] = x[a, b, 0] + ... + x[a, b, r]; ends[a, b] = the last of them."""
+    """y[a, b, r] = x[a, b, 0] combined with ... x[a, b, r]; ends[a, b] = the last of them."""
     b, a = vk.global_id(0), vk.global_id(1)
-    total = ACC(0)
+    total = ACC(INIT)
     for r in range(vk.min(x.shape[2], LIMIT)):
-        total += ACC(x[a, b, r])
+        total = COMBINE(total, ACC(x[a, b, r]))
         y[a, b, r] = U(total)
     ends[a, b] = U(total)
+
+
+@vk.kernel(over="ends", debug=False)
+def running_extremes(
+    x: vk.In[T, "A B R"],
+    known: vk.In[vk.i64, "A B R"],
+    ends: vk.Out[T, "A B"],
+    places: vk.Out[vk.i64, "A B"],
+    y: vk.Out[T, "A B R"],
+    where: vk.Out[vk.i64, "A B R"],
+    TAKES: vk.Const[Any],
+    IN: vk.Const[Any],
+    LIMIT: vk.Const[int],
+):
+    """y[a, b, r] = the extreme of x[a, b, 0..r], where[a, b, r] = its place, `known` at its last occurrence."""
+    b, a = vk.global_id(0), vk.global_id(1)
+    best = IN(x[a, b, 0])
+    place = known[a, b, 0]
+    for r in range(vk.min(x.shape[2], LIMIT)):
+        value = IN(x[a, b, r])
+        if TAKES(value, best) and (best == best or value != value):
+            best = value
+            place = known[a, b, r]
+        y[a, b, r] = T(best)
+        where[a, b, r] = place
+    ends[a, b] = T(best)
+    places[a, b] = place
+
+
+@vk.kernel(over="y", debug=False)
+def with_before(
+    before: vk.In[T, "A B"],
+    known: vk.In[vk.i64, "A B"],
+    y: vk.InOut[T, "A B R"],
+    where: vk.InOut[vk.i64, "A B R"],
+    TAKES: vk.Const[Any],
+    IN: vk.Const[Any],
+):
+    """Running extremes of segments, joined with the extreme of what lies before each segment."""
+    r, b, a = vk.global_id(0), vk.global_id(1), vk.global_id(2)
+    own, earlier = IN(y[a, b, r]), IN(before[a, b])
+    if not (TAKES(own, earlier) and (earlier == earlier or own != own)):
+        y[a, b, r] = T(earlier)
+        where[a, b, r] = known[a, b]
 
 
 @vk.kernel(over="y", debug=False)

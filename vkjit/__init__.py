@@ -146,7 +146,7 @@ from .lang import *  # noqa: F403  # the language's names are listed in one plac
 
 __version__ = "0.1.0"
 
-_MODULES = ("autograd", "io", "nn", "optim", "stdlib", "tensor", "testing")
+_MODULES = ("autograd", "io", "linalg", "nn", "optim", "special", "stdlib", "tensor", "testing")
 _FROM = {
     "checking": ("check",),
     "autograd": ("enable_grad", "grad", "is_grad_enabled", "no_grad", "set_grad_enabled"),
@@ -163,8 +163,10 @@ _FROM = {
 if TYPE_CHECKING:
     from . import autograd as autograd
     from . import io as io
+    from . import linalg as linalg
     from . import nn as nn
     from . import optim as optim
+    from . import special as special
     from . import stdlib as stdlib
     from . import testing as testing
     from .autograd import (

@@ -51,8 +51,11 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "__rsub__": lambda x, other: other - x,
     "__rxor__": lambda x, other: other ^ x,
     "T": lambda x: x.T,
+    "einsum": lambda tensors, equation: vk.einsum(equation, *tensors),
     "mT": lambda x: x.mT,
-    "slice": lambda x, dim=0, start=None, end=None, step=1: x[(slice(None),) * (dim % x.ndim) + (slice(start, end, step),)],
+    "slice": lambda x, dim=0, start=None, end=None, step=1: x[
+        (slice(None),) * (dim % x.ndim) + (slice(start, end, step),)
+    ],
 }
 
 
@@ -91,7 +94,9 @@ def _tensor(value: torch.Tensor, device: Any, memo: dict[int, Any]) -> Any:
     else:
         elements = plain.untyped_storage().nbytes() // plain.element_size()
         storage = torch.as_strided(plain, (elements,), (1,), 0)
-        made = strided(_upload(storage, dtype, device), tuple(plain.shape), plain.stride(), plain.storage_offset()).detach()
+        made = strided(
+            _upload(storage, dtype, device), tuple(plain.shape), plain.stride(), plain.storage_offset()
+        ).detach()
     if value.requires_grad:
         made.requires_grad_()
     memo[id(value)] = made

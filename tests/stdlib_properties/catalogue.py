@@ -106,13 +106,14 @@ _SHARED = (
     KernelProperty(index.gather, _gather, {
         "elements": {"where": ("0-E", "E-1")}, "dims": _AXIS, "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
     KernelProperty(index.scatter_add, _scatter(True), {
-        "elements": {"where": ("0-E", "E-1"), "start": (0, "N-1"), "stop": (1, "N"), "C": [vk.i32]}, "dims": _AXIS,
-        "dtypes": {"T": [vk.i32], "I": [vk.i64]}}),
+        "elements": {"where": ("0-E", "E-1"), "start": (0, "N-1"), "stop": (1, "N"), "COMBINE": [index.add], "C": [vk.i32]},
+        "dims": _AXIS, "dtypes": {"T": [vk.i32], "U": [vk.i32], "I": [vk.i64]}}),
     KernelProperty(index.scatter_put, _scatter(False), {
         "elements": {"where": ("0-E", "E-1"), "start": (0, "N-1"), "stop": (1, "N")}, "dims": _AXIS,
         "dtypes": {"T": [vk.i32], "I": [vk.i64]}}),
-    KernelProperty(scan.running_sums, _running, {
-        "elements": {"ACC": [vk.f32], "LIMIT": [65536], "x": (-2.0, 2.0)}, "dims": {"R": (1, 70)}, **_F32}),
+    KernelProperty(scan.running, _running, {
+        "elements": {"COMBINE": [scan.add], "INIT": [0], "ACC": [vk.f32], "LIMIT": [65536], "x": (-2.0, 2.0)},
+        "dims": {"R": (1, 70)}, **_F32}),
     KernelProperty(scan.triangle, _triangle, {
         "elements": {"diagonal": (-3, 3), "UPPER": [False, True]}, "dims": {"M": (0, 9), "N": (0, 9)}, **_F32}),
     KernelProperty(reduce.reduce_lines, lambda x: x.sum(axis=2), {"elements": _SUM, "dims": {"R": (1, 70)}, **_F32}),

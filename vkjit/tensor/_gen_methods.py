@@ -41,8 +41,28 @@ class TensorMethods:
         """`add` in place."""
         raise NotImplementedError
 
+    def addbmm(self, a: Tensor, b: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
+        """beta c + alpha times the sum of the batch's matrix products."""
+        raise NotImplementedError
+
+    def addcdiv(self, tensor1: Any, tensor2: Any, *, value: builtins.float = 1) -> Tensor:
+        """x + value * tensor1 / tensor2, of floats."""
+        raise NotImplementedError
+
+    def addcmul(self, tensor1: Any, tensor2: Any, *, value: builtins.float = 1) -> Tensor:
+        """x + value * tensor1 * tensor2."""
+        raise NotImplementedError
+
     def addmm(self, a: Tensor, b: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
         """beta c + alpha (a @ b); c broadcasts. With beta=0 c isn't read."""
+        raise NotImplementedError
+
+    def addmv(self, a: Tensor, x: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
+        """beta c + alpha (a @ x) of a matrix and a vector."""
+        raise NotImplementedError
+
+    def addr(self, a: Tensor, b: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
+        """beta c + alpha (a outer b) of two vectors."""
         raise NotImplementedError
 
     def all(self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False) -> Tensor:
@@ -61,6 +81,10 @@ class TensorMethods:
         """The minimum over axes; NaN passes on."""
         raise NotImplementedError
 
+    def aminmax(self, *, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> builtins.tuple[Tensor, Tensor]:
+        """The minimum and the maximum, of all elements or along an axis."""
+        raise NotImplementedError
+
     def any(self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False) -> Tensor:
         """Whether any element isn't 0, over axes."""
         raise NotImplementedError
@@ -71,6 +95,14 @@ class TensorMethods:
 
     def argmin(self, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Tensor:
         """Where the minimum lies (i64), along an axis or in the flattened tensor; the first of equal ones, NaN counts as least."""
+        raise NotImplementedError
+
+    def argsort(self, dim: builtins.int = -1, descending: builtins.bool = False, stable: builtins.bool = True) -> Tensor:
+        """Where the values lie, in their order along an axis."""
+        raise NotImplementedError
+
+    def argwhere(self) -> Tensor:
+        """Positions of the elements that aren't 0, one row each; waits for the values."""
         raise NotImplementedError
 
     def asin(self) -> Tensor:
@@ -101,6 +133,10 @@ class TensorMethods:
         """The tensor as vk.bf16."""
         raise NotImplementedError
 
+    def bincount(self, weights: Tensor | None = None, minlength: builtins.int = 0) -> Tensor:
+        """How often each number from 0 occurs, or the sum of its weights; waits for the largest."""
+        raise NotImplementedError
+
     def bitwise_and(self, b: Any) -> Tensor:
         """a & b, bit by bit."""
         raise NotImplementedError
@@ -129,12 +165,20 @@ class TensorMethods:
         """x stretched to the shape."""
         raise NotImplementedError
 
+    def byte(self) -> Tensor:
+        """The tensor as vk.u8."""
+        raise NotImplementedError
+
     def ceil(self) -> Tensor:
         """The least integral value that isn't below x, elementwise; the type stays."""
         raise NotImplementedError
 
     def ceil_(self) -> Tensor:
         """`ceil` in place."""
+        raise NotImplementedError
+
+    def char(self) -> Tensor:
+        """The tensor as vk.i8."""
         raise NotImplementedError
 
     def chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
@@ -147,6 +191,14 @@ class TensorMethods:
 
     def clamp_(self, min: Any = None, max: Any = None) -> Tensor:
         """`clamp` in place."""
+        raise NotImplementedError
+
+    def clamp_max(self, max: Any) -> Tensor:
+        """x limited from above."""
+        raise NotImplementedError
+
+    def clamp_min(self, min: Any) -> Tensor:
+        """x limited from below."""
         raise NotImplementedError
 
     def clip(self, min: Any = None, max: Any = None) -> Tensor:
@@ -185,12 +237,56 @@ class TensorMethods:
         """How many elements aren't 0, over axes (i64)."""
         raise NotImplementedError
 
+    def cross(self, b: Any, dim: builtins.int | None = None) -> Tensor:
+        """The cross product of vectors of 3 along an axis (None: the first one of size 3), the others broadcast."""
+        raise NotImplementedError
+
+    def cummax(self, dim: builtins.int) -> Any:
+        """Running maxima along an axis, and where they lie (of equal ones the last); NaN stays from where it stands."""
+        raise NotImplementedError
+
+    def cummin(self, dim: builtins.int) -> Any:
+        """Running minima along an axis, and where they lie (of equal ones the last); NaN stays from where it stands."""
+        raise NotImplementedError
+
+    def cumprod(self, dim: builtins.int, *, dtype: Any = None) -> Tensor:
+        """Running products along an axis; integers and bool in i64 unless dtype= says otherwise."""
+        raise NotImplementedError
+
     def cumsum(self, dim: builtins.int, *, dtype: Any = None) -> Tensor:
         """Running sums along an axis; integers and bool in i64 unless dtype= says otherwise."""
         raise NotImplementedError
 
+    def deg2rad(self) -> Tensor:
+        """Degrees as radians."""
+        raise NotImplementedError
+
+    def diag(self, diagonal: builtins.int = 0) -> Tensor:
+        """Of a vector the matrix with it on a diagonal, of a matrix the diagonal, copied."""
+        raise NotImplementedError
+
+    def diag_embed(self, offset: builtins.int = 0, dim1: builtins.int = -2, dim2: builtins.int = -1) -> Tensor:
+        """Matrices of zeros, along two new axes, with x's last axis on a diagonal."""
+        raise NotImplementedError
+
+    def diagflat(self, offset: builtins.int = 0) -> Tensor:
+        """The matrix with x's elements on a diagonal."""
+        raise NotImplementedError
+
     def diagonal(self, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
         """The diagonal of the matrices along two axes, as the last axis; `offset` > 0 above the main one, < 0 below."""
+        raise NotImplementedError
+
+    def diagonal_scatter(self, src: Tensor, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
+        """A copy of x with a diagonal replaced."""
+        raise NotImplementedError
+
+    def diff(self, n: builtins.int = 1, dim: builtins.int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
+        """Differences of neighbours along an axis, taken n times; of bool whether they differ."""
+        raise NotImplementedError
+
+    def dist(self, b: Any, p: builtins.float = 2) -> Tensor:
+        """The p-norm of a - b."""
         raise NotImplementedError
 
     def div(self, b: Any, *, rounding_mode: builtins.str | None = None) -> Tensor:
@@ -207,6 +303,10 @@ class TensorMethods:
 
     def double(self) -> Tensor:
         """The tensor as vk.f64."""
+        raise NotImplementedError
+
+    def dsplit(self, indices_or_sections: Any) -> builtins.tuple[Tensor, ...]:
+        """Equal parts, or parts cut at positions, along axis 2."""
         raise NotImplementedError
 
     def elu(self, *, alpha: builtins.float = 1.0) -> Tensor:
@@ -227,6 +327,10 @@ class TensorMethods:
 
     def erfc(self) -> Tensor:
         """1 - erf(x), exact for large x, elementwise; integers give f32."""
+        raise NotImplementedError
+
+    def erfinv(self) -> Tensor:
+        """The inverse of erf; NaN outside [-1, 1], elementwise; integers give f32."""
         raise NotImplementedError
 
     def exp(self) -> Tensor:
@@ -261,12 +365,24 @@ class TensorMethods:
         """The axes from start_dim to end_dim (both included) merged into one."""
         raise NotImplementedError
 
-    def flip(self, *dims: Any) -> Tensor:
+    def flip(self, *axes: Any, dims: Any = None) -> Tensor:
         """The order of elements reversed along the axes (a view with negative strides)."""
+        raise NotImplementedError
+
+    def fliplr(self) -> Tensor:
+        """Axis 1 reversed."""
+        raise NotImplementedError
+
+    def flipud(self) -> Tensor:
+        """Axis 0 reversed."""
         raise NotImplementedError
 
     def float(self) -> Tensor:
         """The tensor as vk.f32."""
+        raise NotImplementedError
+
+    def float_power(self, exponent: Any) -> Tensor:
+        """x ** exponent in f64."""
         raise NotImplementedError
 
     def floor(self) -> Tensor:
@@ -286,11 +402,11 @@ class TensorMethods:
         raise NotImplementedError
 
     def fmax(self, b: Any) -> Tensor:
-        """The greater one; NaN is ignored, elementwise."""
+        """The greater one, elementwise; of NaN and a number the number."""
         raise NotImplementedError
 
     def fmin(self, b: Any) -> Tensor:
-        """The smaller one; NaN is ignored, elementwise."""
+        """The smaller one, elementwise; of NaN and a number the number."""
         raise NotImplementedError
 
     def fmod(self, b: Any) -> Tensor:
@@ -301,8 +417,12 @@ class TensorMethods:
         """x - trunc(x), elementwise."""
         raise NotImplementedError
 
-    def gather(self, dim: builtins.int, index: Tensor) -> Tensor:
+    def gather(self, dim: builtins.int, index: Tensor, *, sparse_grad: builtins.bool = False) -> Tensor:
         """y[.., n, ..] = x[.., index[.., n, ..], ..] along an axis; the result has index's shape."""
+        raise NotImplementedError
+
+    def gcd(self, b: Any) -> Tensor:
+        """The greatest common divisor of integers, elementwise; at least 0."""
         raise NotImplementedError
 
     def ge(self, b: Any) -> Tensor:
@@ -321,6 +441,18 @@ class TensorMethods:
         """The tensor as vk.f16."""
         raise NotImplementedError
 
+    def heaviside(self, b: Any) -> Tensor:
+        """0 where a is below 0, b where it is 0, else 1, elementwise."""
+        raise NotImplementedError
+
+    def histc(self, bins: builtins.int = 100, min: builtins.float = 0, max: builtins.float = 0) -> Tensor:
+        """How many elements lie in each of `bins` equal parts of [min, max] (both 0: of the elements' range), in x's type."""
+        raise NotImplementedError
+
+    def hsplit(self, indices_or_sections: Any) -> builtins.tuple[Tensor, ...]:
+        """Equal parts, or parts cut at positions, along axis 1 (vectors: axis 0)."""
+        raise NotImplementedError
+
     def hypot(self, b: Any) -> Tensor:
         """sqrt(a*a + b*b) without overflow, elementwise."""
         raise NotImplementedError
@@ -329,8 +461,28 @@ class TensorMethods:
         """x with alpha times the slices of source added to those that a vector of positions names."""
         raise NotImplementedError
 
+    def index_copy(self, dim: builtins.int, index: Tensor, source: Tensor) -> Tensor:
+        """x with the slices that a vector of positions names replaced by those of source."""
+        raise NotImplementedError
+
+    def index_fill(self, dim: builtins.int, index: Tensor, value: Any) -> Tensor:
+        """x with the slices that a vector of positions names filled with a number or a 0-d tensor."""
+        raise NotImplementedError
+
+    def index_put(self, indices: Any, values: Any, accumulate: builtins.bool = False) -> Tensor:
+        """x with `values` written (or added) at x[indices], a tuple of position tensors and masks."""
+        raise NotImplementedError
+
+    def index_reduce(self, dim: builtins.int, index: Tensor, source: Tensor, reduce: builtins.str, *, include_self: builtins.bool = True) -> Tensor:
+        """x with the slices of source combined ("prod", "mean", "amax", "amin") into those that a vector of positions names."""
+        raise NotImplementedError
+
     def index_select(self, dim: builtins.int, index: Tensor) -> Tensor:
         """The slices of x along an axis that a vector of positions names."""
+        raise NotImplementedError
+
+    def inner(self, b: Tensor) -> Tensor:
+        """Products summed over the last axes of both."""
         raise NotImplementedError
 
     def int(self) -> Tensor:
@@ -351,6 +503,34 @@ class TensorMethods:
 
     def isnan(self) -> Tensor:
         """Whether x is NaN, elementwise, as bool."""
+        raise NotImplementedError
+
+    def isneginf(self) -> Tensor:
+        """Whether x is -inf, elementwise, as bool."""
+        raise NotImplementedError
+
+    def isposinf(self) -> Tensor:
+        """Whether x is inf, elementwise, as bool."""
+        raise NotImplementedError
+
+    def isreal(self) -> Tensor:
+        """True everywhere: there are no complex numbers here."""
+        raise NotImplementedError
+
+    def kron(self, b: Any) -> Tensor:
+        """The Kronecker product: each element of a times all of b."""
+        raise NotImplementedError
+
+    def kthvalue(self, k: builtins.int, dim: builtins.int = -1, keepdim: builtins.bool = False) -> Any:
+        """The k-th smallest value (from 1) along an axis, and where it lies."""
+        raise NotImplementedError
+
+    def lcm(self, b: Any) -> Tensor:
+        """The least common multiple of integers, elementwise; 0 where one is 0."""
+        raise NotImplementedError
+
+    def ldexp(self, other: Any) -> Tensor:
+        """x * 2 ** other, as floats."""
         raise NotImplementedError
 
     def le(self, b: Any) -> Tensor:
@@ -393,6 +573,18 @@ class TensorMethods:
         """The logarithm of softmax(x), without overflow; `dtype` converts x first."""
         raise NotImplementedError
 
+    def logaddexp(self, b: Any) -> Tensor:
+        """log(exp(a) + exp(b)) without overflow, elementwise."""
+        raise NotImplementedError
+
+    def logaddexp2(self, b: Any) -> Tensor:
+        """log2(2 ** a + 2 ** b) without overflow, elementwise."""
+        raise NotImplementedError
+
+    def logcumsumexp(self, dim: builtins.int) -> Tensor:
+        """log of the running sums of exp(x) along an axis, without overflow."""
+        raise NotImplementedError
+
     def logical_and(self, b: Any) -> Tensor:
         """a and b, elementwise, as bool; numbers count as true unless they are 0."""
         raise NotImplementedError
@@ -433,8 +625,12 @@ class TensorMethods:
         """`masked_fill` in place."""
         raise NotImplementedError
 
+    def masked_scatter(self, mask: Tensor, source: Tensor) -> Tensor:
+        """x with source's elements, in order, where the mask (broadcast) is true; waits for their number."""
+        raise NotImplementedError
+
     def masked_select(self, mask: Tensor) -> Tensor:
-        """The elements where the mask (broadcast) is true, as a vector; waits for the mask."""
+        """The elements where the mask (broadcast) is true, as a vector; waits for their number."""
         raise NotImplementedError
 
     def matmul(self, b: Tensor) -> Tensor:
@@ -451,6 +647,10 @@ class TensorMethods:
 
     def mean(self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False, *, dtype: Any = None) -> Tensor:
         """The mean over axes, of floats; NaN over no elements."""
+        raise NotImplementedError
+
+    def median(self, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Any:
+        """The lower median of all elements, or along an axis with where it lies; NaN where there is one."""
         raise NotImplementedError
 
     def min(self, dim: Any = None, keepdim: builtins.bool = False) -> Any:
@@ -473,6 +673,10 @@ class TensorMethods:
         """Axes moved to other places, the others keep their order."""
         raise NotImplementedError
 
+    def msort(self) -> Tensor:
+        """The values in order along axis 0."""
+        raise NotImplementedError
+
     def mul(self, b: Any) -> Tensor:
         """a * b; `and` for bool."""
         raise NotImplementedError
@@ -483,6 +687,26 @@ class TensorMethods:
 
     def mv(self, b: Tensor) -> Tensor:
         """The product of a matrix and a vector."""
+        raise NotImplementedError
+
+    def nan_to_num(self, nan: builtins.float | None = None, posinf: builtins.float | None = None, neginf: builtins.float | None = None) -> Tensor:
+        """x with NaN replaced by a number (0), inf by the largest one of the type, -inf by the least, where not given."""
+        raise NotImplementedError
+
+    def nanmean(self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False, *, dtype: Any = None) -> Tensor:
+        """The mean over axes, NaN left out."""
+        raise NotImplementedError
+
+    def nanmedian(self, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Any:
+        """As `median`, without the NaN."""
+        raise NotImplementedError
+
+    def nanquantile(self, q: Any, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, interpolation: builtins.str = 'linear') -> Tensor:
+        """As `quantile`, without the NaN."""
+        raise NotImplementedError
+
+    def nansum(self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False, *, dtype: Any = None) -> Tensor:
+        """The sum over axes, NaN left out."""
         raise NotImplementedError
 
     def narrow(self, dim: builtins.int, start: builtins.int, length: builtins.int) -> Tensor:
@@ -522,14 +746,14 @@ class TensorMethods:
         raise NotImplementedError
 
     def nonzero(self, *, as_tuple: builtins.bool = False) -> Any:
-        """Positions of the elements that aren't 0, one row each (as_tuple: one vector per axis); waits for the values."""
+        """Positions of the elements that aren't 0, one row each (as_tuple: one vector per axis); waits for their number."""
         raise NotImplementedError
 
     def norm(self, p: builtins.float | builtins.str = 2.0, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False) -> Tensor:
         """The vector norm over axes: p-th root of the sum of p-th powers; p may be inf, -inf, 0; "fro" is 2."""
         raise NotImplementedError
 
-    def normal_(self, mean: builtins.float = 0.0, std: builtins.float = 1.0) -> Tensor:
+    def normal_(self, mean: builtins.float = 0.0, std: builtins.float = 1.0, *, generator: Any = None) -> Tensor:
         """Normal numbers in place."""
         raise NotImplementedError
 
@@ -537,7 +761,7 @@ class TensorMethods:
         """All products of an element of one vector and an element of another: (M,) and (N,) give (M, N)."""
         raise NotImplementedError
 
-    def permute(self, *dims: Any) -> Tensor:
+    def permute(self, *axes: Any, dims: Any = None) -> Tensor:
         """The axes in another order: `permute(x, 2, 0, 1)`."""
         raise NotImplementedError
 
@@ -551,6 +775,18 @@ class TensorMethods:
 
     def prod(self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False, *, dtype: Any = None) -> Tensor:
         """The product over axes; integers and bool in i64 unless dtype= says otherwise."""
+        raise NotImplementedError
+
+    def put(self, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Tensor:
+        """x with source's elements written (or added) at positions in its C order."""
+        raise NotImplementedError
+
+    def quantile(self, q: Any, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, interpolation: builtins.str = 'linear') -> Tensor:
+        """The q-quantiles (0 to 1) of all elements or along an axis; several q give an axis in front. NaN where there is one."""
+        raise NotImplementedError
+
+    def rad2deg(self) -> Tensor:
+        """Radians as degrees."""
         raise NotImplementedError
 
     def ravel(self) -> Tensor:
@@ -593,8 +829,16 @@ class TensorMethods:
         """The elements in C order in another shape, one size may be -1: a view where strides allow it, else a copy."""
         raise NotImplementedError
 
+    def reshape_as(self, other: Tensor) -> Tensor:
+        """x in other's shape."""
+        raise NotImplementedError
+
     def roll(self, shifts: builtins.int | Sequence[builtins.int], dims: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
         """Elements moved along axes; those that leave at the end come in at the beginning."""
+        raise NotImplementedError
+
+    def rot90(self, k: builtins.int = 1, dims: Sequence[builtins.int] = (0, 1)) -> Tensor:
+        """Turned k times by 90 degrees in the plane of two axes, from the first towards the second."""
         raise NotImplementedError
 
     def round(self) -> Tensor:
@@ -613,16 +857,28 @@ class TensorMethods:
         """`rsqrt` in place."""
         raise NotImplementedError
 
-    def scatter(self, dim: builtins.int, index: Tensor, src: Any) -> Tensor:
-        """x with src[.., n, ..] (or a number) written at [.., index[.., n, ..], ..]; of several the last one stays."""
+    def scatter(self, dim: builtins.int, index: Tensor, src: Any = None, *, value: Any = None, reduce: builtins.str | None = None) -> Tensor:
+        """x with src[.., n, ..] (or a number) written at [.., index[.., n, ..], ..]; of several the last one stays. With reduce="add" or "multiply" combined with what is there."""
         raise NotImplementedError
 
     def scatter_add(self, dim: builtins.int, index: Tensor, src: Tensor) -> Tensor:
-        """x with src[.., n, ..] added at [.., index[.., n, ..], ..]; the order of additions is fixed."""
+        """x with src[.., n, ..] added at [.., index[.., n, ..], ..]; the order of additions is fixed, unless a GPU adds long lists by atomics (see `use_deterministic_algorithms`)."""
+        raise NotImplementedError
+
+    def scatter_reduce(self, dim: builtins.int, index: Tensor, src: Tensor, reduce: builtins.str, *, include_self: builtins.bool = True) -> Tensor:
+        """x with src[.., n, ..] combined into [.., index[.., n, ..], ..] by "sum", "prod", "mean", "amax" or "amin"; include_self=False leaves x's own values out where something is written."""
         raise NotImplementedError
 
     def select(self, dim: builtins.int, index: builtins.int) -> Tensor:
         """The slice at one index of an axis, without that axis."""
+        raise NotImplementedError
+
+    def select_scatter(self, src: Tensor, dim: builtins.int, index: builtins.int) -> Tensor:
+        """A copy of x with the slice at one index of an axis replaced."""
+        raise NotImplementedError
+
+    def sgn(self) -> Tensor:
+        """As `sign`."""
         raise NotImplementedError
 
     def short(self) -> Tensor:
@@ -641,6 +897,10 @@ class TensorMethods:
         """-1, 0 or 1 by sign; NaN stays, elementwise; the type stays."""
         raise NotImplementedError
 
+    def signbit(self) -> Tensor:
+        """Whether the sign is set, also that of -0, elementwise, as bool."""
+        raise NotImplementedError
+
     def silu(self) -> Tensor:
         """x * sigmoid(x), elementwise; integers give f32."""
         raise NotImplementedError
@@ -653,8 +913,16 @@ class TensorMethods:
         """`sin` in place."""
         raise NotImplementedError
 
+    def sinc(self) -> Tensor:
+        """sin(pi x) / (pi x), 1 at 0, elementwise; integers give f32."""
+        raise NotImplementedError
+
     def sinh(self) -> Tensor:
         """The hyperbolic sine, elementwise; integers give f32."""
+        raise NotImplementedError
+
+    def slice_scatter(self, src: Tensor, dim: builtins.int = 0, start: builtins.int | None = None, end: builtins.int | None = None, step: builtins.int = 1) -> Tensor:
+        """A copy of x with the elements start:end:step of an axis replaced."""
         raise NotImplementedError
 
     def softmax(self, dim: builtins.int = -1, *, dtype: Any = None) -> Tensor:
@@ -665,8 +933,16 @@ class TensorMethods:
         """log(1 + exp(beta x)) / beta; x itself where beta x is above the threshold."""
         raise NotImplementedError
 
+    def sort(self, dim: builtins.int = -1, descending: builtins.bool = False, stable: builtins.bool = True) -> Any:
+        """The values along an axis in order, and where each lay; equal ones keep their order."""
+        raise NotImplementedError
+
     def split(self, split_size_or_sections: builtins.int | Sequence[builtins.int], dim: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
         """Parts along an axis: of one size (the last may be smaller), or of the sizes listed."""
+        raise NotImplementedError
+
+    def split_with_sizes(self, split_sizes: Sequence[builtins.int], dim: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
+        """Parts of the sizes listed along an axis."""
         raise NotImplementedError
 
     def sqrt(self) -> Tensor:
@@ -705,6 +981,10 @@ class TensorMethods:
         """The sum over axes; integers and bool in i64 unless dtype= says otherwise."""
         raise NotImplementedError
 
+    def sum_to_size(self, *size: Any) -> Tensor:
+        """x summed over the axes along which a tensor of that shape would be stretched to x's."""
+        raise NotImplementedError
+
     def swapaxes(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Two axes exchanged."""
         raise NotImplementedError
@@ -713,8 +993,12 @@ class TensorMethods:
         """The transpose of a matrix; a vector stays."""
         raise NotImplementedError
 
-    def take_along_dim(self, indices: Tensor, dim: builtins.int) -> Tensor:
-        """As `gather`, with x and indices broadcast along the other axes."""
+    def take(self, index: Tensor) -> Tensor:
+        """x's elements at positions in its C order; the result has index's shape."""
+        raise NotImplementedError
+
+    def take_along_dim(self, indices: Tensor, dim: builtins.int | None = None) -> Tensor:
+        """As `gather`, with x and indices broadcast along the other axes; without an axis both are flattened."""
         raise NotImplementedError
 
     def tan(self) -> Tensor:
@@ -729,12 +1013,20 @@ class TensorMethods:
         """`tanh` in place."""
         raise NotImplementedError
 
+    def tensor_split(self, indices_or_sections: Any, dim: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
+        """Parts along an axis: so many of nearly equal size (the first ones larger by 1), or cut before the positions listed."""
+        raise NotImplementedError
+
     def tile(self, *counts: Any) -> Tensor:
         """As `repeat`; missing counts in front are 1."""
         raise NotImplementedError
 
     def to(self, *targets: Any, dtype: Any = None, device: Any = None, copy: builtins.bool = False) -> Tensor:
         """x in another type and on another device: `x.to(vk.f16)`, `x.to("cpu")`, `x.to(dtype=..., device=...)`."""
+        raise NotImplementedError
+
+    def topk(self, k: builtins.int, dim: builtins.int = -1, largest: builtins.bool = True, sorted: builtins.bool = True) -> Any:
+        """The k largest (or smallest) values along an axis in order, and where they lie; of equal ones the first."""
         raise NotImplementedError
 
     def trace(self) -> Tensor:
@@ -777,8 +1069,20 @@ class TensorMethods:
         """One axis split into several; one size may be -1."""
         raise NotImplementedError
 
-    def uniform_(self, low: builtins.float = 0.0, high: builtins.float = 1.0) -> Tensor:
+    def unfold(self, dimension: builtins.int, size: builtins.int, step: builtins.int) -> Tensor:
+        """All windows of `size` along an axis, `step` apart, as a new last axis (a view)."""
+        raise NotImplementedError
+
+    def uniform_(self, low: builtins.float = 0.0, high: builtins.float = 1.0, *, generator: Any = None) -> Tensor:
         """Uniform numbers in [low, high) in place."""
+        raise NotImplementedError
+
+    def unique(self, sorted: builtins.bool = True, return_inverse: builtins.bool = False, return_counts: builtins.bool = False, dim: builtins.int | None = None) -> Any:
+        """The distinct elements in order, or with `dim` the distinct slices; optionally the number of each element's one, and how often each occurs. Waits for their number (`dim`: for the values)."""
+        raise NotImplementedError
+
+    def unique_consecutive(self, return_inverse: builtins.bool = False, return_counts: builtins.bool = False, dim: builtins.int | None = None) -> Any:
+        """The elements (with `dim`: slices) that differ from the one before; optionally the number of each element's one, and how long each run is. Waits for their number."""
         raise NotImplementedError
 
     def unsqueeze(self, dim: builtins.int) -> Tensor:
@@ -789,12 +1093,20 @@ class TensorMethods:
         """The variance over axes: squares of distances from the mean, summed and divided by count - correction."""
         raise NotImplementedError
 
+    def vdot(self, b: Tensor) -> Tensor:
+        """The sum of the products of two vectors."""
+        raise NotImplementedError
+
     def view(self, *shape: Any) -> Tensor:
         """As `reshape`, but never a copy: ShapeError where strides don't allow a view."""
         raise NotImplementedError
 
     def view_as(self, other: Tensor) -> Tensor:
         """A view of other's shape."""
+        raise NotImplementedError
+
+    def vsplit(self, indices_or_sections: Any) -> builtins.tuple[Tensor, ...]:
+        """Equal parts, or parts cut at positions, along axis 0."""
         raise NotImplementedError
 
     def where(self, condition: Any, other: Any) -> Any:

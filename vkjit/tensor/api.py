@@ -10,6 +10,7 @@ from .. import lang
 from ..autograd import rules as _rules  # noqa: F401  # fills the table of gradients
 from . import (
     arithmetic,
+    arithmetic_more,
     copies,
     creation,
     dlpack,
@@ -23,12 +24,19 @@ from . import (
     nn_norm,
     nn_pool,
     nn_softmax,
+    products,
     random,
     reductions,
+    running,
     scans,
+    scattering,
+    shapes,
+    sorting,
+    statistics,
     views,
 )
 from .arithmetic import *  # noqa: F403  # each module lists its public names
+from .arithmetic_more import *  # noqa: F403
 from .copies import *  # noqa: F403
 from .creation import *  # noqa: F403
 from .dlpack import *  # noqa: F403
@@ -41,19 +49,24 @@ from .nn_embedding import *  # noqa: F403
 from .nn_norm import *  # noqa: F403
 from .nn_pool import *  # noqa: F403
 from .nn_softmax import *  # noqa: F403
+from .products import *  # noqa: F403
 from .random import *  # noqa: F403
 from .reductions import *  # noqa: F403
+from .running import *  # noqa: F403
 from .scans import *  # noqa: F403
+from .scattering import *  # noqa: F403
+from .shapes import *  # noqa: F403
+from .sorting import *  # noqa: F403
+from .statistics import *  # noqa: F403
 from .tensor import Tensor
 from .views import *  # noqa: F403
 
 _MODULES = (
-    arithmetic, copies, creation, dlpack, elementwise, indexing, linalg, nn_activation, nn_conv, nn_embedding, nn_norm, nn_pool,
-    nn_softmax, random, reductions, scans, views,
+    arithmetic, arithmetic_more, copies, creation, dlpack, elementwise, indexing, linalg, nn_activation, nn_conv,
+    nn_embedding, nn_norm, nn_pool, nn_softmax, products, random, reductions, running, scans, scattering, shapes,
+    sorting, statistics, views,
 )  # fmt: skip
-_INTERNAL = frozenset(
-    {"as_dtype", "get_item", "put", "set_item", "upload", "copy_", "fill_", "zero_", "next_seed", "mT"}
-)
+_INTERNAL = frozenset({"as_dtype", "get_item", "set_item", "upload", "copy_", "fill_", "zero_", "next_seed", "mT"})
 
 __all__ = [  # noqa: PLE0604  # sorted() gives strings
     "Tensor",

@@ -123,12 +123,22 @@ remainder = _binary("remainder", functions.remainder, "The remainder with the si
 fmod = _binary("fmod", functions.fmod, "The remainder with the sign of a (C's fmod)")
 maximum = _binary("maximum", lang.max, "The greater one; NaN passes on")
 minimum = _binary("minimum", lang.min, "The smaller one; NaN passes on")
-fmax = _binary("fmax", lang.fmax, "The greater one; NaN is ignored", floats=True)
-fmin = _binary("fmin", lang.fmin, "The smaller one; NaN is ignored", floats=True)
+_fmax = _binary("fmax", lang.fmax, "The greater one; NaN is ignored")
+_fmin = _binary("fmin", lang.fmin, "The smaller one; NaN is ignored")
 atan2 = _binary("atan2", lang.atan2, "The angle of the point (b, a) in radians", floats=True)
 hypot = _binary("hypot", lang.hypot, "sqrt(a*a + b*b) without overflow", floats=True)
 copysign = _binary("copysign", lang.copysign, "The magnitude of a with the sign of b", floats=True)
 xlogy = _binary("xlogy", functions.xlogy, "a * log(b), 0 where a is 0", floats=True)
+
+
+def fmax(a: Operand, b: Operand) -> Tensor:
+    """The greater one, elementwise; of NaN and a number the number."""
+    return _fmax(a, b) if result_type(a, b).is_float else maximum(a, b)
+
+
+def fmin(a: Operand, b: Operand) -> Tensor:
+    """The smaller one, elementwise; of NaN and a number the number."""
+    return _fmin(a, b) if result_type(a, b).is_float else minimum(a, b)
 
 
 @operation("pow")

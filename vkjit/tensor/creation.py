@@ -33,8 +33,10 @@ __all__ = [
     "full",
     "full_like",
     "linspace",
+    "logspace",
     "ones",
     "ones_like",
+    "scalar_tensor",
     "tensor",
     "upload",
     "zeros",
@@ -221,27 +223,62 @@ def ones_like(x: Tensor, *, dtype: Any = None, device: DeviceLike = None, requir
     return full_like(x, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-def arange(
-    start: float, end: float | None = None, step: float = 1, *, dtype: Any = None, device: DeviceLike = None
+def _leaf(made: Tensor, requires_grad: bool) -> Tensor:
+    return made.requires_grad_() if requires_grad else made
+
+
+def scalar_tensor(
+    value: Any, *, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False
 ) -> Tensor:
+    """A 0-d tensor of one number."""
+    return full((), value, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def arange(
+    start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """The numbers from start (0 where only one is given) to end, exclusive, in steps; i64 of ints, else f32."""
     low, high = (0, start) if end is None else (start, end)
+    low, high, step = (v.item() if isinstance(v, Tensor) else v for v in (low, high, step))
+    if dtype is not None and as_dtype(dtype).is_integer:
+        low, high, step = int(low), int(high), int(step)
     if step == 0 or not all(map(math.isfinite, (low, high, step))):
         raise ArgumentError(f"arange({low}, {high}, {step}): expected finite numbers and a step other than 0")
     whole = all(isinstance(v, (int, np.integer)) for v in (low, high, step))
     element = as_dtype(dtype) if dtype is not None else dtypes.i64 if whole else dtypes.f32
     count = max(0, math.ceil((high - low) / step) if not whole else -((int(low) - int(high)) // int(step)))
     places: Any = np.arange(count, dtype=np.int64 if whole else np.float64)
-    return upload(np.asarray(low + places * step), element, device)
+    return _leaf(upload(np.asarray(low + places * step), element, device), requires_grad)
 
 
-def linspace(start: float, end: float, steps: int, *, dtype: Any = dtypes.f32, device: DeviceLike = None) -> Tensor:
-    """`steps` numbers at equal distances from start to end, both included."""
+def _evenly(name: str, start: Any, end: Any, steps: int) -> Any:
     if steps < 0:
-        raise ArgumentError(f"linspace() takes a number of steps of at least 0, found {steps}")
-    return upload(np.linspace(start, end, steps), as_dtype(dtype), device)
+        raise ArgumentError(f"{name}() takes a number of steps of at least 0, found {steps}")
+    low, high = (float(v.item()) if isinstance(v, Tensor) else float(v) for v in (start, end))
+    return np.linspace(low, high, steps)
 
 
-def eye(n: int, m: int | None = None, *, dtype: Any = dtypes.f32, device: DeviceLike = None) -> Tensor:
+def linspace(
+    start: Any, end: Any, steps: int, *, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
+    """`steps` numbers at equal distances from start to end, both included."""
+    return _leaf(upload(_evenly("linspace", start, end, steps), as_dtype(dtype), device), requires_grad)
+
+
+def logspace(
+    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = dtypes.f32, device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """`steps` powers of the base, with exponents at equal distances from start to end, both included."""
+    places = _evenly("logspace", start, end, steps)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = np.power(float(base), places)
+    return _leaf(upload(values, as_dtype(dtype), device), requires_grad)
+
+
+def eye(
+    n: int, m: int | None = None, *, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
     """Ones on the diagonal of an n by m matrix (m: n where not given), zeros elsewhere."""
-    return upload(np.eye(n, m), as_dtype(dtype), device)
+    return _leaf(upload(np.eye(n, m), as_dtype(dtype), device), requires_grad)

@@ -86,6 +86,7 @@ _ALIASES = {
     "Dims": "int | Sequence[int] | None",
     "Shape": "tuple[int, ...]",
     "Extreme": "Any",
+    "Order": "Any",
     "DeviceLike": "Any",
     "F": "Any",
 }

@@ -15,20 +15,21 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
+from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..runtime.interface import DeviceArray, contiguous_strides
 from ..stdlib import index as kernels
-from ..stdlib.registry import CPU_LOOP, device_class
 from . import creation, maps
+from .along import combine_lines, put_lines, three_axes
 from .arithmetic import where
 from .copies import copy_values, fill_values
 from .dispatch import operation, run_in_place
 from .iterate import broadcast_shapes
 from .tensor import Tensor
-from .views import _reshape, axis_of, expand, flatten, narrow, permute, reshape, reshaped_strides, slice_view, unsqueeze
+from .views import _reshape, axis_of, expand, flatten, narrow, permute, reshape, slice_view, unsqueeze
 
 __all__ = [
-    "gather", "get_item", "index_add", "index_select", "masked_select", "nonzero", "put", "scatter", "scatter_add",
+    "gather", "get_item", "index_add", "index_select", "masked_select", "nonzero", "scatter", "scatter_add",
     "set_item", "take_along_dim",
 ]  # fmt: skip
 
@@ -174,22 +175,10 @@ def _positions(item: Tensor) -> list[Tensor]:
     """An index tensor itself; of a mask the positions along each of its axes, for which the host waits."""
     if item.dtype.kind != "bool":
         return [item]
-    return [creation.upload(p, dtypes.i64, item.device) for p in np.nonzero(item._fetch())]
+    return list(nonzero(item, as_tuple=True))
 
 
 # -- along one axis
-
-
-def three_axes(array: DeviceArray, axis: int) -> DeviceArray:
-    """The array as (before, axis, after); a copy where its strides don't allow a view."""
-    before, after = math.prod(array.shape[:axis]), math.prod(array.shape[axis + 1 :])
-    shape = (before, array.shape[axis], after)
-    strides = reshaped_strides(array.shape, array.strides, shape) if 0 not in array.shape else (0, 0, 0)
-    if strides is None:
-        copied = creation.allocate(array.shape, array.dtype, array.device)
-        copy_values(array, copied)
-        return three_axes(copied, axis)
-    return DeviceArray(array.buffer, array.offset, array.dtype, shape, strides)
 
 
 @operation("take")
@@ -224,14 +213,27 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices of x along an axis that a vector of positions names."""
     if index.ndim > 1:
         raise ShapeError(f"index_select() takes a vector of positions, found shape {index.shape}")
-    return take(x, dim=axis_of(dim, x.ndim, "index_select"), index=reshape(index, -1))
+    if x.ndim == 0:
+        return reshape(take(lifted(x), dim=axis_of(dim, 1, "index_select"), index=lifted(index)), ())
+    return take(x, dim=axis_of(dim, x.ndim, "index_select"), index=lifted(index))
+
+
+def _wide_index(index: Tensor, name: str) -> Tensor:
+    """Positions of i64 or i32, others converted."""
+    if not isinstance(index, Tensor) or not index.dtype.is_integer:
+        found = repr(index.dtype) if isinstance(index, Tensor) else type(index).__name__
+        raise DTypeError(f"{name}() takes a tensor of integers as positions, found {found}")
+    return index if index.dtype in (dtypes.i64, dtypes.i32) else index.to(dtypes.i64)
+
+
+def lifted(x: Tensor) -> Tensor:
+    """A 0-d tensor as a vector of one element."""
+    return reshape(x, 1) if x.ndim == 0 else x
 
 
 def _check_along(x: Tensor, axis: int, index: Tensor, name: str) -> None:
     if index.ndim != x.ndim:
         raise ShapeError(f"{name}(): index has {index.ndim} axes, the tensor {x.ndim}: expected the same number")
-    if index.dtype is not dtypes.i64 and index.dtype is not dtypes.i32:
-        raise DTypeError(f"{name}() takes positions of i64 or i32, found {index.dtype!r}")
     if any(i > e for d, (i, e) in enumerate(zip(index.shape, x.shape, strict=True)) if d != axis):
         raise ShapeError(
             f"{name}(): index of shape {index.shape} is larger than the tensor's {x.shape} off axis {axis}"
@@ -246,13 +248,24 @@ def _cropped(x: Tensor, axis: int, index: Tensor) -> Tensor:
     return x
 
 
-def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
+def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """y[.., n, ..] = x[.., index[.., n, ..], ..] along an axis; the result has index's shape."""
-    axis = axis_of(dim, x.ndim, "gather") if x.ndim else 0
-    if x.ndim == 0:
-        return reshape(gather(reshape(x, 1), 0, reshape(index, 1)), ())
+    del sparse_grad  # gradients are dense
+    index = _wide_index(index, "gather")
+    if index.numel() == 0:
+        return (
+            creation.empty(index.shape, dtype=x.dtype, device=x.device) if not x.requires_grad else _nothing(x, index)
+        )
+    if x.ndim == 0 or index.ndim == 0:
+        return reshape(gather(lifted(x), dim, lifted(index)), index.shape)
+    axis = axis_of(dim, x.ndim, "gather")
     _check_along(x, axis, index, "gather")
     return _gather(_cropped(x, axis, index), dim=axis, index=index)
+
+
+def _nothing(x: Tensor, index: Tensor) -> Tensor:
+    """An empty result that still depends on x."""
+    return reshape(narrow(reshape(x, (x.numel(),)), 0, 0, 0), index.shape)
 
 
 @operation("gather")
@@ -263,8 +276,10 @@ def _gather(x: Tensor, *, dim: int, index: Tensor) -> Tensor:
     return Tensor(out)
 
 
-def take_along_dim(x: Tensor, indices: Tensor, dim: int) -> Tensor:
-    """As `gather`, with x and indices broadcast along the other axes."""
+def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """As `gather`, with x and indices broadcast along the other axes; without an axis both are flattened."""
+    if dim is None:
+        return gather(reshape(x, (x.numel(),)), 0, reshape(indices, (indices.numel(),)))
     axis = axis_of(dim, x.ndim, "take_along_dim")
     shape = broadcast_shapes(
         (*x.shape[:axis], 1, *x.shape[axis + 1 :]), (*indices.shape[:axis], 1, *indices.shape[axis + 1 :])
@@ -273,37 +288,29 @@ def take_along_dim(x: Tensor, indices: Tensor, dim: int) -> Tensor:
     return gather(wide, axis, expand(indices, (*shape[:axis], indices.shape[axis], *shape[axis + 1 :])))
 
 
-def _scatter_lines(target: DeviceArray, axis: int, index: Tensor, values: Tensor, *, add: bool) -> None:
-    """Writes or adds values at positions along an axis, in order; long lines are cut over launches on software
-    drivers.
-    """
-    if 0 in index.shape:
-        return
-    y, where_, source = target, three_axes(index._array, axis), three_axes(values._array, axis)
-    before, count, after = where_.shape
-    lines = DeviceArray(
-        source.buffer, source.offset, source.dtype, (before, after), (source.strides[0], source.strides[2])
-    )
-    limit = CPU_LOOP if device_class(target.device) == "cpu" else 1 << 30
-    for start in range(0, count, limit):
-        stop = min(start + limit, count)
-        if add:
-            kernels.scatter_add(lines, where_, source, y, start, stop, maps.arithmetic_type(target.dtype))
-        else:
-            kernels.scatter_put(lines, where_, source, y, start, stop)
-
-
-def _scattered(x: Tensor, axis: int, index: Tensor, values: Tensor, *, add: bool) -> Tensor:
-    out = creation.allocate(x.shape, x.dtype, maps.common_device((x, index, values)))
+def scattered(x: Tensor, axis: int, index: Tensor, values: Tensor, write: Any, dtype: DType) -> Tensor:
+    """A copy of x in `dtype`, brought to (before, along, after) and changed by `write(lines, positions, values)`."""
+    out = creation.allocate(x.shape, dtype, maps.common_device((x, index, values)))
     copy_values(x._array, out)
     view = _cropped(Tensor(out), axis, index)._array
-    if 0 in index.shape:
+    if 0 in index.shape or 0 in view.shape:
         return Tensor(out)
     lines = three_axes(view, axis)
-    _scatter_lines(lines, axis, index, values, add=add)
+    write(lines, three_axes(index._array, axis), three_axes(values._array, axis))
     if lines.buffer is not out.buffer:  # strides that three axes can't hold: done in a copy
         copy_values(DeviceArray(lines.buffer, 0, lines.dtype, view.shape, contiguous_strides(view.shape)), view)
     return Tensor(out)
+
+
+def combined(x: Tensor, axis: int, index: Tensor, values: Tensor, combine: Any) -> Tensor:
+    """A copy of x combined with values at positions, in order; sums of 16-bit floats are kept in f32."""
+    dtype = maps.arithmetic_type(x.dtype)
+
+    def write(lines: DeviceArray, positions: DeviceArray, source: DeviceArray) -> None:
+        combine_lines(lines, positions, source, combine, dtype)
+
+    wide = dtype if x.dtype.is_float else x.dtype
+    return scattered(x, axis, index, values, write, wide).to(x.dtype)
 
 
 def _source(x: Tensor, index: Tensor, source: Any, name: str) -> Tensor:
@@ -322,26 +329,52 @@ def _source(x: Tensor, index: Tensor, source: Any, name: str) -> Tensor:
 
 @operation("scatter_add")
 def _scatter_add(x: Tensor, src: Tensor, *, dim: int, index: Tensor) -> Tensor:
-    return _scattered(x, dim, index, src, add=True)
+    return combined(x, dim, index, src, kernels.add)
 
 
 @operation("scatter")
 def _scatter(x: Tensor, src: Tensor, *, dim: int, index: Tensor) -> Tensor:
-    return _scattered(x, dim, index, src, add=False)
+    return scattered(x, dim, index, src, put_lines, x.dtype)
+
+
+def along(name: str, run: Any, x: Tensor, dim: int, index: Tensor, src: Any, **params: Any) -> Tensor:
+    """A writing operation: its operands checked, 0-d ones as vectors, the source as large as the index."""
+    index = _wide_index(index, name)
+    if x.ndim == 0 or index.ndim == 0:
+        source = lifted(src) if isinstance(src, Tensor) else src
+        return reshape(along(name, run, lifted(x), dim, lifted(index), source, **params), x.shape)
+    axis = axis_of(dim, x.ndim, name)
+    if index.numel() == 0 and index.ndim != x.ndim:  # PyTorch lets empty positions of any rank pass
+        return x.clone()
+    _check_along(x, axis, index, name)
+    return run(x, _source(x, index, src, name), dim=axis, index=index, **params)  # type: ignore[no-any-return]
 
 
 def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """x with src[.., n, ..] added at [.., index[.., n, ..], ..]; the order of additions is fixed."""
-    axis = axis_of(dim, x.ndim, "scatter_add")
-    _check_along(x, axis, index, "scatter_add")
-    return _scatter_add(x, _source(x, index, src, "scatter_add"), dim=axis, index=index)
+    """x with src[.., n, ..] added at [.., index[.., n, ..], ..]; the order of additions is fixed, unless a GPU adds long
+    lists by atomics (see `use_deterministic_algorithms`).
+    """
+    return along("scatter_add", _scatter_add, x, dim, index, src)
 
 
-def scatter(x: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
-    """x with src[.., n, ..] (or a number) written at [.., index[.., n, ..], ..]; of several the last one stays."""
-    axis = axis_of(dim, x.ndim, "scatter")
-    _check_along(x, axis, index, "scatter")
-    return _scatter(x, _source(x, index, src, "scatter"), dim=axis, index=index)
+def scatter(
+    x: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
+) -> Tensor:
+    """x with src[.., n, ..] (or a number) written at [.., index[.., n, ..], ..]; of several the last one stays. With
+    reduce="add" or "multiply" combined with what is there.
+    """
+    source = src if value is None else value
+    if source is None:
+        raise ArgumentError("scatter() needs src= or value=")
+    if reduce is None:
+        return along("scatter", _scatter, x, dim, index, source)
+    names = {"add": "sum", "multiply": "prod"}
+    if reduce not in names:
+        raise ArgumentError(f'scatter(reduce=...) is "add" or "multiply", found {reduce!r}')
+    from .scattering import scatter_reduce
+
+    wide = source if isinstance(source, Tensor) else creation.full(index.shape, source, dtype=x.dtype, device=x.device)
+    return scatter_reduce(x, dim, index, wide, names[reduce])
 
 
 def _lines(shape: tuple[int, ...], axis: int, index: Tensor) -> Tensor:
@@ -352,9 +385,11 @@ def _lines(shape: tuple[int, ...], axis: int, index: Tensor) -> Tensor:
 
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """x with alpha times the slices of source added to those that a vector of positions names."""
-    axis = axis_of(dim, x.ndim, "index_add")
     scaled: Any = source if alpha == 1 else source * alpha
-    return scatter_add(x, axis, _lines(x.shape, axis, index), scaled)
+    if x.ndim == 0:
+        return reshape(index_add(lifted(x), dim, index, lifted(scaled)), ())
+    axis = axis_of(dim, x.ndim, "index_add")
+    return scatter_add(x, axis, _lines(x.shape, axis, lifted(index)), lifted(scaled))
 
 
 # -- written
@@ -384,7 +419,7 @@ def _assign(target: Tensor, value: Any, plan: Plan) -> None:
     wide = expand(_fitting(single.to(target.dtype), shape), shape)
     values = flatten(wide, axis, axis + positions.ndim - 1) if positions.ndim else unsqueeze(wide, axis)
     lines = _lines(merged.shape, axis, Tensor(_flat_index(positions)))
-    _scatter_lines(three_axes(merged._array, axis), axis, lines, values, add=False)
+    put_lines(three_axes(merged._array, axis), three_axes(lines._array, axis), three_axes(values._array, axis))
 
 
 def _is_single(value: Any) -> bool:
@@ -438,19 +473,49 @@ def get_planned(x: Tensor, plan: Plan) -> Tensor:
     return take(part, dim=axis, index=positions)
 
 
-# -- what depends on values: the host waits
+# -- what depends on values: the host waits for their number
+
+
+@operation("compact")
+def compact(x: Tensor, *, flags: Tensor) -> Tensor:
+    """The elements of a vector where flags are set; waits for their number."""
+    from .running import cumsum
+
+    ends = cumsum(flags, 0)
+    count = int(ends[-1].item()) if flags.numel() else 0
+    out = creation.allocate((count,), x.dtype, x.device)
+    if count:
+        kernels.compact(flags._array, ends._array, x._array, out)
+    return Tensor(out)
+
+
+def _flat(x: Tensor) -> Tensor:
+    return reshape(x, (x.numel(),))
+
+
+def places_of(flags: Tensor) -> Tensor:
+    """Where flags are set, as positions in C order (i64); waits for their number."""
+    return compact(creation.arange(flags.numel(), device=flags.device), flags=_flat(flags).detach())
 
 
 def nonzero(x: Tensor, *, as_tuple: bool = False) -> Any:
-    """Positions of the elements that aren't 0, one row each (as_tuple: one vector per axis); waits for the values."""
-    found = np.nonzero(x._fetch()) if x.ndim else np.nonzero(np.atleast_1d(x._fetch()))
+    """Positions of the elements that aren't 0, one row each (as_tuple: one vector per axis); waits for their number."""
+    from .copies import stack
+
+    linear: Any = places_of((x if x.ndim or not as_tuple else lifted(x)) != 0)
+    shape = x.shape if x.ndim or not as_tuple else (1,)
+    found = []
+    for axis, extent in enumerate(shape):
+        inner = math.prod(shape[axis + 1 :])
+        found.append((linear // inner) % extent if inner and extent else linear)
     if as_tuple:
-        return tuple(creation.upload(p, dtypes.i64, x.device) for p in found)
-    rows = np.stack(found, axis=1) if x.ndim else np.zeros((len(found[0]), 0), np.int64)
-    return creation.upload(rows, dtypes.i64, x.device)
+        return tuple(found)
+    return stack(found, 1) if found else creation.empty((linear.shape[0], 0), dtype=dtypes.i64, device=x.device)
 
 
 def masked_select(x: Tensor, mask: Tensor) -> Tensor:
-    """The elements where the mask (broadcast) is true, as a vector; waits for the mask."""
+    """The elements where the mask (broadcast) is true, as a vector; waits for their number."""
+    if mask.dtype.kind != "bool":
+        raise DTypeError(f"masked_select() takes a mask of bool, found {mask.dtype!r}: compare first, as in x > 0")
     shape = broadcast_shapes(x.shape, mask.shape)
-    return get_item(expand(x, shape), expand(mask, shape))
+    return compact(_flat(expand(x, shape)), flags=_flat(expand(mask, shape)))

@@ -18,6 +18,7 @@ from . import creation, iterate, maps
 from .copies import copy_values
 from .dispatch import operation
 from .maps import arithmetic_type
+from .precision import widened
 from .tensor import Tensor
 from .views import reshape, reshaped_strides, unsqueeze
 
@@ -174,14 +175,21 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
     return unsqueeze(a, 1) * unsqueeze(b, 0)
 
 
+@widened
 def addmm(c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta c + alpha (a @ b); c broadcasts. With beta=0 c isn't read."""
-    product: Any = matmul(a, b)
-    scaled = product if alpha == 1 else product * alpha
+    return plus_scaled(c, matmul(a, b), beta, alpha)
+
+
+@widened
+def plus_scaled(c: Any, product: Any, beta: float, alpha: float) -> Tensor:
+    """beta c + alpha product, c broadcast to the product's shape; with beta=0 c isn't read."""
+    if not product.dtype.is_float:
+        alpha, beta = int(alpha), int(beta)
+    scaled: Tensor = product if alpha == 1 else product * alpha
     if beta == 0:
-        return scaled  # type: ignore[no-any-return]
-    total: Tensor = scaled + (c if beta == 1 else c * beta)
-    return total
+        return scaled
+    return scaled + (c if beta == 1 else c * beta)  # type: ignore[no-any-return]
 
 
 baddbmm = addmm

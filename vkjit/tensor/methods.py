@@ -14,6 +14,7 @@ from .. import dtypes, lang
 from ..lang import _stub
 from . import (
     arithmetic,
+    arithmetic_more,
     copies,
     creation,
     elementwise,
@@ -21,9 +22,15 @@ from . import (
     inplace,
     linalg,
     nn_softmax,
+    products,
     random,
     reductions,
+    running,
     scans,
+    scattering,
+    shapes,
+    sorting,
+    statistics,
     views,
 )
 from .tensor import Tensor
@@ -61,7 +68,35 @@ _METHODS: tuple[tuple[Any, str], ...] = (
     ),
     (nn_softmax, "softmax log_softmax"),
     (linalg, "addmm baddbmm bmm dot matmul mm mv outer trace"),
-    (scans, "cumsum tril triu"),
+    (scans, "tril triu"),
+    (running, "cummax cummin cumprod cumsum diff logcumsumexp"),
+    (
+        arithmetic_more,
+        (
+            "addcdiv addcmul clamp_max clamp_min deg2rad erfinv float_power gcd heaviside isneginf isposinf isreal lcm "
+            "ldexp logaddexp logaddexp2 nan_to_num rad2deg sgn signbit sinc"
+        ),
+    ),
+    (products, "addbmm addmv addr cross inner kron vdot"),
+    (
+        scattering,
+        "index_copy index_fill index_put index_reduce masked_scatter put scatter_reduce take",
+    ),
+    (
+        shapes,
+        (
+            "argwhere diag diag_embed diagflat diagonal_scatter dsplit fliplr flipud hsplit reshape_as rot90 "
+            "select_scatter slice_scatter split_with_sizes sum_to_size tensor_split unfold vsplit"
+        ),
+    ),
+    (
+        sorting,
+        "argsort kthvalue median msort nanmedian nanquantile quantile sort topk",
+    ),
+    (
+        statistics,
+        "aminmax bincount dist histc nanmean nansum unique unique_consecutive",
+    ),
     (indexing, "gather index_add index_select masked_select nonzero scatter scatter_add take_along_dim"),
 )
 
@@ -134,6 +169,8 @@ _CONVERSIONS = {
     "long": dtypes.i64,
     "short": dtypes.i16,
     "bool": dtypes.boolean,
+    "byte": dtypes.u8,
+    "char": dtypes.i8,
 }
 
 
@@ -147,16 +184,23 @@ def _new(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return method
 
 
-def _random_(name: str) -> Callable[..., Tensor]:
-    def uniform_(self: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
-        """Uniform numbers in [low, high) in place."""
-        return copies.copy_(self, random.rand(self.shape, device=self.device) * (high - low) + low)
+def uniform_(self: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Uniform numbers in [low, high) in place."""
+    drawn = creation.empty(self.shape, dtype=self.dtype, device=self.device)
+    start = random._start(drawn.numel(), None, generator)
+    return copies.copy_(self, random.fill_uniform(drawn, low, high, start))
 
-    def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
-        """Normal numbers in place."""
-        return copies.copy_(self, random.randn(self.shape, device=self.device) * std + mean)
 
-    return uniform_ if name == "uniform_" else normal_
+def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Normal numbers in place."""
+    drawn = creation.empty(self.shape, dtype=self.dtype, device=self.device)
+    start = random._start(drawn.numel(), None, generator)
+    return copies.copy_(self, random.fill_normal(drawn, mean, std, start))
+
+
+def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
+    """1 with the chance p (a number or a tensor), else 0, in place."""
+    return copies.copy_(self, random.bernoulli(self.detach(), p, generator=generator))
 
 
 def install() -> None:
@@ -176,8 +220,10 @@ def install() -> None:
         "where": lambda self, condition, other: arithmetic.where(condition, self, other),
         "T": property(views.t),
         "mT": property(views.mT),
-        "uniform_": _random_("uniform_"),
-        "normal_": _random_("normal_"),
+        "uniform_": uniform_,
+        "normal_": normal_,
+        "bernoulli_": bernoulli_,
+        "bernoulli": random.bernoulli,
         "type_as": lambda self, other: copies.to(self, other.dtype),
     }
     for name, value in extra.items():

@@ -21,6 +21,7 @@ from .arithmetic import maximum, minimum, where
 from .dispatch import operation
 from .elementwise import checked
 from .maps import arithmetic_type
+from .precision import widened
 from .reducing import Reducer, reduce_axes, search_axis
 from .tensor import Tensor
 from .views import axis_of, reshape, unsqueeze
@@ -259,6 +260,7 @@ def _norm2(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
     return _reduce(x, axes, keepdim, reducing.ROOT_OF_SQUARES, x.dtype, arithmetic_type(x.dtype), 0)
 
 
+@widened
 def norm(x: Tensor, p: float | str = 2.0, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """The vector norm over axes: p-th root of the sum of p-th powers; p may be inf, -inf, 0; "fro" is 2."""
     from .elementwise import abs
@@ -276,7 +278,7 @@ def norm(x: Tensor, p: float | str = 2.0, dim: Dims = None, keepdim: bool = Fals
     if math.isinf(power):
         return amax(size, dim, keepdim) if power > 0 else amin(size, dim, keepdim)
     if power == 0:
-        return sum((x != 0).to(x.dtype), dim, keepdim)
+        return sum(where(size != 0, 1.0, size), dim, keepdim)  # the other operand carries the gradient, which is 0
     return sum(size**power, dim, keepdim) ** (1 / power)
 
 

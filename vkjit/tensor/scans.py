@@ -1,4 +1,4 @@
-"""Running sums, triangles of matrices, and padding.
+"""Triangles of matrices, and padding.
 
 Enters: tensors. Leaves: new tensors, recorded.
 """
@@ -12,99 +12,16 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..dtypes import DType
 from ..errors import ArgumentError, ShapeError
 from ..runtime.interface import DeviceArray, contiguous_strides
-from ..stdlib import functions
 from ..stdlib import scan as kernels
-from . import creation, maps, views
+from . import creation, views
 from .copies import copy_values
 from .dispatch import operation
-from .indexing import index_select, three_axes
-from .maps import arithmetic_type
-from .reducing import line_limit
+from .indexing import index_select
 from .tensor import Tensor
-from .views import axis_of
 
-__all__ = ["cumsum", "meshgrid", "pad", "tril", "triu"]
-
-MOST = 1024
-"""Elements that one invocation sums up before lines are cut."""
-
-
-@operation("cumsum")
-def _cumsum(x: Tensor, *, dim: int, dtype: DType) -> Tensor:
-    out = creation.allocate(x.shape, dtype, x.device)
-    if 0 not in x.shape:
-        _running(_last(three_axes(x._array, dim)), _last(three_axes(out, dim)), arithmetic_type(dtype))
-    return Tensor(out)
-
-
-def _last(array: DeviceArray) -> DeviceArray:
-    """(before, along, after) as (before, after, along)."""
-    (a, r, b), (p, q, s) = array.shape, array.strides
-    return DeviceArray(array.buffer, array.offset, array.dtype, (a, b, r), (p, s, q))
-
-
-def _running(x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
-    """Sums up the lines of (a, b, r); long ones in segments, whose ends are then summed up and added."""
-    a, b, n = x.shape
-    limit = min(line_limit(x), MOST)
-    if n <= MOST:
-        ends = creation.allocate((a, b), y.dtype, x.device)
-        kernels.running_sums(x, ends, y, accumulate, limit)
-        return
-    fewer = 0 if a <= b else 1
-    for i in range(x.shape[fewer]):
-        _running_long(_without(x, fewer, i), _without(y, fewer, i), accumulate, limit)
-
-
-def _without(array: DeviceArray, axis: int, i: int) -> DeviceArray:
-    """The slice of three axes at one place of an axis, without that axis."""
-    offset = array.offset + i * array.strides[axis] * array.dtype.itemsize
-    shape, strides = (tuple(v for n, v in enumerate(w) if n != axis) for w in (array.shape, array.strides))
-    return DeviceArray(array.buffer, offset, array.dtype, shape, strides)
-
-
-def _segments(array: DeviceArray, start: int, count: int, size: int) -> DeviceArray:
-    """Segments of the lines of (b, r), as (b, count, size)."""
-    line, step = array.strides
-    offset = array.offset + start * step * array.dtype.itemsize
-    return DeviceArray(array.buffer, offset, array.dtype, (array.shape[0], count, size), (line, size * step, step))
-
-
-def _running_long(x: DeviceArray, y: DeviceArray, accumulate: DType, limit: int) -> None:
-    lines, n = x.shape
-    size = min(MOST, max(32, math.isqrt(n)))
-    whole, rest = divmod(n, size)
-    ends = creation.allocate((lines, whole), accumulate, x.device)
-    wide = creation.allocate((lines, n), accumulate, x.device)
-    kernels.running_sums(_segments(x, 0, whole, size), ends, _segments(wide, 0, whole, size), accumulate, limit)
-    if rest:
-        last = creation.allocate((lines, 1), accumulate, x.device)
-        begin = whole * size
-        kernels.running_sums(_segments(x, begin, 1, rest), last, _segments(wide, begin, 1, rest), accumulate, limit)
-    before = creation.allocate((lines, whole), accumulate, x.device)
-    shape = (1, lines, whole)
-    source, target = (DeviceArray(e.buffer, e.offset, e.dtype, shape, (0, whole, 1)) for e in (ends, before))
-    _running(source, target, accumulate)
-    zero = DeviceArray(before.buffer, 0, accumulate, (lines, whole, 1), (whole, 1, 0))
-    copy_values(_segments(wide, 0, 1, size), _segments(y, 0, 1, size))
-    for start, count, length, first in ((size, whole - 1, size, 0), (whole * size, 1, rest, whole - 1)):
-        if not count or not length:
-            continue
-        added = DeviceArray(zero.buffer, first * accumulate.itemsize, accumulate, (lines, count, length), (whole, 1, 0))
-        place = Tensor(_segments(y, start, count, length))
-        maps.write_map(functions.add, (Tensor(_segments(wide, start, count, length)), Tensor(added)), place, accumulate)
-
-
-def cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    """Running sums along an axis; integers and bool in i64 unless dtype= says otherwise."""
-    result = creation.as_dtype(dtype) if dtype is not None else x.dtype if x.dtype.is_float else dtypes.i64
-    if x.ndim == 0:
-        return views.reshape(cumsum(views.reshape(x, 1), 0, dtype=result), ())
-    return _cumsum(x, dim=axis_of(dim, x.ndim, "cumsum"), dtype=result)
-
+__all__ = ["meshgrid", "pad", "tril", "triu"]
 
 # -- triangles
 

@@ -177,9 +177,16 @@ def _permute(x: Tensor, *, order: Shape) -> Tensor:
     return strided(x, tuple(x.shape[i] for i in order), tuple(x.strides[i] for i in order))
 
 
-def permute(x: Tensor, *dims: Any) -> Tensor:
+def _listed(axes: tuple[Any, ...], dims: Any) -> tuple[Any, ...]:
+    """Axes given one by one, as one sequence, or by the keyword `dims`."""
+    if dims is not None:
+        axes = (dims,) if isinstance(dims, (tuple, list)) else ((dims,),)
+    return tuple(axes[0]) if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
+
+
+def permute(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """The axes in another order: `permute(x, 2, 0, 1)`."""
-    flat = tuple(dims[0]) if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
+    flat = _listed(axes, dims)
     order = tuple(axis_of(d, x.ndim, "permute") for d in flat)
     if sorted(order) != list(range(x.ndim)):
         raise ShapeError(f"permute({flat}) of a tensor with {x.ndim} axes: name each axis once")
@@ -295,13 +302,13 @@ def select(x: Tensor, dim: int, index: int) -> Tensor:
     return _reshape(part, shape=(*x.shape[:axis], *x.shape[axis + 1 :]))
 
 
-def flip(x: Tensor, *dims: Any) -> Tensor:
+def flip(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """The order of elements reversed along the axes (a view with negative strides)."""
-    flat = tuple(dims[0]) if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
-    axes = [axis_of(dim, x.ndim, "flip") for dim in flat]
-    if len(set(axes)) < len(axes):
+    flat = _listed(axes, dims)
+    named = [axis_of(dim, x.ndim or 1, "flip") for dim in flat]
+    if len(set(named)) < len(named):
         raise ArgumentError(f"flip() takes each axis once, found {flat}")
-    for axis in axes:
+    for axis in named if x.ndim else ():
         x = _part(x, axis, max(x.shape[axis] - 1, 0), x.shape[axis], -1)
     return x
 

@@ -17,10 +17,12 @@ from . import (
     nn_softmax,
     reductions,
     scans,
+    shapes,
+    special,
     views,
 )
 
 __all__ = [
     "arithmetic", "elementwise", "indexing", "linalg", "nn_activation", "nn_conv", "nn_embedding", "nn_loss",
-    "nn_norm", "nn_pool", "nn_softmax", "reductions", "scans", "views",
+    "nn_norm", "nn_pool", "nn_softmax", "reductions", "scans", "shapes", "special", "views",
 ]  # fmt: skip

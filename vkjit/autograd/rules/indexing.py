@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...tensor import creation, indexing
+from ...tensor.arithmetic import where
+from ...tensor.scattering import scatter_reduce
 from ...tensor.views import flatten, reshape, unsqueeze
 from ..tape import Node, rule
 from .common import fitted
@@ -56,3 +58,45 @@ def _written(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 rule("set_item")(_written)
 rule("put")(_written)
+
+
+@rule("scatter_combine", inputs=True, outputs=True)
+def _scatter_combine(node: Node, gradient: Any) -> tuple[Any, ...]:
+    """Products: gradient * result / factor, the only 0 of a place apart. Extremes: those that equal it share."""
+    dim, index, reduce = (node.params[k] for k in ("dim", "index", "reduce"))
+    x, source, result = node.input(0), node.input(1), node.output(0)
+    if reduce == "prod":
+        return _of_product(x, source, gradient, dim, index)
+    hits, hit = (x == result).to(gradient.dtype), (source == indexing.gather(result, dim, index)).to(gradient.dtype)
+    share = gradient / where_at_least_one(indexing.scatter_add(hits, dim, index, hit))
+    return hits * share, hit * indexing.gather(share, dim, index)
+
+
+def where_at_least_one(count: Any) -> Any:
+    """Counts, 1 where they are 0."""
+    return where(count < 1, 1.0, count)
+
+
+def _of_product(x: Any, source: Any, gradient: Any, dim: int, index: Any) -> tuple[Any, ...]:
+    empty, nothing = x == 0, source == 0
+    zeros = indexing.scatter_add(empty.to(gradient.dtype), dim, index, nothing.to(gradient.dtype))
+    factors, others = where(empty, 1.0, x), where(nothing, 1.0, source)
+    product = scatter_reduce(factors, dim, index, others, "prod")  # without the zeros
+    scaled = gradient * product
+
+    def of(factor: Any, is_zero: Any, whole: Any, count: Any) -> Any:
+        alone = where(is_zero, where(count == 1, whole, 0.0), 0.0)
+        return where(count == 0, whole / factor, alone)
+
+    at, number = indexing.gather(scaled, dim, index), indexing.gather(zeros, dim, index)
+    return of(factors, empty, scaled, zeros), of(others, nothing, at, number)
+
+
+@rule("compact")
+def _compact(node: Node, gradient: Any) -> tuple[Any, ...]:
+    edge, flags = node.edges[0], node.params["flags"]
+    assert edge is not None
+    zeros = creation.zeros(edge.shape, dtype=gradient.dtype, device=gradient.device)
+    if gradient.numel() == 0:
+        return (zeros,)
+    return (indexing.scatter(zeros, 0, indexing.places_of(flags), gradient),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ...tensor.linalg import matmul
@@ -17,7 +18,7 @@ def _matmul(node: Node, gradient: Any) -> tuple[Any, ...]:
     if not node.needs[1]:
         return left, None
     if b.ndim == 2 and a.ndim > 2:  # one matrix for a whole batch: one product over all rows
-        rows = reshape(a, (-1, a.shape[-1]) if a.numel() else (0, a.shape[-1]))
+        rows = reshape(a, (math.prod(a.shape[:-1]), a.shape[-1]))
         gradients = reshape(gradient, (rows.shape[0], gradient.shape[-1]))
         return left, matmul(mT(rows), gradients)
     return left, sum_to(matmul(mT(a), gradient), b.shape)

@@ -1,17 +1,50 @@
-"""Gradients of running sums, triangles and padding."""
+"""Gradients of running sums and products, triangles and padding."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...tensor import scans, views
+from ...tensor import running, scans, views
+from ...tensor.arithmetic import where
 from ..tape import Node, rule
+
+
+def _sums_from_the_end(x: Any, dim: int) -> Any:
+    return views.flip(running.cumsum(views.flip(x, dim), dim, dtype=x.dtype), dim)
 
 
 @rule("cumsum")
 def _cumsum(node: Node, gradient: Any) -> tuple[Any, ...]:
-    dim = node.params["dim"]
-    return (views.flip(scans.cumsum(views.flip(gradient, dim), dim), dim),)
+    return (_sums_from_the_end(gradient, node.params["dim"]),)
+
+
+@rule("cumprod", inputs=True)
+def _cumprod(node: Node, gradient: Any) -> tuple[Any, ...]:
+    """Before the first 0 of a line: sums of gradient * result from the end, over x. At it: the same with the 0 left out
+    of the products. After it: 0.
+    """
+    x, dim = node.input(0), node.params["dim"]
+    zeros = running.cumsum((x == 0).to(gradient.dtype), dim)
+    first = (zeros == 1) & (x == 0)
+    without = where(first, 1.0, x.to(gradient.dtype))
+    products = running.cumprod(without, dim)
+    before = where(zeros == 0, gradient * products, 0.0)
+    at = where(zeros >= 1, gradient * products, 0.0)
+    usual = _sums_from_the_end(before, dim) / where(zeros == 0, x, 1.0)
+    return (where(first, _sums_from_the_end(at, dim), where(zeros == 0, usual, 0.0)),)
+
+
+@rule("logcumsumexp", inputs=True, outputs=True)
+def _logcumsumexp(node: Node, gradient: Any) -> tuple[Any, ...]:
+    """exp(x) times the sums from the end of gradient * exp(-result), positive and negative gradients apart."""
+    x, y, dim = node.input(0), node.output(0), node.params["dim"]
+
+    def part(sign: float) -> Any:
+        size = where(gradient * sign > 0, gradient * sign, 0.0).log()
+        total = views.flip(running.logcumsumexp(views.flip(size - y, dim), dim), dim)
+        return (total + x).exp()
+
+    return (part(1.0) - part(-1.0),)
 
 
 @rule("triangle")

@@ -1,0 +1,56 @@
+"""Gradients of windows, and of parts put in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ... import dtypes
+from ...tensor import creation, indexing, views
+from ...tensor.dispatch import operation
+from ...tensor.shapes import replace_part
+from ...tensor.tensor import Tensor
+from ..tape import Node, rule
+
+
+@rule("windows")
+def _windows(node: Node, gradient: Any) -> tuple[Any, ...]:
+    edge = node.edges[0]
+    assert edge is not None
+    dim, size, step = (node.params[k] for k in ("dim", "size", "step"))
+    count = gradient.shape[dim]
+    places = (np.arange(count)[:, None] * step + np.arange(size)).reshape(-1)
+    index = creation.upload(places.astype(np.int64), dtypes.i64, gradient.device)
+    lines = views.movedim(gradient, -1, dim + 1)
+    flat = views.reshape(lines, (*edge.shape[:dim], count * size, *edge.shape[dim + 1 :]))
+    zeros = creation.zeros(edge.shape, dtype=gradient.dtype, device=gradient.device)
+    return (indexing.index_add(zeros, dim, index, flat),)
+
+
+@operation("part_of")
+def part_of(x: Tensor, *, shape: tuple[int, ...], strides: tuple[int, ...], start: int) -> Tensor:
+    """The part of x's C order with this shape and these strides, copied."""
+    return views.strided(x.detach().contiguous(), shape, strides, start).clone()
+
+
+@rule("part_of")
+def _part_of(node: Node, gradient: Any) -> tuple[Any, ...]:
+    edge = node.edges[0]
+    assert edge is not None
+    zeros = creation.zeros(edge.shape, dtype=gradient.dtype, device=gradient.device)
+    return (replace_part(zeros, gradient, **node.params),)
+
+
+@rule("replace_part")
+def _replace_part(node: Node, gradient: Any) -> tuple[Any, ...]:
+    edge = node.edges[1]
+    assert edge is not None
+    of_x = of_source = None
+    if node.needs[0]:
+        of_x = replace_part(
+            gradient, creation.zeros(edge.shape, dtype=gradient.dtype, device=gradient.device), **node.params
+        )
+    if node.needs[1]:
+        of_source = part_of(gradient, **node.params)
+    return of_x, of_source

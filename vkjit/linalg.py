@@ -1,0 +1,132 @@
+"""Linear algebra under PyTorch's names: what is made of products, norms and diagonals.
+
+Enters: tensors. Leaves: new tensors. Decompositions and inverses aren't here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from .errors import ArgumentError, ShapeError
+from .tensor import api as _api  # noqa: F401  # installs the methods of tensors
+from .tensor import creation
+from .tensor.copies import stack
+from .tensor.linalg import matmul
+from .tensor.precision import widened
+from .tensor.products import cross as _cross
+from .tensor.reductions import Dims, amax, amin, norm, sum
+from .tensor.tensor import Tensor
+from .tensor.views import axis_of, expand, reshape
+from .tensor.views import diagonal as _diagonal
+
+__all__ = [
+    "cross", "diagonal", "matmul", "matrix_norm", "matrix_power", "multi_dot", "vander", "vecdot", "vector_norm",
+]  # fmt: skip
+
+
+def cross(x: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+    """The cross product of vectors of 3 along an axis, the others broadcast."""
+    return _cross(x, other, dim)
+
+
+def diagonal(x: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """The diagonal of the last two axes, or of those named, as the last axis (a view)."""
+    return _diagonal(x, offset, dim1, dim2)
+
+
+@widened
+def vecdot(x: Any, y: Any, *, dim: int = -1) -> Tensor:
+    """Products summed along an axis, the others broadcast."""
+    product = x * y
+    return sum(product, dim, dtype=product.dtype)
+
+
+def vector_norm(x: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The vector norm over axes (None: all elements): root of the sum of powers; ord may be inf, -inf, 0."""
+    value = x if dtype is None else x.to(creation.as_dtype(dtype))
+    return norm(value, ord, dim, keepdim)
+
+
+def matrix_norm(x: Any, ord: Any = "fro", dim: tuple[int, int] = (-2, -1), keepdim: bool = False) -> Tensor:
+    """The norm of matrices along two axes: "fro", 1 and -1 (sums of columns), inf and -inf (sums of rows)."""
+    first, second = (axis_of(d, x.ndim, "matrix_norm") for d in dim)
+    if ord == "fro":
+        return norm(x, 2, (first, second), keepdim)
+    if ord not in (1, -1, math.inf, -math.inf):
+        raise ArgumentError(f'matrix_norm(ord=...) is "fro", 1, -1, inf or -inf, found {ord!r}')
+    across, along = (first, second) if abs(ord) == 1 else (second, first)
+    sums = sum(x.abs(), across, True)
+    found = (amax if ord > 0 else amin)(sums, (across, along), True)
+    return found if keepdim else found.squeeze((first, second))
+
+
+def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
+    """The product of several matrices in the order that needs the fewest multiplications; the first and the last may be
+    vectors.
+    """
+    parts = list(tensors)
+    if len(parts) < 2:
+        raise ArgumentError(f"multi_dot() takes at least 2 tensors, found {len(parts)}")
+    row, column = parts[0].ndim == 1, parts[-1].ndim == 1
+    if row:
+        parts[0] = reshape(parts[0], (1, -1) if parts[0].numel() else (1, 0))
+    if column:
+        parts[-1] = reshape(parts[-1], (parts[-1].numel(), 1))
+    sizes = [p.shape[0] for p in parts] + [parts[-1].shape[1]]
+    result = _product(parts, _best_cuts(sizes), 0, len(parts) - 1)
+    shape = tuple(e for e, gone in zip(result.shape, (row, column), strict=True) if not gone)
+    return reshape(result, shape)
+
+
+def _best_cuts(sizes: list[int]) -> dict[tuple[int, int], int]:
+    """Where to cut each range of factors, by dynamic programming over the costs."""
+    count = len(sizes) - 1
+    costs = {(i, i): 0 for i in range(count)}
+    cuts: dict[tuple[int, int], int] = {}
+    for length in range(1, count):
+        for i in range(count - length):
+            j = i + length
+            options = [(costs[i, k] + costs[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j)]
+            costs[i, j], cuts[i, j] = min(options)
+    return cuts
+
+
+def _product(parts: list[Tensor], cuts: dict[tuple[int, int], int], i: int, j: int) -> Tensor:
+    if i == j:
+        return parts[i]
+    k = cuts[i, j]
+    return matmul(_product(parts, cuts, i, k), _product(parts, cuts, k + 1, j))
+
+
+@widened
+def matrix_power(x: Any, n: int) -> Tensor:
+    """The n-th power (n of at least 0) of square matrices, by repeated squaring."""
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise ShapeError(f"matrix_power() takes square matrices, found shape {x.shape}")
+    if n < 0:
+        raise ArgumentError(f"matrix_power({n}): there is no inverse here, expected a power of at least 0")
+    if n == 0:
+        one = creation.eye(x.shape[-1], dtype=x.dtype, device=x.device)
+        return expand(one, x.shape).clone()
+    result, square = None, x
+    while n:
+        if n & 1:
+            result = square if result is None else matmul(result, square)
+        n >>= 1
+        if n:
+            square = matmul(square, square)
+    return result  # type: ignore[return-value]  # n was above 0
+
+
+@widened
+def vander(x: Any, *, N: int | None = None) -> Tensor:
+    """Powers 0 to N - 1 of each element (N: as many as the last axis has), as a new last axis."""
+    count = x.shape[-1] if N is None else N
+    if count < 1:
+        raise ArgumentError(f"vander(N={count}): expected at least 1")
+    powers = [x * 0 + 1]
+    for _ in range(count - 1):
+        powers.append(powers[-1] * x)
+    return stack(powers, -1)

@@ -1,0 +1,161 @@
+"""More elementwise operations: fused forms, special functions, predicates of floats, integers' divisors.
+
+Enters: tensors and numbers, which broadcast. Leaves: new tensors of the promoted type.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .. import dtypes
+from ..errors import ArgumentError, DTypeError
+from ..stdlib import special
+from . import creation
+from .arithmetic import _binary, add, mul, pow, sub, true_divide, where
+from .dispatch import operation
+from .elementwise import _floats, _predicate, checked, sign
+from .maps import run_map
+from .precision import widened
+from .promotion import result_type
+from .tensor import Tensor
+
+__all__ = [
+    "addcdiv", "addcmul", "clamp_max", "clamp_min", "deg2rad", "erfinv", "fill", "float_power", "gcd", "heaviside",
+    "isneginf", "isposinf", "isreal", "lcm", "ldexp", "logaddexp", "logaddexp2", "nan_to_num", "rad2deg", "rsub",
+    "sgn", "signbit", "sinc",
+]  # fmt: skip
+
+Operand = Any
+
+erfinv = _floats("erfinv", special.erfinv, "The inverse of erf; NaN outside [-1, 1]")
+entr = _floats("entr", special.entr, "-x log(x)")
+ndtr = _floats("ndtr", special.ndtr, "The normal distribution's cumulative function")
+sinc = _floats("sinc", special.sinc, "sin(pi x) / (pi x), 1 at 0")
+logaddexp = _binary("logaddexp", special.logaddexp, "log(exp(a) + exp(b)) without overflow", floats=True)
+logaddexp2 = _binary("logaddexp2", special.logaddexp2, "log2(2 ** a + 2 ** b) without overflow", floats=True)
+xlog1py = _binary("xlog1py", special.xlog1py, "a * log(1 + b), 0 where a is 0", floats=True)
+heaviside = _binary("heaviside", special.heaviside, "0 where a is below 0, b where it is 0, else 1")
+isposinf = _predicate("isposinf", special.is_inf_above, "Whether x is inf")
+isneginf = _predicate("isneginf", special.is_inf_below, "Whether x is -inf")
+
+
+@operation("gcd")
+def gcd(a: Operand, b: Operand) -> Tensor:
+    """The greatest common divisor of integers, elementwise; at least 0."""
+    dtype = result_type(a, b)
+    if not dtype.is_integer:
+        raise DTypeError(f"gcd() takes integers, found {dtype!r}")
+    return run_map(special.gcd, (a, b), dtype, dtype)
+
+
+def lcm(a: Any, b: Any) -> Tensor:
+    """The least common multiple of integers, elementwise; 0 where one is 0."""
+    common = gcd(a, b)
+    product: Any = mul(a // where(common == 0, 1, common), b)
+    return product.abs() if product.dtype.kind == "int" else product  # type: ignore[no-any-return]
+
+
+def signbit(x: Tensor) -> Tensor:
+    """Whether the sign is set, also that of -0, elementwise, as bool."""
+    if not checked(x, "signbit").dtype.is_float:
+        return x < 0 if x.dtype.kind == "int" else creation.zeros(x.shape, dtype=dtypes.boolean, device=x.device)
+    return _sign_bit(x)
+
+
+_sign_bit = _predicate("signbit", special.sign_bit, "Whether the sign is set")
+
+
+def isreal(x: Tensor) -> Tensor:
+    """True everywhere: there are no complex numbers here."""
+    return creation.ones(checked(x, "isreal").shape, dtype=dtypes.boolean, device=x.device)
+
+
+def sgn(x: Tensor) -> Tensor:
+    """As `sign`."""
+    return sign(x)
+
+
+def rsub(x: Tensor, other: Operand, *, alpha: float = 1) -> Tensor:
+    """other - alpha x."""
+    return sub(other, x, alpha=alpha)
+
+
+@widened
+def addcmul(x: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
+    """x + value * tensor1 * tensor2."""
+    return add(x, mul(tensor1, tensor2), alpha=value)
+
+
+@widened
+def addcdiv(x: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
+    """x + value * tensor1 / tensor2, of floats."""
+    if not result_type(x, tensor1, tensor2).is_float:
+        raise DTypeError("addcdiv() takes floats: convert with .to(vk.f32)")
+    return add(x, true_divide(tensor1, tensor2), alpha=value)
+
+
+def clamp_min(x: Tensor, min: Operand) -> Tensor:
+    """x limited from below."""
+    return _clamp(x, min=min)
+
+
+def clamp_max(x: Tensor, max: Operand) -> Tensor:
+    """x limited from above."""
+    return _clamp(x, max=max)
+
+
+def _clamp(x: Tensor, **bounds: Any) -> Tensor:
+    from .arithmetic import clamp
+
+    return clamp(x, **bounds)
+
+
+@widened
+def deg2rad(x: Any) -> Tensor:
+    """Degrees as radians."""
+    return x * (math.pi / 180)  # type: ignore[no-any-return]
+
+
+@widened
+def rad2deg(x: Any) -> Tensor:
+    """Radians as degrees."""
+    return x * (180 / math.pi)  # type: ignore[no-any-return]
+
+
+def float_power(x: Operand, exponent: Operand) -> Tensor:
+    """x ** exponent in f64."""
+
+    def double(value: Any) -> Any:
+        return value.to(dtypes.f64) if isinstance(value, Tensor) else float(value)
+
+    return pow(double(x), double(exponent))
+
+
+@widened
+def ldexp(x: Any, other: Any) -> Tensor:
+    """x * 2 ** other, as floats."""
+    scale = pow(2.0, other if isinstance(other, Tensor) and other.dtype.is_float else other.to(dtypes.f32))
+    return mul(x, scale)
+
+
+def fill(x: Tensor, value: Any) -> Tensor:
+    """A tensor of x's shape and type with one value everywhere; the gradient reaches a 0-d tensor as value."""
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise ArgumentError(f"fill() takes a number or a 0-d tensor, found shape {value.shape}")
+        return mul(where(creation.ones_like(x, dtype=dtypes.boolean), value.to(x.dtype), x.detach()), 1)
+    return where(creation.ones_like(x, dtype=dtypes.boolean), value, x)
+
+
+_LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38, "f64": 1.7976931348623157e308}
+
+
+def nan_to_num(x: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+    """x with NaN replaced by a number (0), inf by the largest one of the type, -inf by the least, where not given."""
+    if not checked(x, "nan_to_num").dtype.is_float:
+        return x.clone()
+    top = _LARGEST[x.dtype.name]
+    result = where(x != x, 0.0 if nan is None else nan, x)
+    result = where(isposinf(x), top if posinf is None else posinf, result)
+    return where(isneginf(x), -top if neginf is None else neginf, result)

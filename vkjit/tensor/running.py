@@ -1,0 +1,287 @@
+"""Running results along an axis: sums, products, extremes, and what is composed of them.
+
+Enters: tensors. Leaves: new tensors, recorded. Sums and products of 16-bit floats are kept in f32.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from .. import dtypes
+from ..dtypes import DType
+from ..errors import ArgumentError, DTypeError, ShapeError
+from ..runtime.interface import DeviceArray, contiguous_strides
+from ..stdlib import scan as kernels
+from . import creation, maps, views
+from .along import three_axes
+from .copies import cat, copy_values
+from .dispatch import operation
+from .indexing import gather
+from .maps import arithmetic_type
+from .precision import widened
+from .reducing import line_limit
+from .reductions import Extreme
+from .tensor import Tensor
+from .views import axis_of, narrow
+
+__all__ = [
+    "cummax", "cummin", "cumprod", "cumsum", "cumulative_trapezoid", "diff", "logcumsumexp", "trapezoid", "trapz",
+]  # fmt: skip
+
+MOST = 1024
+"""Elements that one invocation walks before lines are cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How elements are combined, and what changes nothing."""
+
+    combine: Any
+    start: float
+
+
+SUM = Running(kernels.add, 0)
+PRODUCT = Running(kernels.multiply, 1)
+LOG_SUM = Running(kernels.log_add, -math.inf)
+
+
+def _last(array: DeviceArray) -> DeviceArray:
+    """(before, along, after) as (before, after, along)."""
+    (a, r, b), (p, q, s) = array.shape, array.strides
+    return DeviceArray(array.buffer, array.offset, array.dtype, (a, b, r), (p, s, q))
+
+
+def _launch(how: Running, x: DeviceArray, ends: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
+    start = how.start if accumulate.is_float else int(how.start)
+    kernels.running(x, ends, y, how.combine, start, accumulate, min(line_limit(x), MOST))
+
+
+def _running(how: Running, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
+    """Walks the lines of (a, b, r); long ones in segments, whose ends are then walked and combined."""
+    a, b, n = x.shape
+    if n <= MOST:
+        _launch(how, x, creation.allocate((a, b), y.dtype, x.device), y, accumulate)
+        return
+    fewer = 0 if a <= b else 1
+    for i in range(x.shape[fewer]):
+        _running_long(how, _without(x, fewer, i), _without(y, fewer, i), accumulate)
+
+
+def _without(array: DeviceArray, axis: int, i: int) -> DeviceArray:
+    """The slice of three axes at one place of an axis, without that axis."""
+    offset = array.offset + i * array.strides[axis] * array.dtype.itemsize
+    shape, strides = (tuple(v for n, v in enumerate(w) if n != axis) for w in (array.shape, array.strides))
+    return DeviceArray(array.buffer, offset, array.dtype, shape, strides)
+
+
+def _segments(array: DeviceArray, start: int, count: int, size: int) -> DeviceArray:
+    """Segments of the lines of (b, r), as (b, count, size)."""
+    line, step = array.strides
+    offset = array.offset + start * step * array.dtype.itemsize
+    return DeviceArray(array.buffer, offset, array.dtype, (array.shape[0], count, size), (line, size * step, step))
+
+
+def _cut(n: int) -> tuple[int, int, int]:
+    """Size of segments, how many are whole, and the rest."""
+    size = min(MOST, max(32, math.isqrt(n)))
+    return (size, *divmod(n, size))
+
+
+def _running_long(how: Running, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
+    lines, n = x.shape
+    size, whole, rest = _cut(n)
+    ends = creation.allocate((lines, whole), accumulate, x.device)
+    wide = creation.allocate((lines, n), accumulate, x.device)
+    _launch(how, _segments(x, 0, whole, size), ends, _segments(wide, 0, whole, size), accumulate)
+    if rest:
+        last = creation.allocate((lines, 1), accumulate, x.device)
+        begin = whole * size
+        _launch(how, _segments(x, begin, 1, rest), last, _segments(wide, begin, 1, rest), accumulate)
+    before = creation.allocate((lines, whole), accumulate, x.device)
+    shape = (1, lines, whole)
+    source, target = (DeviceArray(e.buffer, e.offset, e.dtype, shape, (0, whole, 1)) for e in (ends, before))
+    _running(how, source, target, accumulate)
+    copy_values(_segments(wide, 0, 1, size), _segments(y, 0, 1, size))
+    for start, count, length, first in ((size, whole - 1, size, 0), (whole * size, 1, rest, whole - 1)):
+        if not count or not length:
+            continue
+        offset = before.offset + first * accumulate.itemsize
+        added = DeviceArray(before.buffer, offset, accumulate, (lines, count, length), (whole, 1, 0))
+        place = Tensor(_segments(y, start, count, length))
+        maps.write_map(how.combine, (Tensor(added), Tensor(_segments(wide, start, count, length))), place, accumulate)
+
+
+def _run(how: Running, x: Tensor, dim: int, dtype: DType) -> Tensor:
+    out = creation.allocate(x.shape, dtype, x.device)
+    if 0 not in x.shape:
+        _running(how, _last(three_axes(x._array, dim)), _last(three_axes(out, dim)), arithmetic_type(dtype))
+    return Tensor(out)
+
+
+@operation("cumsum")
+def _cumsum(x: Tensor, *, dim: int, dtype: DType) -> Tensor:
+    return _run(SUM, x, dim, dtype)
+
+
+@operation("cumprod")
+def _cumprod(x: Tensor, *, dim: int, dtype: DType) -> Tensor:
+    return _run(PRODUCT, x, dim, dtype)
+
+
+@operation("logcumsumexp")
+def _logcumsumexp(x: Tensor, *, dim: int, dtype: DType) -> Tensor:
+    return _run(LOG_SUM, x, dim, dtype)
+
+
+def _along(run: Any, name: str, x: Tensor, dim: int, dtype: Any) -> Tensor:
+    result = creation.as_dtype(dtype) if dtype is not None else x.dtype if x.dtype.is_float else dtypes.i64
+    if x.ndim == 0:
+        axis_of(dim, 1, name)
+        return views.reshape(run(views.reshape(x, 1), dim=0, dtype=result), ())
+    return run(x, dim=axis_of(dim, x.ndim, name), dtype=result)  # type: ignore[no-any-return]
+
+
+def cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """Running sums along an axis; integers and bool in i64 unless dtype= says otherwise."""
+    return _along(_cumsum, "cumsum", x, dim, dtype)
+
+
+def cumprod(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """Running products along an axis; integers and bool in i64 unless dtype= says otherwise."""
+    return _along(_cumprod, "cumprod", x, dim, dtype)
+
+
+def logcumsumexp(x: Tensor, dim: int) -> Tensor:
+    """log of the running sums of exp(x) along an axis, without overflow."""
+    if not x.dtype.is_float:
+        raise DTypeError(f"logcumsumexp() takes floats, found {x.dtype!r}: convert with .to(vk.f32)")
+    return _along(_logcumsumexp, "logcumsumexp", x, dim, None)
+
+
+# -- extremes
+
+
+def _walk_extremes(takes: Any, x: DeviceArray, known: DeviceArray, y: DeviceArray, where: DeviceArray) -> None:
+    """Running extremes of (a, b, r) and their places, from values and their known places."""
+    a, b, n = x.shape
+    options = (takes, arithmetic_type(x.dtype))
+    limit = min(line_limit(x), MOST)
+    if n <= MOST:
+        ends, places = (creation.allocate((a, b), d, x.device) for d in (x.dtype, dtypes.i64))
+        kernels.running_extremes(x, known, ends, places, y, where, *options, limit)
+        return
+    for i in range(a):
+        parts = [_without(array, 0, i) for array in (x, known, y, where)]
+        _extremes_long(takes, *parts)
+
+
+def _extremes_long(takes: Any, x: DeviceArray, known: DeviceArray, y: DeviceArray, where: DeviceArray) -> None:
+    lines, n = x.shape
+    size, whole, rest = _cut(n)
+    options = (takes, arithmetic_type(x.dtype))
+    limit = min(line_limit(x), MOST)
+    ends, before = (creation.allocate((lines, whole), x.dtype, x.device) for _ in range(2))
+    places, earlier = (creation.allocate((lines, whole), dtypes.i64, x.device) for _ in range(2))
+    spare, unused = (creation.allocate((lines, 1), d, x.device) for d in (x.dtype, dtypes.i64))
+    for begin, count, length, e, p in ((0, whole, size, ends, places), (whole * size, 1, rest, spare, unused)):
+        if length:
+            parts = [_segments(array, begin, count, length) for array in (x, known, y, where)]
+            kernels.running_extremes(*parts[:2], e, p, *parts[2:], *options, limit)
+    rows = [
+        DeviceArray(e.buffer, 0, e.dtype, (1, lines, whole), (0, whole, 1)) for e in (ends, places, before, earlier)
+    ]
+    _walk_extremes(takes, *rows)
+    for begin, count, length, first in ((size, whole - 1, size, 0), (whole * size, 1, rest, whole - 1)):
+        if not count or not length:
+            continue
+        heads = [
+            DeviceArray(e.buffer, first * e.dtype.itemsize, e.dtype, (lines, count), (whole, 1))
+            for e in (before, earlier)
+        ]
+        kernels.with_before(*heads, *(_segments(array, begin, count, length) for array in (y, where)), *options)
+
+
+def _extremes(x: Tensor, dim: int, name: str, takes: Any) -> Extreme:
+    if x.ndim == 0:
+        axis_of(dim, 1, name)
+        return Extreme(x.clone(), creation.zeros((), dtype=dtypes.i64, device=x.device))
+    axis = axis_of(dim, x.ndim, name)
+    places = creation.allocate(x.shape, dtypes.i64, x.device)
+    values = creation.allocate(x.shape, x.dtype, x.device)
+    if 0 not in x.shape:
+        known = creation.arange(x.shape[axis], device=x.device)._array
+        shape = tuple(x.shape[axis] if i == axis else 1 for i in range(x.ndim))
+        wide = views.expand(
+            Tensor(DeviceArray(known.buffer, 0, known.dtype, shape, contiguous_strides(shape))), x.shape
+        )
+        parts = [_last(three_axes(a, axis)) for a in (x._array, wide.contiguous()._array, values, places)]
+        _walk_extremes(takes, *parts)
+    indices = Tensor(places)
+    return Extreme(gather(x, axis, indices) if x.requires_grad and x.numel() else Tensor(values), indices)
+
+
+def cummax(x: Tensor, dim: int) -> Extreme:
+    """Running maxima along an axis, and where they lie (of equal ones the last); NaN stays from where it stands."""
+    return _extremes(x, dim, "cummax", kernels.larger)
+
+
+def cummin(x: Tensor, dim: int) -> Extreme:
+    """Running minima along an axis, and where they lie (of equal ones the last); NaN stays from where it stands."""
+    return _extremes(x, dim, "cummin", kernels.smaller)
+
+
+# -- differences and areas
+
+
+@widened
+def diff(x: Any, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
+    """Differences of neighbours along an axis, taken n times; of bool whether they differ."""
+    if x.ndim == 0:
+        raise ShapeError("diff() takes a tensor with at least one axis")
+    axis = axis_of(dim, x.ndim, "diff")
+    if n == 0:
+        return x.clone()  # type: ignore[no-any-return]
+    x = (
+        cat([p for p in (prepend, x, append) if p is not None], axis)
+        if prepend is not None or append is not None
+        else x
+    )
+    for _ in range(n):
+        size = max(x.shape[axis] - 1, 0)
+        high, low = narrow(x, axis, min(1, x.shape[axis]), size), narrow(x, axis, 0, size)
+        x = high ^ low if x.dtype.kind == "bool" else high - low
+    return x  # type: ignore[no-any-return]
+
+
+def _areas(name: str, y: Any, x: Any, dx: Any, dim: int) -> Tensor:
+    """The trapezoids between neighbours along an axis."""
+    axis = axis_of(dim, y.ndim, name)
+    size = max(y.shape[axis] - 1, 0)
+    middle = narrow(y, axis, min(1, y.shape[axis]), size) + narrow(y, axis, 0, size)
+    if x is None:
+        return middle * (dx / 2 if not isinstance(dx, Tensor) else dx * 0.5)
+    if x.ndim == 1 and y.ndim > 1 and x.shape[0] == y.shape[axis]:
+        x = views.reshape(x, tuple(-1 if i == axis else 1 for i in range(y.ndim)))
+    along = axis - y.ndim
+    return middle * diff(x, dim=along) * 0.5
+
+
+@widened
+def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
+    """The area under y along an axis by the trapezoidal rule, at places x or `dx` apart."""
+    if x is not None and dx != 1:
+        raise ArgumentError("trapezoid() takes x or dx, not both")
+    return _areas("trapezoid", y, x, dx, dim).sum(dim)
+
+
+@widened
+def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
+    """Running areas under y along an axis by the trapezoidal rule, at places x or `dx` apart."""
+    if x is not None and dx != 1:
+        raise ArgumentError("cumulative_trapezoid() takes x or dx, not both")
+    return cumsum(_areas("cumulative_trapezoid", y, x, dx, dim), dim)
+
+
+trapz = trapezoid

@@ -1,0 +1,327 @@
+"""Sorting along an axis and what rests on it: the k first, medians and quantiles, distinct values, places in sorted
+lists.
+
+Enters: tensors. Leaves: new tensors; values are recorded (as reads at the places found), places are i64. Sorting is
+stable, NaN counts as the greatest.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import dtypes
+from ..dtypes import DType
+from ..errors import ArgumentError, DTypeError, ShapeError
+from ..runtime.interface import DeviceArray, contiguous_strides
+from ..stdlib import sort as kernels
+from . import creation, maps
+from .arithmetic import where
+from .dispatch import operation
+from .indexing import gather, index_select
+from .maps import arithmetic_type
+from .precision import is_half
+from .promotion import result_type
+from .reductions import Extreme
+from .tensor import Tensor
+from .views import axis_of, movedim, narrow, reshape, select, squeeze, unsqueeze
+
+__all__ = [
+    "argsort", "bucketize", "isin", "kthvalue", "median", "msort", "nanmedian", "nanquantile", "quantile",
+    "searchsorted", "sort", "topk",
+]  # fmt: skip
+
+BLOCK = 32
+"""Elements of a block that is sorted by counting before runs are merged."""
+
+
+class Order(NamedTuple):
+    """Values in order, and where each lay."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def _lines(x: Tensor, axis: int) -> DeviceArray:
+    """The values as contiguous lines (L, N) along an axis, copied where they don't lie so."""
+    moved = movedim(x.detach(), axis, -1).contiguous()._array
+    shape = (math.prod(moved.shape[:-1]), moved.shape[-1])
+    return DeviceArray(moved.buffer, moved.offset, moved.dtype, shape, contiguous_strides(shape))
+
+
+def _places(lines: DeviceArray) -> DeviceArray:
+    """0, 1, 2... along each line."""
+    count = lines.shape[1]
+    if count >= 2**31:
+        raise ShapeError(f"sorting takes lines of fewer than 2**31 elements, found {count}")
+    numbers = creation.upload(np.arange(count, dtype=np.int32), dtypes.i32, lines.device)._array
+    return DeviceArray(numbers.buffer, 0, dtypes.i32, lines.shape, (0, 1))
+
+
+def _like(array: DeviceArray) -> DeviceArray:
+    return creation.allocate(array.shape, array.dtype, array.device)
+
+
+def _compare_type(dtype: DType) -> DType:
+    return dtypes.u8 if dtype.kind == "bool" else arithmetic_type(dtype)
+
+
+def _bytes(array: DeviceArray) -> DeviceArray:
+    """Bools as the bytes that they are."""
+    if array.dtype.kind != "bool":
+        return array
+    return DeviceArray(array.buffer, array.offset, dtypes.u8, array.shape, array.strides)
+
+
+def _ordered(lines: DeviceArray, descending: bool) -> tuple[DeviceArray, DeviceArray]:
+    """Values and places (i32) of lines (L, N) in order."""
+    before = kernels.descending if descending else kernels.ascending
+    options = (before, _compare_type(lines.dtype))
+    places, n = _places(lines), lines.shape[1]
+    values, found = _like(lines), creation.allocate(lines.shape, dtypes.i32, lines.device)
+    kernels.count_ranks(_bytes(lines), places, _bytes(values), found, BLOCK, *options)
+    other, others = _like(lines), _like(found)
+    width = BLOCK
+    while width < n:
+        kernels.merge_runs(_bytes(values), found, _bytes(other), others, width, *options)
+        values, found, other, others = other, others, values, found
+        width *= 2
+    return values, found
+
+
+def _back(array: DeviceArray, x: Tensor, axis: int, size: int, dtype: DType) -> Tensor:
+    """Lines (L, size) as a tensor of x's shape with `size` elements along the axis."""
+    rest = tuple(e for i, e in enumerate(x.shape) if i != axis)
+    shape = (*rest, size)
+    made = Tensor(DeviceArray(array.buffer, array.offset, array.dtype, shape, contiguous_strides(shape)))
+    return movedim(made.to(dtype), -1, axis).contiguous()
+
+
+def _axis(x: Tensor, dim: int, name: str) -> int:
+    return axis_of(dim, x.ndim, name)
+
+
+def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Order:
+    """The values along an axis in order, and where each lay; equal ones keep their order."""
+    del stable  # it always is
+    if x.ndim == 0:
+        axis_of(dim, 1, "sort")
+        return Order(x.clone(), creation.zeros((), dtype=dtypes.i64, device=x.device))
+    axis = _axis(x, dim, "sort")
+    if x.numel() == 0:
+        return Order(x.clone(), creation.empty(x.shape, dtype=dtypes.i64, device=x.device))
+    values, places = _ordered(_lines(x, axis), descending)
+    indices = _back(places, x, axis, x.shape[axis], dtypes.i64)
+    if x.requires_grad:
+        return Order(gather(x, axis, indices), indices)
+    return Order(_back(values, x, axis, x.shape[axis], x.dtype), indices)
+
+
+def argsort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """Where the values lie, in their order along an axis."""
+    return sort(x.detach(), dim, descending, stable).indices
+
+
+def msort(x: Tensor) -> Tensor:
+    """The values in order along axis 0."""
+    return sort(x, 0).values
+
+
+def _top(lines: DeviceArray, k: int, largest: bool) -> DeviceArray:
+    """The places (i32) of the k first of lines (L, N), in order: blocks keep their first k until one is left."""
+    before = kernels.descending if largest else kernels.ascending
+    options = (before, _compare_type(lines.dtype))
+    block = max(64, 4 * k)
+    values, places = lines, _places(lines)
+    while True:
+        n = values.shape[1]
+        whole, rest = divmod(n, block)
+        size = whole * k + min(rest, k)
+        target = creation.allocate((lines.shape[0], size), lines.dtype, lines.device)
+        found = creation.allocate((lines.shape[0], size), dtypes.i32, lines.device)
+        kernels.top_of_blocks(_bytes(values), places, _bytes(target), found, k, block, *options)
+        values, places = target, found
+        if n <= block:
+            return places
+
+
+def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Order:
+    """The k largest (or smallest) values along an axis in order, and where they lie; of equal ones the first."""
+    del sorted  # they always are
+    if x.ndim == 0:
+        values, indices = topk(reshape(x, 1), k, 0, largest)
+        return Order(reshape(values, ()), reshape(indices, ())) if k == 1 else Order(values, indices)
+    axis = _axis(x, dim, "topk")
+    if not 0 <= k <= x.shape[axis]:
+        raise ShapeError(f"topk({k}): axis {axis} has {x.shape[axis]} elements")
+    if k == 0 or x.numel() == 0:
+        shape = tuple(k if i == axis else e for i, e in enumerate(x.shape))
+        empty = creation.empty(shape, dtype=dtypes.i64, device=x.device)
+        return Order(gather(x, axis, empty), empty)
+    if k > 64:
+        order = sort(x, axis, largest)
+        return Order(narrow(order.values, axis, 0, k), narrow(order.indices, axis, 0, k))
+    indices = _back(_top(_lines(x, axis), k, largest), x, axis, k, dtypes.i64)
+    return Order(gather(x, axis, indices), indices)
+
+
+def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Extreme:
+    """The k-th smallest value (from 1) along an axis, and where it lies."""
+    flat = reshape(x, 1) if x.ndim == 0 else x
+    axis = _axis(flat, dim, "kthvalue")
+    if not 1 <= k <= flat.shape[axis]:
+        raise ShapeError(f"kthvalue({k}): axis {dim} has {flat.shape[axis]} elements")
+    indices = narrow(argsort(flat, axis), axis, k - 1, 1)
+    return _one(flat, axis, indices, keepdim, x.ndim == 0)
+
+
+def _one(x: Tensor, axis: int, indices: Tensor, keepdim: bool, scalar: bool) -> Extreme:
+    values = gather(x, axis, indices)
+    if keepdim and not scalar:
+        return Extreme(values, indices)
+    return Extreme(squeeze(values, axis), squeeze(indices, axis))
+
+
+def _median(x: Tensor, dim: int | None, keepdim: bool, ignore: bool, name: str) -> Any:
+    flat = reshape(x, (x.numel(),)) if dim is None or x.ndim == 0 else x
+    axis = 0 if dim is None else _axis(flat, dim, name)
+    count = flat.shape[axis]
+    if count == 0:
+        if dim is None and x.dtype.is_float:
+            return creation.full((), math.nan, dtype=x.dtype, device=x.device)
+        raise ShapeError(f"{name}() over no elements has no value: shape {x.shape}")
+    order = argsort(flat, axis)
+    missing: Any = (flat.detach() != flat.detach()).to(dtypes.i64).sum(axis, True)
+    if ignore:
+        place = where(missing == count, 0, (count - missing - 1) // 2)
+    else:
+        place = where(missing > 0, count - missing, (count - 1) // 2)
+    indices = gather(order, axis, place.to(dtypes.i64))
+    found = _one(flat, axis, indices, keepdim, x.ndim == 0)
+    return reshape(found.values, ()) if dim is None else found
+
+
+def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The lower median of all elements, or along an axis with where it lies; NaN where there is one."""
+    return _median(x, dim, keepdim, False, "median")
+
+
+def nanmedian(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """As `median`, without the NaN."""
+    return _median(x, dim, keepdim, True, "nanmedian")
+
+
+_INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+def _quantile(x: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str, ignore: bool, name: str) -> Tensor:
+    if not x.dtype.is_float or is_half(x.dtype):
+        raise DTypeError(f"{name}() takes f32 or f64, found {x.dtype!r}")
+    if interpolation not in _INTERPOLATIONS:
+        raise ArgumentError(f"{name}(interpolation=...) is one of {_INTERPOLATIONS}, found {interpolation!r}")
+    levels = q if isinstance(q, Tensor) else creation.tensor(q, dtype=x.dtype, device=x.device)
+    flat = reshape(x, (x.numel(),)) if dim is None else reshape(x, 1) if x.ndim == 0 else x
+    axis = 0 if dim is None else _axis(flat, dim, name)
+    ordered = movedim(sort(flat, axis).values, axis, -1)
+    count = ordered.shape[-1]
+    missing: Any = (ordered != ordered).to(dtypes.i64).sum(-1, True)
+    many = reshape(levels, (-1, *(1,) * ordered.ndim))
+    valid: Any = (count - missing) if ignore else count
+    last: Any = valid - 1 if not isinstance(valid, Tensor) else where(valid > 0, valid - 1, 0).to(x.dtype)
+    place: Any = many * last
+    if not ignore:
+        place = where(missing > 0, float(count - 1), place)
+    if interpolation in ("lower", "higher", "nearest"):
+        place = {"lower": place.floor, "higher": place.ceil, "nearest": place.round}[interpolation]()
+    low: Any = place.floor()
+    wide = unsqueeze(ordered, 0).expand((many.shape[0], *ordered.shape))
+    shape = (many.shape[0], *ordered.shape[:-1], 1)
+    first = gather(wide, -1, low.to(dtypes.i64).expand(shape))
+    second = gather(wide, -1, place.ceil().to(dtypes.i64).expand(shape))
+    share = 0.5 if interpolation == "midpoint" else place - low
+    result: Any = first + (second - first) * share
+    result = where(place == low, first, result)
+    if dim is None:
+        result = reshape(result, (many.shape[0], *((1,) * x.ndim if keepdim else ())))
+    else:
+        result = movedim(result, -1, axis + 1)
+        result = result if keepdim and x.ndim else squeeze(result, axis + 1)
+    return select(result, 0, 0) if levels.ndim == 0 else result
+
+
+def quantile(
+    x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """The q-quantiles (0 to 1) of all elements or along an axis; several q give an axis in front. NaN where there is
+    one.
+    """
+    return _quantile(x, q, dim, keepdim, interpolation, False, "quantile")
+
+
+def nanquantile(
+    x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """As `quantile`, without the NaN."""
+    return _quantile(x, q, dim, keepdim, interpolation, True, "nanquantile")
+
+
+# -- places in sorted lists
+
+
+@operation("searchsorted")
+def _search(bounds: Tensor, values: Tensor, *, right: bool, dtype: DType) -> Tensor:
+    lines = math.prod(bounds.shape[:-1])
+    out = creation.allocate(values.shape, dtype, maps.common_device((bounds, values)))
+    compute = _compare_type(result_type(bounds.dtype, values.dtype))
+    shape = (lines, values.numel() // lines if lines else 0)
+    if 0 in shape:
+        return Tensor(out)
+    b, v = bounds.contiguous()._array, values.contiguous()._array
+    kernels.search_sorted(
+        _bytes(DeviceArray(b.buffer, b.offset, b.dtype, (lines, b.shape[-1]), (b.shape[-1], 1))),
+        _bytes(DeviceArray(v.buffer, v.offset, v.dtype, shape, contiguous_strides(shape))),
+        DeviceArray(out.buffer, 0, dtype, shape, contiguous_strides(shape)),
+        right,
+        compute,
+    )
+    return Tensor(out)
+
+
+def searchsorted(
+    sorted_sequence: Tensor, values: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """For each value how many elements of the sorted last axis lie before it: below it, or with right=True (side=
+    "right") not above it. One list for all values, or one per line. `sorter` gives the order of an unsorted list.
+    """
+    if side is not None and side not in ("left", "right"):
+        raise ArgumentError(f'searchsorted(side=...) is "left" or "right", found {side!r}')
+    wanted = values if isinstance(values, Tensor) else creation.tensor(values, device=sorted_sequence.device)
+    if sorted_sequence.ndim != 1 and sorted_sequence.shape[:-1] != wanted.shape[:-1]:
+        raise ShapeError(
+            f"searchsorted(): lists {sorted_sequence.shape} and values {wanted.shape} differ before the last axis"
+        )
+    bounds = sorted_sequence if sorter is None else gather(sorted_sequence, -1, sorter)
+    dtype = dtypes.i32 if out_int32 else dtypes.i64
+    return _search(bounds.detach(), wanted.detach(), right=right or side == "right", dtype=dtype)
+
+
+def bucketize(x: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
+    """Between which of the sorted boundaries each value lies: `searchsorted(boundaries, x)`."""
+    return searchsorted(boundaries, x, out_int32=out_int32, right=right)
+
+
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Whether each element is one of the test elements, as bool."""
+    del assume_unique  # changes nothing
+    device = elements.device if isinstance(elements, Tensor) else test_elements.device
+    x, among = (t if isinstance(t, Tensor) else creation.tensor(t, device=device) for t in (elements, test_elements))
+    if among.numel() == 0 or x.numel() == 0:
+        return creation.full(x.shape, invert, dtype=dtypes.boolean, device=device)
+    ordered = sort(reshape(among.detach(), (among.numel(),))).values
+    place = searchsorted(ordered, x.detach())
+    inside = where(place < ordered.shape[0], place, ordered.shape[0] - 1)
+    found: Any = reshape(index_select(ordered, 0, reshape(inside, (inside.numel(),))), x.shape) == x.detach()
+    return found.logical_not() if invert else found  # type: ignore[no-any-return]

@@ -1,0 +1,196 @@
+"""Counts, distances, and reductions that leave NaN out.
+
+Enters: tensors. Leaves: new tensors. Distinct values wait for their number.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..errors import ArgumentError, DTypeError, ShapeError
+from . import creation
+from .arithmetic import where
+from .indexing import compact, index_select, scatter_add
+from .precision import widened
+from .reductions import Dims, amax, amin, mean, norm, std, sum
+from .running import cumsum
+from .sorting import sort
+from .tensor import Tensor
+from .views import axis_of, movedim, narrow, reshape, unsqueeze
+
+__all__ = [
+    "aminmax", "bincount", "cdist", "dist", "histc", "nanmean", "nansum", "std_mean", "unique", "unique_consecutive",
+]  # fmt: skip
+
+
+def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The minimum and the maximum, of all elements or along an axis."""
+    return amin(x, dim, keepdim), amax(x, dim, keepdim)
+
+
+def std_mean(
+    x: Tensor, dim: Dims = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The standard deviation and the mean over axes."""
+    return std(x, dim, correction=correction, unbiased=unbiased, keepdim=keepdim), mean(x, dim, keepdim)
+
+
+def nansum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The sum over axes, NaN left out."""
+    return sum(where(x != x, 0, x) if x.dtype.is_float else x, dim, keepdim, dtype=dtype)
+
+
+@widened
+def nanmean(x: Any, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The mean over axes, NaN left out."""
+    if not x.dtype.is_float:
+        raise DTypeError(f"nanmean() takes floats, found {x.dtype!r}: convert with .to(vk.f32)")
+    count: Any = sum((x == x).to(x.dtype), dim, keepdim)
+    result: Any = nansum(x, dim, keepdim) / count
+    return result if dtype is None else result.to(creation.as_dtype(dtype))  # type: ignore[no-any-return]
+
+
+@widened
+def dist(a: Any, b: Any, p: float = 2) -> Tensor:
+    """The p-norm of a - b."""
+    return norm(a - b, p)
+
+
+@widened
+def cdist(a: Any, b: Any, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
+    """Distances in the p-norm between rows: (..., m, d) and (..., n, d) give (..., m, n)."""
+    del compute_mode  # differences are always taken directly
+    if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-1]:
+        raise ShapeError(f"cdist() takes rows of one length, found shapes {a.shape} and {b.shape}")
+    if p < 0:
+        raise ArgumentError(f"cdist(p={p}): expected at least 0")
+    return norm(unsqueeze(a, -2) - unsqueeze(b, -3), p, -1)
+
+
+# -- counts
+
+
+def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each number from 0 occurs, or the sum of its weights; waits for the largest."""
+    if x.ndim != 1 or not x.dtype.is_integer:
+        raise ArgumentError(f"bincount() takes a vector of integers of at least 0, found {x.dtype!r} {x.shape}")
+    low, high = (int(amin(x).item()), int(amax(x).item())) if x.numel() else (0, -1)
+    if low < 0:
+        raise ArgumentError(f"bincount() takes integers of at least 0, found {low}")
+    dtype = dtypes.i64 if weights is None else weights.dtype if weights.dtype.is_float else dtypes.f64
+    if weights is None:
+        values = creation.ones(x.shape, dtype=dtypes.i64, device=x.device)
+    else:
+        values = weights.detach().to(dtype)
+    bins = creation.zeros(max(high + 1, minlength), dtype=dtype, device=x.device)
+    return scatter_add(bins, 0, x.to(dtypes.i64), values) if x.numel() else bins
+
+
+def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """How many elements lie in each of `bins` equal parts of [min, max] (both 0: of the elements' range), in x's type."""
+    if bins < 1:
+        raise ArgumentError(f"histc() takes at least 1 bin, found {bins}")
+    flat: Any = reshape(x.detach(), (x.numel(),))
+    low, high = float(min), float(max)
+    if low == high == 0 and x.numel():
+        low, high = float(amin(flat).item()), float(amax(flat).item())
+    if low == high:
+        low, high = low - 1, high + 1
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ArgumentError(f"histc(): the range [{low}, {high}] isn't finite or is empty")
+    wide = flat.to(dtypes.f64 if x.dtype is dtypes.f64 or x.dtype.is_integer else dtypes.f32)
+    inside = (wide >= low) & (wide <= high)
+    place = ((wide - low) / (high - low) * float(bins)).floor().clamp(0, bins - 1)
+    index = where(inside, place, 0.0).to(dtypes.i64)
+    counts = scatter_add(creation.zeros(bins, dtype=dtypes.i64, device=x.device), 0, index, inside.to(dtypes.i64))
+    return counts.to(x.dtype)
+
+
+# -- distinct values
+
+
+def _answers(results: tuple[Tensor | None, ...]) -> Any:
+    found = tuple(r for r in results if r is not None)
+    return found[0] if len(found) == 1 else found
+
+
+def _firsts(values: Any) -> Tensor:
+    """Where a vector's element differs from the one before it."""
+    count = values.shape[0]
+    head = creation.ones(min(count, 1), dtype=dtypes.boolean, device=values.device)
+    from .copies import cat
+
+    rest = max(count - 1, 0)
+    return cat([head, narrow(values, 0, min(1, count), rest) != narrow(values, 0, 0, rest)])
+
+
+def _numbered(values: Tensor, firsts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Distinct ones of a vector whose equal ones are neighbours, the number of each, and how often each occurs."""
+    distinct = compact(values, flags=firsts)
+    numbers: Any = cumsum(firsts, 0) - 1
+    ones = creation.ones(values.shape, dtype=dtypes.i64, device=values.device)
+    counts = creation.zeros(distinct.shape, dtype=dtypes.i64, device=values.device)
+    return distinct, numbers, scatter_add(counts, 0, numbers, ones) if values.numel() else counts
+
+
+def unique(
+    x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """The distinct elements in order, or with `dim` the distinct slices; optionally the number of each element's one,
+    and how often each occurs. Waits for their number (`dim`: for the values).
+    """
+    del sorted  # they always are
+    if dim is not None:
+        return _unique_slices(x, axis_of(dim, x.ndim, "unique"), return_inverse, return_counts)
+    flat = reshape(x.detach(), (x.numel(),))
+    values, order = sort(flat)
+    distinct, numbers, counts = _numbered(values, _firsts(values))
+    inverse = None
+    if return_inverse:
+        zeros = creation.zeros(flat.shape, dtype=dtypes.i64, device=x.device)
+        inverse = reshape(scatter_add(zeros, 0, order, numbers), x.shape) if x.numel() else reshape(zeros, x.shape)
+    return _answers((distinct, inverse, counts if return_counts else None))
+
+
+def _unique_slices(x: Tensor, axis: int, return_inverse: bool, return_counts: bool) -> Any:
+    lines = movedim(x.detach(), axis, 0)
+    rows = reshape(lines, (lines.shape[0], math.prod(lines.shape[1:]))).numpy()
+    if rows.shape[1] == 0 or rows.shape[0] == 0:
+        firsts = inverse = counts = np.zeros(0, np.int64)
+    else:
+        _, firsts, inverse, counts = np.unique(rows, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    index = creation.upload(firsts.astype(np.int64), dtypes.i64, x.device)
+    return _answers(
+        (
+            index_select(x.detach(), axis, index),
+            creation.upload(inverse.reshape(-1).astype(np.int64), dtypes.i64, x.device) if return_inverse else None,
+            creation.upload(counts.astype(np.int64), dtypes.i64, x.device) if return_counts else None,
+        )
+    )
+
+
+def unique_consecutive(
+    x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """The elements (with `dim`: slices) that differ from the one before; optionally the number of each element's one, and
+    how long each run is. Waits for their number.
+    """
+    flat: Any = reshape(x.detach(), (x.numel(),)) if dim is None else movedim(x.detach(), dim, 0)
+    if flat.ndim == 1:
+        firsts = _firsts(flat)
+    else:
+        rows = reshape(flat, (flat.shape[0], math.prod(flat.shape[1:])))
+        rest = max(rows.shape[0] - 1, 0)
+        differs = (narrow(rows, 0, min(1, rows.shape[0]), rest) != narrow(rows, 0, 0, rest)).any(1)
+        from .copies import cat
+
+        firsts = cat([creation.ones(min(rows.shape[0], 1), dtype=dtypes.boolean, device=x.device), differs])
+    places, numbers, counts = _numbered(creation.arange(flat.shape[0], device=x.device), firsts)
+    axis = 0 if dim is None else axis_of(dim, x.ndim, "unique_consecutive")
+    source = flat if dim is None else x.detach()
+    inverse = reshape(numbers, x.shape if dim is None else (x.shape[axis],)) if return_inverse else None
+    return _answers((index_select(source, axis, places), inverse, counts if return_counts else None))
