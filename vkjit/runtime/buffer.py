@@ -78,11 +78,11 @@ class VulkanBuffer(Buffer):
 
     def is_idle(self) -> bool:
         """True when nothing on the device uses the buffer; never waits."""
-        return all(queue.is_complete(serial) for queue, serial in self._uses(self.last_use))
+        return all(queue.is_complete(serial) for queue, serial in self.uses())
 
     def wait_idle(self) -> None:
         """Waits until nothing on the device uses the buffer."""
-        for queue, serial in self._uses(self.last_use):
+        for queue, serial in self.uses():
             queue.wait(serial)
 
     def wait_written(self) -> None:
@@ -90,8 +90,9 @@ class VulkanBuffer(Buffer):
         if self.queue is not None:
             self.queue.wait(self.last_write)
 
-    def _uses(self, last: int) -> list[tuple[Queue, int]]:
-        home = [] if self.queue is None else [(self.queue, last)]
+    def uses(self) -> list[tuple[Queue, int]]:
+        """What has to be complete before nothing uses the buffer any more: queues with serials."""
+        home = [] if self.queue is None else [(self.queue, self.last_use)]
         return home if self.readers is None else [*home, *self.readers.items()]
 
     def __del__(self) -> None:

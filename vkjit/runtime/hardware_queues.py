@@ -50,7 +50,7 @@ class HardwareQueues:
 
     def create_infos(self) -> Any:
         """An array with a VkDeviceQueueCreateInfo per family."""
-        families = [(self.compute, _PRIORITIES)]
+        families: list[tuple[Family, tuple[float, ...]]] = [(self.compute, _PRIORITIES)]
         if self.copying is not None:
             families.append((self.copying, (0.5,) * _MOST_COPYING))
         rows = [

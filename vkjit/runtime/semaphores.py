@@ -12,20 +12,40 @@ from typing import Any
 from ._vk import Functions, Vulkan
 from .handles import Handle
 
-__all__ = ["create_timeline", "with_semaphores"]
+__all__ = ["create_timeline", "semaphore_descriptor", "timeline_value", "with_semaphores"]
 
 _TIMELINE = 1  # VK_SEMAPHORE_TYPE_TIMELINE
+_OPAQUE_FD = 0x1  # VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT
+_EXPORT, _GET_DESCRIPTOR = 1000077000, 1000079001  # sTypes
 _COMPUTE, _TRANSFER = 0x800, 0x1000
 
 
-def create_timeline(vulkan: Vulkan, functions: Functions, device: Any) -> Handle:
-    """A semaphore whose value starts at 0."""
-    kind = vulkan.struct("VkSemaphoreTypeCreateInfo", semaphoreType=_TIMELINE, initialValue=0)
+def create_timeline(vulkan: Vulkan, functions: Functions, device: Any, exported: bool = False) -> Handle:
+    """A semaphore whose value starts at 0; `exported`: one that other libraries can be given."""
+    export = vulkan.null
+    if exported:
+        export = vulkan.struct("VkExportSemaphoreCreateInfo", sType=_EXPORT, handleTypes=_OPAQUE_FD)
+    kind = vulkan.struct("VkSemaphoreTypeCreateInfo", pNext=export, semaphoreType=_TIMELINE, initialValue=0)
     info = vulkan.struct("VkSemaphoreCreateInfo", pNext=kind)
     out = vulkan.ffi.new("VkSemaphore *")
     vulkan.check(functions.vkCreateSemaphore(device, info, vulkan.null, out), "vkCreateSemaphore")
     destroy = functions.vkDestroySemaphore
     return Handle("semaphore", out[0], lambda handle: destroy(device, handle, vulkan.null))
+
+
+def semaphore_descriptor(vulkan: Vulkan, functions: Functions, device: Any, semaphore: Any) -> int:
+    """A new file descriptor of an exported semaphore, which its receiver owns."""
+    info = vulkan.struct("VkSemaphoreGetFdInfoKHR", sType=_GET_DESCRIPTOR, semaphore=semaphore, handleType=_OPAQUE_FD)
+    out = vulkan.ffi.new("int *")
+    vulkan.check(functions.vkGetSemaphoreFdKHR(device, info, out), "vkGetSemaphoreFdKHR")
+    return int(out[0])
+
+
+def timeline_value(vulkan: Vulkan, functions: Functions, device: Any, semaphore: Any) -> int:
+    """Where the semaphore is."""
+    out = vulkan.ffi.new("uint64_t *")
+    vulkan.check(functions.vkGetSemaphoreCounterValue(device, semaphore, out), "vkGetSemaphoreCounterValue")
+    return int(out[0])
 
 
 def with_semaphores(
