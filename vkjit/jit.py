@@ -22,6 +22,7 @@ from . import arguments, dtypes, findings, frontend, plan, records, staging
 from .arguments import MISSING
 from .costs import seen
 from .devices import default_device
+from .direct import Launched, Shorts
 from .dtypes import DType
 from .errors import ArgumentError, CompileError
 from .frontend import ArrayArg, ConstArg, DeviceFunction, KernelSpec, ScalarArg, Signature, tune_choice
@@ -124,6 +125,7 @@ class Kernel:
         self._found = found
         self._plans: dict[Any, tuple[LaunchPlan, tuple[frontend.Captures, ...]]] = {}
         self._captures = frontend.Captures(fn)
+        self._shorts = Shorts(self.spec, self._captures)
         self._expanded = frontend.expanded(self.spec)
         self._elements = [c.parameter.element for c in self._expanded.composites]
         self._recipes: dict[Any, Recipe] = {}
@@ -177,6 +179,10 @@ class Kernel:
         __tracebackhide__ = True
         if self._cost is not None and spans.listeners:
             return self._launch_stating_cost(None, *args, **kwargs)
+        if not kwargs:
+            short = self._shorts.ways.get(len(args))
+            if short is not None and short(args):
+                return None
         return self._launch(None, *args, **kwargs)
 
     def inspect(self, *args: Any, **kwargs: Any) -> Inspection:
@@ -189,6 +195,10 @@ class Kernel:
 
     def _launch(self, groups: Grid | None, /, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
+        if groups is not None and not kwargs:
+            short = self._shorts.ways.get((groups, len(args)))
+            if short is not None and short(args):
+                return None
         if self._captures.changed():
             self._forget()
         call = self._keys.of(groups, args, kwargs)
@@ -211,6 +221,7 @@ class Kernel:
             self._plans.clear()
             self._recipes.clear()
             self._captures = frontend.Captures(self.spec.fn).taken()
+            self._shorts = Shorts(self.spec, self._captures)
 
     def _launch_fully(
         self, groups: Grid | None, call: Call | None, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -308,10 +319,17 @@ class Kernel:
         outs = tuple((i, a.buffer.nbytes, a.dtype, a.shape, a.strides) for i, a in ((i, values[i]) for i in made))
         counted = tuple(i for i, fit in fits if fit.dtype.is_integer) if chosen.trip_bound is not None else ()
         device = chosen.device
+        captures = constant_captures([*values, *self._elements])
         self._recipes[call.key] = Recipe(
             chosen, lambda: self._guarded(chosen, device, signature), grid, template, fits, outs, wrap, device,
-            constant_captures([*values, *self._elements]), counted, signature.debug,
+            captures, counted, signature.debug,
         )  # fmt: skip
+        groups, form = call.key[:2]
+        if not made and not captures and isinstance(form, int):
+            simple = not callable(tune_choice(self._local)) and (groups is not None or not callable(self._groups))
+            types = {i: fit.python for i, fit in fits}
+            launched = Launched(chosen, grid, values, types, signature.local_size, simple)
+            self._shorts.remember(groups, [v for _, v in call.values], self._keys.slots_of(form, ()), launched)
 
     def _device_of(self, spec: KernelSpec, values: list[Any]) -> tuple[Device, Callable[[DeviceArray], Any]]:
         """The device of the arguments (else the default device), with tensors replaced by their device arrays; and how

@@ -16,7 +16,9 @@ import numpy as np
 
 from .dtypes import DType
 from .errors import ArgumentError
+from .runtime import native
 from .runtime.artifact import ArgField, KernelArtifact
+from .runtime.direct import Record
 from .runtime.interface import Buffer, Device, DeviceArray, DeviceCaps, LoadedKernel
 
 if TYPE_CHECKING:
@@ -31,8 +33,23 @@ _STRUCT_CODES = {
 
 Grid = tuple[int, int, int]
 
+_linked: list[Any] = []
+"""Code that stays for good."""
+
 CAP_MARGIN = 64
 """Iterations that are kept free below a driver's cap."""
+
+
+def _compile_recorder(text: str, entry: str) -> int:
+    """See `native.made_by`: through LLVM, where the extra `cpu` is installed."""
+    from .cpu import machine  # it loads LLVM
+
+    linked = machine.link(machine.compile_text(text), entry)
+    _linked.append(linked)
+    return linked.addresses[entry]
+
+
+native.made_by(_compile_recorder)
 
 
 def default_local_size(rank: int, caps: DeviceCaps) -> Grid:
@@ -70,7 +87,8 @@ class LaunchPlan:
     """An artifact on a device, with the recipe of its argument block."""
 
     __slots__ = (
-        "_cut", "_fields", "_packer", "_read_args", "_write_args", "artifact", "device", "guarded", "kernel", "trip_bound",
+        "_cut", "_fields", "_packer", "_read_args", "_record", "_write_args", "artifact", "device", "guarded", "kernel",
+        "trip_bound",
     )  # fmt: skip
 
     def __init__(self, device: Device, artifact: KernelArtifact) -> None:
@@ -87,6 +105,7 @@ class LaunchPlan:
         if bound is not None and bound.kind == "constant" and cap is not None and bound.numbers[0] <= cap - CAP_MARGIN:
             bound = None  # the same for all launches, and low enough
         self.trip_bound = bound
+        self._record: list[Record | None] = []
         self.guarded: LaunchPlan | None = None  # the variant for launches whose loops may pass the driver's cap
 
     def may_pass_cap(self, groups: Grid, values: Sequence[Any]) -> bool:
@@ -130,6 +149,14 @@ class LaunchPlan:
             [(i, f.arg) for i, f in places if f.role == "scalar"],
             self._read_args, self._write_args,
         )  # fmt: skip
+
+    def record(self) -> Record | None:
+        """The device's short way for this kernel, where there is one and each launch is one dispatch of this very code."""
+        if not self._record:
+            usable = not self._cut and self.trip_bound is None
+            block = _format(self._fields, self.artifact.block_size)[1:]
+            self._record.append(self.device.direct(self.kernel, block) if usable else None)
+        return self._record[0]
 
     def _queue(
         self, size: Grid, values: Sequence[Any], reads: list[Buffer], writes: list[Buffer], base: Grid, groups: Grid

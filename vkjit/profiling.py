@@ -189,6 +189,7 @@ class Profile:
         if "launch" in vars(self.device):
             raise DeviceError(f"{self.device.name} is being captured or profiled already: one after the other")
         self._zero = self._mark()
+        self.device.watch(1)
         for name in ("launch", *_HOST):
             usual = getattr(self.device, name)
             taken = self._launched if name == "launch" else functools.partial(self._called, _HOST[name])
@@ -201,6 +202,7 @@ class Profile:
         spans.listeners.remove(self)
         for name in ("launch", *_HOST):
             delattr(self.device, name)
+        self.device.watch(-1)
         with self._lock:
             self._fetch()
 

@@ -50,6 +50,8 @@ class Fit:
         if dtype.is_integer:
             limits = np.iinfo(dtype.numpy)
             self.python, self.low, self.high = int, int(limits.min), int(limits.max)
+        elif dtype.kind == "bool":
+            self.python, self.low, self.high = bool, 0, 1
         elif dtype.is_float and dtype.bits >= 32:
             self.high = _F32_LARGEST if dtype.bits == 32 else math.inf
             self.python, self.low = float, -self.high
@@ -138,7 +140,7 @@ class Keys:
         self._by_value = [p.kind == "const" or (p.kind != "array" and p.name in asked) for p in spec.params]
         self._usable = all(p.kind != "any" and p.element is None for p in spec.params)
 
-    def _slots_of(self, count: int, names: tuple[str, ...]) -> list[tuple[int, bool, bool]]:
+    def slots_of(self, count: int, names: tuple[str, ...]) -> list[tuple[int, bool, bool]]:
         """For each argument of a call of this form: its parameter, whether that is an array, whether its value counts.
 
         Empty where the call has to go the long way.
@@ -152,7 +154,7 @@ class Keys:
         form: Any = (len(args), *kwargs) if kwargs else len(args)
         slots = self._slots.get(form)
         if slots is None:
-            slots = self._slots[form] = self._slots_of(len(args), tuple(kwargs))
+            slots = self._slots[form] = self.slots_of(len(args), tuple(kwargs))
         key: list[Any] = [groups, form]
         values: list[tuple[int, Any]] = []
         arrays: list[DeviceArray] = []

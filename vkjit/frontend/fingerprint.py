@@ -18,7 +18,7 @@ import os
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FunctionType, ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -50,6 +50,12 @@ class Check:
         if now is self.value:
             return True
         return isinstance(now, int | float | str | tuple) and bool(exact(now) == exact(self.value))
+
+
+Quick = tuple[
+    tuple[tuple[dict[str, Any], str, Any], ...], tuple[tuple[CellType, Any], ...], tuple[Callable[[], bool], ...]
+]
+"""Look-ups and cells that must hold the same objects for nothing to have changed, and functions that must return True."""
 
 
 class Captures:
@@ -93,6 +99,13 @@ class Captures:
             if namespace.get(name, MISSING) is not value:
                 return not all(check.holds() for check in walk.checks)
         return not all(check.holds() for check in walk.others)
+
+    def quick(self) -> Quick:
+        """The same as something to go through without calls."""
+        walk = self._walk
+        cells = tuple((c.read.args[0], c.value) for c in walk.others if isinstance(c.read, functools.partial))
+        others = tuple(c.holds for c in walk.others if not isinstance(c.read, functools.partial))
+        return tuple(walk.places), cells, others
 
 
 def fingerprint(fn: Callable[..., Any]) -> str:
@@ -156,7 +169,9 @@ class _Walk:
         """A name to look at again before each launch."""
         check = Check(read, value)
         self.checks.append(check)
-        self.places.extend(places)
+        self.places += [
+            place for place in places if not any(place[0] is d and place[1] == n for d, n, _ in self.places)
+        ]
         if not places:
             self.others.append(check)
 
@@ -256,7 +271,18 @@ def _places(fn: FunctionType, name: str, value: Any) -> tuple[tuple[dict[str, An
 
 
 def _reader(fn: FunctionType, name: str) -> Callable[[], Any]:
+    names = fn.__code__.co_freevars
+    if name in names:
+        return functools.partial(_content, (fn.__closure__ or ())[names.index(name)])
     return lambda: find_global(fn, name)
+
+
+def _content(cell: CellType) -> Any:
+    """What a free variable is now."""
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing yet
+        return MISSING
 
 
 def _attribute_reader(owner: object, name: str) -> Callable[[], Any]:

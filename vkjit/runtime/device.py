@@ -18,8 +18,8 @@ import numpy.typing as npt
 from ..errors import ArgumentError, DeviceError, DeviceLostError, FeatureError, OutOfMemoryError
 from .artifact import KernelArtifact
 from .buffer import HostView, Storage, VulkanBuffer
-from .cuda_clock import NVIDIA, CudaClock
-from .cuda_share import CudaShare
+from .cuda_clock import CudaClock
+from .direct import DirectRecorder, Record
 from .features import enabling_chain, extensions_for
 from .graph import Entry
 from .handles import Handle, close_at_exit, on_fork
@@ -64,7 +64,6 @@ class VulkanDevice(Device):
         device = self._handle.value
         self._functions = self._vulkan.device_functions(physical.instance.functions, device)
         self._group = QueueGroup()
-        self._group.exports = info.vendor == NVIDIA and "external_semaphore_fd" in physical.features
         with contextlib.ExitStack() as undo:
             undo.callback(self._handle.close)
             self._queue = self._open_queue(0)
@@ -74,13 +73,13 @@ class VulkanDevice(Device):
             undo.pop_all()
         self._storage = Storage(Memory(physical, self._functions, device, self._queues.indices), self._queue)
         self._current = _Current(QueueStream(self, self._queue, 0))
+        self._direct = DirectRecorder(self._queue, self._current)
         self._timestamps: Timestamps | None = None
         self._transfer = Transfer(lambda: self._current.queue, self._storage, caps.unified_memory)
         self._reports = Reports(self._queue, self._storage)
         self._prints = Prints(self.allocate, self._transfer.fill, self._transfer.read)
         self._arguments: dict[Queue, tuple[VulkanBuffer, int]] = {}
         self._measured: QueueEvent | None = None
-        self._cuda: CudaShare | None = None
         self._clock = CudaClock(bytes.fromhex(info.uuid)) if CudaClock.wanted(info.vendor) else None
         _open_devices.add(self)
         close_at_exit(self)
@@ -157,6 +156,18 @@ class VulkanDevice(Device):
                 block = self._placed(queue, block)
             queue.dispatch(kernel, groups, block, reads, writes)  # type: ignore[arg-type]
 
+    def direct(self, kernel: LoadedKernel, block: str) -> Record | None:
+        """As in `Device`."""
+        if kernel.__class__ is not VulkanKernel or kernel.queue is not self._queue:
+            raise self._not_ours(kernel)
+        if kernel.report_offset >= 0 or kernel.print_offset >= 0 or kernel.artifact.indirect:
+            return None
+        return self._direct.prepare(kernel, block)
+
+    def watch(self, change: int) -> None:
+        """As in `Device`."""
+        self._group.watch(change)
+
     def synchronize(self) -> None:
         self._queue.check()
         self._prints.flush()
@@ -180,7 +191,7 @@ class VulkanDevice(Device):
                 self._group.wait_all()
                 self._pipelines.save()
         with self._queue.lock:
-            self._group.failure = lost or DeviceError(f"{self.name} was closed: open it again to use it")
+            self._group.fail(lost or DeviceError(f"{self.name} was closed: open it again to use it"))
             if self._handle.closed:
                 return
             self._functions.vkDeviceWaitIdle(self._handle.value)
@@ -191,19 +202,8 @@ class VulkanDevice(Device):
                 queue.close()
             self._storage.memory.close()
             self._handle.close()
-        if self._cuda is not None:
-            self._cuda.close()
         if self._clock is not None:
             self._clock.close()
-
-    @property
-    def cuda(self) -> CudaShare:
-        """The device's memory as CUDA sees it. Raises FeatureError where the two can't share."""
-        with self._group.lock:
-            self._group.check()
-            if self._cuda is None:
-                self._cuda = CudaShare(self)
-            return self._cuda
 
     @property
     def closed(self) -> bool:

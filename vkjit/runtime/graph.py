@@ -217,6 +217,7 @@ class Capture:
         with _lock:
             if "launch" in vars(self.device):
                 raise DeviceError(f"{self.device.name} is being captured already: captures of a device can't overlap")
+            self.device.watch(1)
             for name, method in (("launch", self._launch), ("copy", self._copy), ("fill", self._fill)):
                 self._shadow(name, method)
             for name, what in _REFUSED.items():
@@ -227,6 +228,7 @@ class Capture:
         with _lock:
             for name in self._shadows:
                 delattr(self.device, name)
+            self.device.watch(-1)
             self._shadows.clear()
 
     def _shadow(self, name: str, method: Callable[..., Any]) -> None:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ..errors import ArgumentError
 from .array import DeviceArray, contiguous_strides
 from .artifact import KernelArtifact
+from .direct import Record
 from .graph import DeviceGraph, Entry
 from .streams import DeviceEvent, DeviceStream, ImmediateEvent, ImmediateStream
 
@@ -138,6 +139,17 @@ class Device(ABC):
         writes: Sequence[Buffer],
     ) -> None:
         """Queues `groups` workgroups with the packed argument block. Buffers are kept alive until it has run."""
+
+    def direct(self, kernel: LoadedKernel, block: str) -> Record | None:
+        """A short way to launch the kernel, whose argument block has the struct format `block` (without byte order); None
+        where there is none. The device may refuse single launches; `launch` takes them then.
+        """
+        del kernel, block
+        return None
+
+    def watch(self, change: int) -> None:
+        """Adds to the number of those that have put themselves before `launch` and have to see each launch."""
+        del change
 
     @abstractmethod
     def synchronize(self) -> None:

@@ -12,7 +12,6 @@ written: a conflict exists when that interval is the current one. Epochs are num
 
 A buffer is at home in the queue that wrote it last (or made it). Another queue that uses it waits, on the device, for
 what it depends on: to read, for the last write; to write, for every use so far, and then the buffer moves there.
-Buffers that another library was lent stay at home in a foreign queue: each use waits for that one, and has it wait.
 """
 
 from __future__ import annotations
@@ -26,42 +25,26 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DeviceError, DeviceLostError, InternalError, OutOfMemoryError
 from ._vk import Functions, Vulkan
 from .handles import Handle
-from .queue_group import NOW, QueueGroup, Releasable
+from .native import BARRIER, BIND
+from .queue_group import QueueGroup, Releasable
+from .queue_submission import KERNELS_AND_COPIES, Submission, memory_barriers
 from .semaphores import create_timeline, with_semaphores
 
 if TYPE_CHECKING:
     from .buffer import VulkanBuffer
     from .pipeline import VulkanKernel
 
-__all__ = ["Queue", "Submission", "memory_barriers"]
+__all__ = ["Queue"]
 
-FIRST_BUDGET, BUDGET = 8, 64
-"""Commands after which a submission goes out: few while the device is idle, so that it starts early; then more."""
+FIRST_BUDGET, BUDGET = 8, 128
+"""Commands after which a submission goes out: few after somebody has waited, so that the device starts early; each time twice
+as many, up to the second."""
 
 MOST_IN_FLIGHT = 16
 WAIT_SLICE_NS = 100_000_000
 """The longest single wait inside the driver, so that Ctrl-C is answered."""
 
-_COMPUTE, _TRANSFER, _HOST = 0x800, 0x1000, 0x4000
-_SHADER_READ, _SHADER_WRITE, _TRANSFER_READ, _TRANSFER_WRITE, _HOST_READ = 0x20, 0x40, 0x800, 0x1000, 0x2000
 _ONE_TIME = 0x1
-
-
-class Submission:
-    """A command buffer with its fence, used again and again."""
-
-    __slots__ = ("command", "done", "fence", "fences", "info", "serial", "waiters")
-
-    def __init__(self, vulkan: Vulkan, command: Any, fence: Handle) -> None:
-        self.command = command
-        self.fence = fence
-        self.fences = vulkan.array("VkFence", [fence.value])
-        self.info = vulkan.struct(
-            "VkSubmitInfo", commandBufferCount=1, pCommandBuffers=vulkan.array("VkCommandBuffer", [command])
-        )
-        self.serial = 0
-        self.waiters = 0
-        self.done = False
 
 
 class Queue:
@@ -69,8 +52,6 @@ class Queue:
 
     `serial` numbers the open submission, `completed` the last one known to be complete, `epoch` the barrier interval.
     """
-
-    foreign = False
 
     def __init__(
         self,
@@ -96,19 +77,19 @@ class Queue:
         self._in_flight: deque[Submission] = deque()
         self._free: list[Submission] = []
         self._all: list[Submission] = []
-        self._recorded, self._budget = 0, FIRST_BUDGET
-        self._bound: VulkanKernel | None = None
+        self.recorded, self.budget, self._next_budget = 0, FIRST_BUDGET, FIRST_BUDGET
+        self.ticket = 0  # see `open_ticket`
+        self.bound: VulkanKernel | None = None
         self.epoch = next(group.epochs)
-        self._transferred = False
+        self.transferred = False
         self._timeline: Handle | None = None
         self._timeline_start = 0
         self._waits: dict[Queue, int] = {}
         self._waited: dict[Queue, int] = {}
-        self._lenders: set[Queue] = set()
         self.handle = handle
         self._pool = self._create_pool(family)
         self._begin_info = vulkan.struct("VkCommandBufferBeginInfo", flags=_ONE_TIME)
-        self._barriers = memory_barriers(vulkan)
+        self.barriers = memory_barriers(vulkan)
         self._copy_region = vulkan.ffi.new("VkBufferCopy *")
         group.queues.append(self)
         f = functions
@@ -130,9 +111,9 @@ class Queue:
             raise self.group.failed()
         with self.lock:
             command = self._order(reads, writes).command
-            if kernel is not self._bound:
+            if kernel is not self.bound:
                 self._bind(command, 1, kernel.pipeline)
-                self._bound = kernel
+                self.bound = kernel
             if block:
                 self._push(command, kernel.layout, 0x20, 0, len(block), block)
             self._dispatch(command, *groups)
@@ -148,7 +129,7 @@ class Queue:
             region.srcOffset, region.dstOffset = source.offset + source_offset, target.offset + target_offset
             region.size = n
             self.functions.vkCmdCopyBuffer(submission.command, source.handle, target.handle, 1, region)
-            self._transferred = True
+            self.transferred = True
             self._count()
 
     def fill(self, target: VulkanBuffer, offset: int, nbytes: int, pattern: int) -> None:
@@ -157,7 +138,7 @@ class Queue:
             self.check()
             command = self._order((), (target,)).command
             self.functions.vkCmdFillBuffer(command, target.handle, target.offset + offset, nbytes, pattern)
-            self._transferred = True
+            self.transferred = True
             self._count()
 
     def record(self, function: Any, *arguments: Any) -> None:
@@ -167,7 +148,7 @@ class Queue:
             submission = self._open or self._begin()
             self._barrier(submission)
             function(submission.command, *arguments)
-            self._recorded += 1
+            self.recorded += 1
 
     def _order(self, reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer]) -> Submission:
         """Records a barrier when the buffers conflict with commands since the last one, and notes their use.
@@ -207,18 +188,12 @@ class Queue:
         own: list[VulkanBuffer] = []
         guests: list[VulkanBuffer] = []
         barrier = False
-        lent = {b.queue for b in (*reads, *writes) if b.queue is not None and b.queue.foreign and b.queue.lends(b)}
-        for lender in lent:
-            self._borrow(lender)
-        writes = [b for b in writes if b.queue not in lent]
         for buffer in writes:
             barrier |= self._move_here(buffer)
         for buffer in reads:
             home = buffer.queue
             if home is self or home is None:
                 own.append(buffer)
-                continue
-            if home in lent:
                 continue
             self.wait_for(home, buffer.last_write)
             guests.append(buffer)
@@ -227,39 +202,7 @@ class Queue:
         submission = self._order(own, writes)
         for buffer in guests:
             buffer.readers = {**(buffer.readers or {}), self: self.serial}
-        if lent:
-            self._budget = 0  # the other library waits for this very submission, so it goes out at once
         return submission
-
-    def lends(self, buffer: VulkanBuffer) -> bool:
-        """Whether another library may be using a buffer of this, its foreign queue."""
-        return False
-
-    def follow(self, other: Queue, value: int) -> None:
-        """Has a foreign queue go on only when the other's timeline is at the value."""
-        raise InternalError("a queue of the device was asked to follow another: it waits by itself")
-
-    def _borrow(self, lender: Queue) -> None:
-        """Has the open submission run after all that the foreign queue has done, and that one go on after it."""
-        if self._timeline is None:
-            self.signalled(0)
-        self.wait_for(lender, NOW)
-        self._lenders.add(lender)
-
-    def _move_here(self, buffer: VulkanBuffer) -> bool:
-        """Makes this queue the buffer's home, after all uses elsewhere; whether a barrier has to come first."""
-        home, readers = buffer.queue, buffer.readers or {}
-        if home is self and not readers:
-            return False
-        if home is not None and home is not self:
-            self.wait_for(home, buffer.last_use)
-            buffer.read_epoch = buffer.write_epoch = 0
-            buffer.last_use = buffer.last_write = 0
-        for queue, serial in readers.items():
-            if queue is not self:
-                self.wait_for(queue, serial)
-        buffer.queue, buffer.readers = self, None
-        return self in readers
 
     def wait_for(self, other: Queue, serial: int) -> None:
         """Has what is recorded here from now on wait, on the device, for submission `serial` of another queue."""
@@ -267,7 +210,7 @@ class Queue:
             if other is self or other.is_complete(serial) or self._waited.get(other, 0) >= serial:
                 return
             value = other.signalled(serial)
-            if self._recorded and self._open is not None:
+            if self.recorded and self._open is not None:
                 self.submit()
             self._waits[other] = max(value, self._waits.get(other, 0))
             self._waited[other] = value
@@ -276,7 +219,7 @@ class Queue:
         """Submits submission `serial` if it is open; the value of this queue's timeline that tells of its completion."""
         if self._timeline is None:
             self.submit()
-            self._timeline = create_timeline(self.vulkan, self.functions, self.device, self.group.exports)
+            self._timeline = create_timeline(self.vulkan, self.functions, self.device)
             self._timeline_start = self.serial
             self._begin()  # an empty submission: the first that signals, after all before it
             self.submit()
@@ -286,17 +229,18 @@ class Queue:
 
     def _barrier(self, submission: Submission) -> None:
         null = self.vulkan.null
-        stages, barrier = self._barriers[self._transferred]
+        stages, barrier = self.barriers[self.transferred]
         self._pipeline_barrier(submission.command, stages, stages, 0, 1, barrier, 0, null, 0, null)
         self.epoch = next(self.group.epochs)
-        self._transferred = False
+        self.transferred = False
 
     def _count(self) -> None:
-        self._recorded += 1
-        if self._recorded >= self._budget:
+        self.recorded += 1
+        if self.recorded >= self.budget:
             self.submit()
 
     def _begin(self) -> Submission:
+        budget = self._next_budget  # waiting for room starts no new row of small ones
         self.poll()
         if not self._free and len(self._in_flight) >= MOST_IN_FLIGHT:
             self.wait(self._in_flight[0].serial)
@@ -306,10 +250,41 @@ class Queue:
         self._free.pop()
         submission.serial = self.serial
         self._open = submission
-        self._bound = None
-        self._recorded = 0
-        self._budget = BUDGET if self._in_flight else FIRST_BUDGET
+        self.bound = None
+        self.recorded = 0
+        self.budget = budget
+        self._next_budget = min(2 * budget, BUDGET)
         return submission
+
+    # The direct way; see `direct`. Call these under the lock.
+
+    def open_ticket(self) -> int:
+        """The open command buffer as a number, for launches that record into it without asking; 0 where they may not."""
+        if self.group.failure is not None or self.group.watchers:
+            return 0
+        self.ticket = (self._open or self._begin()).number
+        return self.ticket
+
+    def emit(self, flags: int, pipeline: Any, layout: Any, size: int, block: Any, x: int, y: int, z: int) -> None:
+        """What the native recorder does, in Python."""
+        if self._open is None:
+            raise InternalError("a launch was recorded without an open submission")
+        command, null = self._open.command, self.vulkan.null
+        if flags & BIND:
+            self._bind(command, 1, pipeline)
+        if flags & BARRIER:
+            stages, barrier = self.barriers[0]
+            self._pipeline_barrier(command, stages, stages, 0, 1, barrier, 0, null, 0, null)
+        if size:
+            self._push(command, layout, 0x20, 0, size, block)
+        self._dispatch(command, x, y, z)
+
+    def distrust(self) -> None:
+        """After an interruption in the middle of recording: what comes later is ordered after all that may be there."""
+        self.bound = None
+        if self._open is not None and self.group.failure is None:
+            self.transferred = True
+            self._barrier(self._open)
 
     # Submission and completion.
 
@@ -345,25 +320,22 @@ class Queue:
 
     def _submit(self, submission: Submission, info: Any) -> None:
         self.check()
-        null, (stages, barrier) = self.vulkan.null, self._barriers[2]
+        null, (stages, barrier) = self.vulkan.null, self.barriers[2]
         command = submission.command
-        source = _COMPUTE | _TRANSFER
-        self._pipeline_barrier(command, source, stages, 0, 1, barrier, 0, null, 0, null)
+        self._pipeline_barrier(command, KERNELS_AND_COPIES, stages, 0, 1, barrier, 0, null, 0, null)
         self.epoch = next(self.group.epochs)
-        self._transferred = False
-        self._open = None
+        self.transferred = False
+        self._open, self.ticket = None, 0
         try:
             self._check(self.functions.vkEndCommandBuffer(command), "vkEndCommandBuffer")
             self._send(submission, info)
         except OutOfMemoryError as error:
             # Going on without them would leave results silently wrong.
             why = f"launches that were recorded are lost, and so is this device: {error}"
-            self.group.failure = OutOfMemoryError(why)
+            self.group.fail(OutOfMemoryError(why))
             raise self.group.failed() from None
         self._in_flight.append(submission)
         self.serial += 1
-        while self._lenders:
-            self._lenders.pop().follow(self, submission.serial)
 
     def _send(self, submission: Submission, info: Any) -> None:
         """Submits; where the driver has no memory for it, once more with nothing else in flight."""
@@ -422,6 +394,7 @@ class Queue:
             if submission is None:
                 return
             submission.waiters += 1
+            self._next_budget = FIRST_BUDGET
         try:
             self._await(submission)
         finally:
@@ -508,7 +481,7 @@ class Queue:
             self._timeline.close()
         self._in_flight.clear()
         self._free.clear()
-        self._open = None
+        self._open, self.ticket = None, 0
 
     def _check(self, result: int, call: str) -> None:
         if result >= 0:
@@ -516,9 +489,8 @@ class Queue:
         try:
             self.vulkan.check(result, call)
         except DeviceLostError as error:
-            self.group.failure = DeviceLostError(
-                f"{error}: the driver gave the device up (a fault in a kernel or a time limit); its contents are gone"
-            )
+            why = "the driver gave the device up (a fault in a kernel or a time limit); its contents are gone"
+            self.group.fail(DeviceLostError(f"{error}: {why}"))
             raise self.group.failed() from None
 
     def _create_pool(self, family: int) -> Handle:
@@ -544,20 +516,6 @@ class Queue:
         self._all.append(submission)
         self._free.append(submission)
         return submission
-
-
-def memory_barriers(vulkan: Vulkan) -> tuple[tuple[int, Any], tuple[int, Any], tuple[int, Any]]:
-    """(stages, barrier) between kernels, between kernels and copies, and at the end of a submission."""
-    shader = _SHADER_READ | _SHADER_WRITE
-    transfer = _TRANSFER_READ | _TRANSFER_WRITE
-    everything = shader | transfer
-    writes = _SHADER_WRITE | _TRANSFER_WRITE
-    both = _COMPUTE | _TRANSFER
-    return (
-        (both, vulkan.struct("VkMemoryBarrier", srcAccessMask=_SHADER_WRITE, dstAccessMask=everything)),
-        (both, vulkan.struct("VkMemoryBarrier", srcAccessMask=writes, dstAccessMask=everything)),
-        (both | _HOST, vulkan.struct("VkMemoryBarrier", srcAccessMask=writes, dstAccessMask=everything | _HOST_READ)),
-    )
 
 
 def _foreign(buffer: VulkanBuffer) -> DeviceError:

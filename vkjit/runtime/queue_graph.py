@@ -18,7 +18,8 @@ from .buffer import VulkanBuffer
 from .graph import Copy, DeviceGraph, Entry, Fill, Launch
 from .handles import Handle
 from .pipeline import VulkanKernel
-from .queue import Queue, memory_barriers
+from .queue import Queue
+from .queue_submission import memory_barriers
 
 if TYPE_CHECKING:
     from .device import VulkanDevice

@@ -15,11 +15,7 @@ from ..errors import DeviceError
 if TYPE_CHECKING:
     from .queue import Queue
 
-__all__ = ["NOW", "Awaited", "QueueGroup", "Releasable"]
-
-NOW = 1 << 62
-"""A serial of foreign queues: whatever the other library has asked for by the time that somebody waits for it."""
-
+__all__ = ["Awaited", "QueueGroup", "Releasable"]
 
 class Releasable(Protocol):
     """What may be dropped while the device still uses it."""
@@ -39,12 +35,27 @@ class QueueGroup:
         self.abandoned = False
         self.queues: list[Queue] = []
         self.epochs = itertools.count(1)
-        self.exports = False  # whether timelines can be given to other libraries
+        self.watchers = 0
 
     def check(self) -> None:
         """Raises when the device can't be used any more."""
         if self.failure is not None:
             raise self.failed()
+
+    def fail(self, failure: DeviceError) -> None:
+        """Ends the use of the device."""
+        self.failure = failure
+        self._call_in_tickets()
+
+    def watch(self, change: int) -> None:
+        """Counts those that have to see each launch; while there are any, none takes the direct way."""
+        with self.lock:
+            self.watchers += change
+            self._call_in_tickets()
+
+    def _call_in_tickets(self) -> None:
+        for queue in self.queues:
+            queue.ticket = 0
 
     def failed(self) -> DeviceError:
         """A fresh copy of the reason why the device can't be used."""
@@ -57,7 +68,7 @@ class QueueGroup:
         Some drivers crash in exit handlers of their own when such a child exits by `sys.exit`; children of
         multiprocessing end by `os._exit` and don't run them.
         """
-        self.failure = DeviceError(reason)
+        self.fail(DeviceError(reason))
         self.abandoned = True
         self.lock = threading.RLock()  # another thread of the parent may have held the old one
         for queue in self.queues:

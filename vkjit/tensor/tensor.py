@@ -141,7 +141,7 @@ class Tensor(TensorMethods):
 
     def __vkjit_written__(self) -> None:
         """Called when a kernel has written its memory as an Out or InOut argument."""
-        self.bump_version()
+        self._version.value += 1
 
     @property
     def memory(self) -> object:
@@ -348,6 +348,10 @@ class Tensor(TensorMethods):
 
     def __hash__(self) -> int:
         return id(self)
+
+
+# launches read it of each argument, and the slot itself costs them no call
+Tensor.__vkjit_array__ = vars(Tensor)["_array"]  # type: ignore[method-assign]
 
 
 def as_shape(sizes: Sequence[Any]) -> tuple[int, ...]:

@@ -1,0 +1,108 @@
+"""A few machine instructions that hand one launch to the driver: what would be four calls from Python becomes one.
+
+Enters: from above, a compiler of LLVM's text, where one is installed. Leaves: `recorder()`, a function that takes the
+address of a record and calls the driver, or None. Holds: nothing here touches Python's objects, so the function keeps the
+interpreter's lock and is called without any of ctypes' conversions but that of one number.
+
+A record, in bytes: 0 the address of a table, 8 pipeline, 16 layout, 24 size of the argument block, 32 command buffer,
+40 flags (`BIND`, `BARRIER`), 44 workgroups (three u32), 56 the argument block. A table: 0 vkCmdBindPipeline, 8
+vkCmdPushConstants, 16 vkCmdDispatch, 24 vkCmdPipelineBarrier, 32 the VkMemoryBarrier, 40 its stages (u32).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import struct
+from collections.abc import Callable
+
+from ..errors import VkjitError
+
+__all__ = ["BARRIER", "BIND", "BLOCK", "RECORD", "TABLE", "VARYING", "made_by", "recorder"]
+
+BIND, BARRIER = 1, 2
+RECORD = struct.Struct("<QQQII")
+"""The part of a record that stays: table, pipeline, layout, size of the block."""
+VARYING = "<QIIII"
+"""The part that each launch fills, up to the block."""
+BLOCK = RECORD.size + struct.calcsize(VARYING)
+TABLE = struct.Struct("<QQQQQI4x")
+
+_TEXT = """
+define void @vkjit_record(ptr %record) {
+entry:
+  %table = load ptr, ptr %record
+  %command.at = getelementptr i8, ptr %record, i64 32
+  %command = load ptr, ptr %command.at
+  %flags.at = getelementptr i8, ptr %record, i64 40
+  %flags = load i32, ptr %flags.at
+  %bind.bit = and i32 %flags, 1
+  %bind.skipped = icmp eq i32 %bind.bit, 0
+  br i1 %bind.skipped, label %bound, label %bind
+bind:
+  %pipeline.at = getelementptr i8, ptr %record, i64 8
+  %pipeline = load i64, ptr %pipeline.at
+  %bind.call = load ptr, ptr %table
+  call void %bind.call(ptr %command, i32 1, i64 %pipeline)
+  br label %bound
+bound:
+  %barrier.bit = and i32 %flags, 2
+  %barrier.skipped = icmp eq i32 %barrier.bit, 0
+  br i1 %barrier.skipped, label %ordered, label %barrier
+barrier:
+  %barrier.at = getelementptr i8, ptr %table, i64 24
+  %barrier.call = load ptr, ptr %barrier.at
+  %memory.at = getelementptr i8, ptr %table, i64 32
+  %memory = load ptr, ptr %memory.at
+  %stages.at = getelementptr i8, ptr %table, i64 40
+  %stages = load i32, ptr %stages.at
+  call void %barrier.call(ptr %command, i32 %stages, i32 %stages, i32 0, i32 1, ptr %memory, i32 0, ptr null, i32 0, ptr null)
+  br label %ordered
+ordered:
+  %size.at = getelementptr i8, ptr %record, i64 24
+  %size = load i32, ptr %size.at
+  %empty = icmp eq i32 %size, 0
+  br i1 %empty, label %pushed, label %push
+push:
+  %layout.at = getelementptr i8, ptr %record, i64 16
+  %layout = load i64, ptr %layout.at
+  %push.at = getelementptr i8, ptr %table, i64 8
+  %push.call = load ptr, ptr %push.at
+  %block = getelementptr i8, ptr %record, i64 56
+  call void %push.call(ptr %command, i64 %layout, i32 32, i32 0, i32 %size, ptr %block)
+  br label %pushed
+pushed:
+  %dispatch.at = getelementptr i8, ptr %table, i64 16
+  %dispatch.call = load ptr, ptr %dispatch.at
+  %x.at = getelementptr i8, ptr %record, i64 44
+  %x = load i32, ptr %x.at
+  %y.at = getelementptr i8, ptr %record, i64 48
+  %y = load i32, ptr %y.at
+  %z.at = getelementptr i8, ptr %record, i64 52
+  %z = load i32, ptr %z.at
+  call void %dispatch.call(ptr %command, i32 %x, i32 %y, i32 %z)
+  ret void
+}
+"""
+
+_makers: list[Callable[[str, str], int]] = []
+
+
+def made_by(maker: Callable[[str, str], int]) -> None:
+    """Has `maker(text, entry)` compile: it returns the address of the function, whose code has to stay for good, or raises
+    a VkjitError where it can't.
+    """
+    _makers[:] = [maker]
+
+
+@functools.cache
+def recorder() -> Callable[[int], None] | None:
+    """The function, compiled when it is first asked for; None where that isn't possible or VKJIT_NATIVE_LAUNCH is 0."""
+    if not _makers or ctypes.sizeof(ctypes.c_void_p) != 8 or os.environ.get("VKJIT_NATIVE_LAUNCH", "") == "0":
+        return None
+    try:
+        address = _makers[0](_TEXT, "vkjit_record")
+    except VkjitError:
+        return None
+    return ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(address)
