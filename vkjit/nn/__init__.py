@@ -101,6 +101,7 @@ from .resample import (
     UpsamplingNearest2d,
 )
 from .shape import Flatten, Unflatten
+from .summary import Summary, summary
 from .transformer import (
     Transformer,
     TransformerDecoder,
@@ -232,6 +233,7 @@ __all__ = [
     "Softplus",
     "Softshrink",
     "Softsign",
+    "Summary",
     "Tanh",
     "Tanhshrink",
     "Threshold",
@@ -252,5 +254,6 @@ __all__ = [
     "ZeroPad3d",
     "functional",
     "init",
+    "summary",
     "utils",
 ]  # fmt: skip

@@ -24,6 +24,13 @@ __all__ = ["META_KIND", "MetaBuffer", "MetaDevice", "meta_device"]
 META_KIND = "meta"
 """The kind of the device, and the name that opens it."""
 
+_FEATURES = frozenset({
+    "buffer_device_address", "float16", "float64", "int16", "int64", "int8", "memory_model", "memory_model_device_scope",
+    "storage_16bit", "storage_8bit", "subgroup_arithmetic", "subgroup_ballot", "subgroup_basic", "subgroup_shuffle",
+    "subgroup_vote",
+})  # fmt: skip
+"""So that a launch comes as far as `load`, which says what is wrong."""
+
 _CAPS = DeviceCaps(
     kind=META_KIND,
     subgroup_sizes=(32,),
@@ -33,7 +40,7 @@ _CAPS = DeviceCaps(
     shared_bytes=48 << 10,
     push_constant_bytes=256,
     dtypes=frozenset(dtype.name for dtype in dtypes.ALL),
-    features=frozenset(),
+    features=_FEATURES,
     driver="vkjit",
 )
 

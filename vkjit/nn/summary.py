@@ -1,0 +1,171 @@
+"""What a model consists of, as a table: layers, shapes of results, parameters, bytes, and on request values.
+
+Enters: a model and example inputs (none: nothing runs). Leaves: a `Summary` with a row per layer; it prints as a table.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..autograd.mode import no_grad
+from ..tensor.tensor import Tensor
+from .module import Module
+
+__all__ = ["LayerRow", "Summary", "Values", "summary"]
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What a layer's result holds: mean, standard deviation, extremes, and how many elements aren't finite."""
+
+    mean: float
+    deviation: float
+    least: float
+    most: float
+    not_finite: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRow:
+    """One module: dotted name ("" for the model), class, depth, shape of its (first) result, own parameters."""
+
+    name: str
+    kind: str
+    depth: int
+    shape: tuple[int, ...] | None
+    parameters: int
+    trainable: int
+    nbytes: int
+    """Of its own parameters and buffers."""
+    result_nbytes: int
+    values: Values | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The rows, the model's first. Parameters that several layers share count once, with the first."""
+
+    rows: tuple[LayerRow, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Elements of all parameters."""
+        return sum(row.parameters for row in self.rows)
+
+    @property
+    def trainable(self) -> int:
+        """Elements of the parameters that require a gradient."""
+        return sum(row.trainable for row in self.rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of parameters and buffers."""
+        return sum(row.nbytes for row in self.rows)
+
+    @property
+    def result_nbytes(self) -> int:
+        """Bytes of the results of the innermost layers: about what training keeps for the gradients."""
+        inner = [
+            r for r, after in zip(self.rows, [*self.rows[1:], None], strict=True) if not after or after.depth <= r.depth
+        ]
+        return sum(row.result_nbytes for row in inner)
+
+    def __str__(self) -> str:
+        with_values = any(row.values for row in self.rows)
+        heads = ["layer", "result", "parameters"] + (["mean", "deviation", "range"] if with_values else [])
+        lines = [heads]
+        for row in self.rows:
+            label = f"{'  ' * row.depth}{row.kind}" + (f" ({row.name.rpartition('.')[2]})" if row.name else "")
+            line = [label, "" if row.shape is None else str(row.shape), f"{row.parameters:,}" if row.parameters else ""]
+            lines.append(line + (_shown(row.values) if with_values else []))
+        widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
+        text = [
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+        ]
+        text.insert(1, "  ".join("-" * width for width in widths))
+        text.append(f"{self.parameters:,} parameters, {self.trainable:,} of them trainable, {_size(self.nbytes)}")
+        if self.result_nbytes:
+            text.append(f"results of the layers: {_size(self.result_nbytes)}")
+        return "\n".join(text)
+
+
+def _shown(values: Values | None) -> list[str]:
+    if values is None:
+        return ["", "", ""]
+    bad = f", {values.not_finite} not finite" if values.not_finite else ""
+    return [f"{values.mean:.4g}", f"{values.deviation:.4g}", f"{values.least:.4g} to {values.most:.4g}{bad}"]
+
+
+def _size(nbytes: int) -> str:
+    power = min(max(nbytes.bit_length() - 1, 0) // 10, 4)
+    return f"{nbytes / 1024**power:.4g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
+def _first_tensor(result: Any) -> Tensor | None:
+    if isinstance(result, Tensor):
+        return result
+    items = result if isinstance(result, (tuple, list)) else ()
+    return next((found for item in items if (found := _first_tensor(item)) is not None), None)
+
+
+def _values_of(tensor: Tensor) -> Values:
+    values = np.asarray(tensor.detach().numpy(), np.float64)
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        return Values(math.nan, math.nan, math.nan, math.nan, values.size)
+    return Values(
+        float(finite.mean()), float(finite.std()), float(finite.min()), float(finite.max()), values.size - finite.size
+    )
+
+
+def _row(name: str, module: Module, counted: set[int]) -> LayerRow:
+    own = [p for p in module._parameters.values() if p is not None and id(p) not in counted]
+    kept = [b for b in module._buffers.values() if b is not None and id(b) not in counted]
+    counted.update(id(t) for t in (*own, *kept))
+    return LayerRow(
+        name, type(module).__name__, name.count(".") + 1 if name else 0, None, sum(p.numel() for p in own),
+        sum(p.numel() for p in own if p.requires_grad), sum(t.nbytes for t in (*own, *kept)), 0,
+    )  # fmt: skip
+
+
+def summary(model: Module, *inputs: Any, values: bool = False, **options: Any) -> Summary:
+    """The table of a model. With inputs the model runs once on them, without gradients and in inference mode: rows then have
+    the shape of each layer's last result, and with values=True what it holds, which waits for the device.
+
+    Shapes of parameters need no values: a model on the device "meta" is summed up as well, without inputs.
+    """
+    counted: set[int] = set()
+    rows = {id(module): _row(name, module, counted) for name, module in model.named_modules()}
+    if inputs or options:
+        _run(model, inputs, options, rows, values)
+    return Summary(tuple(rows.values()))
+
+
+def _run(
+    model: Module, inputs: tuple[Any, ...], options: dict[str, Any], rows: dict[int, LayerRow], values: bool
+) -> None:
+    """Calls the model and notes each layer's result in its row."""
+
+    def note(module: Module, _: Any, result: Any) -> None:
+        tensor = _first_tensor(result)
+        if tensor is not None:
+            seen = _values_of(tensor) if values else None
+            rows[id(module)] = replace(
+                rows[id(module)], shape=tensor.shape, result_nbytes=tensor.nbytes, values=seen
+            )  # fmt: skip
+
+    modes = [(module, module.training) for module in model.modules()]
+    handles = [module.register_forward_hook(note) for module, _ in modes]
+    try:
+        model.eval()
+        with no_grad():
+            model(*inputs, **options)
+    finally:
+        for handle in handles:
+            handle.remove()
+        for module, training in modes:
+            module.__dict__["training"] = training
