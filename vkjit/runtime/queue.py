@@ -204,6 +204,21 @@ class Queue:
             buffer.readers = {**(buffer.readers or {}), self: self.serial}
         return submission
 
+    def _move_here(self, buffer: VulkanBuffer) -> bool:
+        """Makes this queue the buffer's home, after all uses elsewhere; whether a barrier has to come first."""
+        home, readers = buffer.queue, buffer.readers or {}
+        if home is self and not readers:
+            return False
+        if home is not None and home is not self:
+            self.wait_for(home, buffer.last_use)
+            buffer.read_epoch = buffer.write_epoch = 0
+            buffer.last_use = buffer.last_write = 0
+        for queue, serial in readers.items():
+            if queue is not self:
+                self.wait_for(queue, serial)
+        buffer.queue, buffer.readers = self, None
+        return self in readers
+
     def wait_for(self, other: Queue, serial: int) -> None:
         """Has what is recorded here from now on wait, on the device, for submission `serial` of another queue."""
         with self.lock:
