@@ -54,7 +54,8 @@ def test_text_keeps_everything() -> None:
 
 def test_programs_cover_the_op_table() -> None:
     seen = {op.name for seed in range(250) for f in generate(seed).module.all_functions() for op in f.body.walk()}
-    assert len(seen) >= 0.95 * len(OPS), sorted(set(OPS) - seen)
+    others = {name for name in OPS if name.startswith(("mat_", "tile_"))}  # have generators of their own
+    assert len(seen) >= 0.95 * len(OPS.keys() - others), sorted(OPS.keys() - others - seen)
 
 
 def test_a_difference_is_seen() -> None:

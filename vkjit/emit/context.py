@@ -15,7 +15,7 @@ from ..dtypes import DType
 from ..errors import UNKNOWN, InternalError, Loc
 from ..ir.core import Function, Module, Op, Value
 from ..ir.semantics import to_bf16
-from ..ir.types import Scalar, Type, Vector
+from ..ir.types import Matrix, Scalar, Type, Vector
 from ..runtime.interface import DeviceCaps
 from ..spirv import Module as Writer
 from ..spirv import OpenBlock
@@ -82,10 +82,19 @@ class Context:
         """The SPIR-V type that carries values of an IR type."""
         known = self._types.get(type_)
         if known is None:
-            scalar = self.scalar_type(dtype_of(type_))
-            lanes = lanes_of(type_)
-            known = self._types[type_] = scalar if lanes == 1 else self.writer.type_vector(scalar, lanes)
+            if isinstance(type_, Matrix):
+                known = self._matrix_type(type_)
+            else:
+                known = self.shaped(self.scalar_type(dtype_of(type_)), lanes_of(type_))
+            self._types[type_] = known
         return known
+
+    def _matrix_type(self, type_: Matrix) -> int:
+        """A cooperative matrix of the subgroup; bf16 is a type of its own there."""
+        is_bf16 = type_.dtype is dtypes.bf16
+        component = self.writer.type_bfloat16() if is_bf16 else self.scalar_type(type_.dtype)
+        use = {"a": "MatrixAKHR", "b": "MatrixBKHR", "acc": "MatrixAccumulatorKHR"}[type_.use]
+        return self.writer.type_cooperative_matrix(component, "Subgroup", type_.rows, type_.columns, use)
 
     def scalar_type(self, dtype: DType) -> int:
         """Integers have one type per width; bool is OpTypeBool, bf16 is carried as f32."""

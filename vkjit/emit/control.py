@@ -20,6 +20,7 @@ from ..ir.types import Scalar
 from ..spirv import Phi
 from . import ids
 from .context import Context, dtype_of
+from .matrices import multiplies
 
 __all__ = ["Loops", "lower_for", "lower_if", "lower_loop", "lower_region", "magnitude"]
 
@@ -175,11 +176,12 @@ def _lower_any_loop(ctx: Context, loops: Loops, op: Op, carried: list[Value], ov
     for arg, phi in zip(args, phis, strict=True):
         ctx.values[arg] = phi.id
     steps: list[tuple[Phi, int]] = []
+    hint = "DontUnroll" if multiplies(op) else "None"
     if over is None:
-        ctx.block.loop_merge(loop.merge, loop.again)
+        ctx.block.loop_merge(loop.merge, loop.again, hint)
         ctx.block.branch(body_label)
     else:
-        steps = _test_range(ctx, loop, over, before, body_label)
+        steps = _test_range(ctx, loop, over, (before, body_label), hint)
         ctx.values[body.args[0]] = steps[0][0].id
         loop.breaks.append((header_label, [phi.id for phi in phis]))
     ctx.open(body_label)
@@ -200,15 +202,17 @@ def _lower_any_loop(ctx: Context, loops: Loops, op: Op, carried: list[Value], ov
         ctx.open(function.label())
 
 
-def _test_range(ctx: Context, loop: _Loop, over: _Range, before: int, body: int) -> list[tuple[Phi, int]]:
-    """Ends a header by the test of a range; gives its phis and their steps, the induction variable first."""
-    header, writer = ctx.block, ctx.writer
+def _test_range(ctx: Context, loop: _Loop, over: _Range, labels: tuple[int, int], hint: str) -> list[tuple[Phi, int]]:
+    """Ends a header by the test of a range; gives its phis and their steps, the induction variable first. `labels` are
+    of the block before the loop and of its body.
+    """
+    header, writer, (before, body) = ctx.block, ctx.writer, labels
     steps = [(header.phi(over.type_id, over.first, before), over.step)]
     if over.counted:
         counter = header.phi(over.type_id, writer.constant(over.type_id, 0), before)
         steps.append((counter, writer.constant(over.type_id, 1)))
     test = header.emit(over.compare, writer.type_bool(), steps[-1][0].id, over.bound)
-    header.loop_merge(loop.merge, loop.again)
+    header.loop_merge(loop.merge, loop.again, hint)
     header.branch_conditional(test, body, loop.merge)
     return steps
 

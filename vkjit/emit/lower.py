@@ -21,6 +21,7 @@ from . import (
     barriers,
     conversions,
     ids,
+    matrices,
     memory,
     printing,
     report,
@@ -42,6 +43,7 @@ _HANDLERS = {
     **atomics.HANDLERS,
     **barriers.HANDLERS,
     **subgroups.HANDLERS,
+    **matrices.HANDLERS,
     **report.HANDLERS,
     **printing.HANDLERS,
 }

@@ -29,6 +29,9 @@ _FEATURES = {
     "GroupNonUniformArithmetic": ("subgroup_arithmetic", "subgroup arithmetic"),
     "GroupNonUniformBallot": ("subgroup_ballot", "subgroup ballots"),
     "GroupNonUniformShuffle": ("subgroup_shuffle", "subgroup shuffles"),
+    "CooperativeMatrixKHR": ("cooperative_matrix", "cooperative matrices"),
+    "BFloat16TypeKHR": ("bfloat16", "bf16 as a type of its own"),
+    "BFloat16CooperativeMatrixKHR": ("bfloat16_cooperative_matrix", "cooperative matrices of bf16"),
 }
 """Capability to (feature, in words). Features of atomics are noted where they are emitted: they differ by memory."""
 

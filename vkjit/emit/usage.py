@@ -16,8 +16,8 @@ from ..ir.types import Array
 __all__ = ["ATOMICS", "Usage", "root_of", "usage_of"]
 
 ATOMICS = frozenset({"atomic", "atomic_cas", "atomic_load", "atomic_store"})
-_READS = frozenset({"load", "atomic", "atomic_cas", "atomic_load"})
-_WRITES = frozenset({"store", "atomic", "atomic_cas", "atomic_store"})
+_READS = frozenset({"load", "mat_load", "atomic", "atomic_cas", "atomic_load"})
+_WRITES = frozenset({"store", "mat_store", "atomic", "atomic_cas", "atomic_store"})
 _SYNC = frozenset({"barrier", "fence"})
 _IDS = frozenset({"global_id", "group_id", "num_groups"})
 

@@ -25,7 +25,7 @@ from .conversions import convert, dtype_of_value, numeric
 from .elementwise import is_spread, map_elements
 from .elsewhere import advice_on_attribute, advice_on_object
 from .resolve import also_capturable
-from .values import KernelValue, Method, describe_value, is_array, is_literal
+from .values import KernelValue, Method, describe_value, is_array, is_literal, is_matrix
 
 __all__ = ["bind_arguments", "callable_values", "cast_value", "intrinsic", "intrinsic_of", "lowers", "lowers_method"]
 
@@ -196,6 +196,10 @@ def _cast(ctx: Context, call: Call, dtype: DType) -> KernelValue:
 
 def cast_value(ctx: Context, node: ast.AST, value: KernelValue, dtype: DType) -> Value:
     """An explicit conversion: floats to integers truncate and saturate, integers wrap, to bool is `!= 0`."""
+    if is_matrix(value):
+        from .matrices import cast_matrix
+
+        return cast_matrix(ctx, node, value, dtype)
     numeric(ctx, node, value, "a number to convert")
     if is_literal(value):
         return ctx.builder.const(_converted(value, dtype), dtype)

@@ -22,6 +22,7 @@ from .attributes import attributes
 from .calls import lowers, lowers_method
 from .context import Call, Context
 from .conversions import as_index, convert, dtype_of_value, materialize, static_value, truth
+from .elementwise import is_tile
 from .memory import not_in_over
 from .values import KernelValue, Lazy, Method, describe_value
 
@@ -256,9 +257,28 @@ def lazy_collectives() -> ModuleType:
     return module
 
 
+def tiles_reduce() -> ModuleType:
+    """The collectives over tiles, which are built on those here."""
+    from . import tiles_reduce as module
+
+    return module
+
+
+def _no_axis(ctx: Context, call: Call, axis: KernelValue, keepdims: KernelValue) -> None:
+    """CompileError where an axis is named of what has none."""
+    if axis is not None or keepdims is not False:
+        hint = "hold it first: wg.load(x[i:i+BM, j:j+BN])"
+        raise ctx.error(call.node, "axis and keepdims are for tiles, whose sizes are known at compile time", hint)
+
+
 def _reduction(name: str, op: str) -> None:
     @method(name)
-    def lower(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue) -> KernelValue:
+    def lower(
+        ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, axis: KernelValue, *, keepdims: KernelValue
+    ) -> KernelValue:
+        if is_tile(value):
+            return tiles_reduce().reduce_tile(ctx, call, scope, op, value, axis, keepdims)
+        _no_axis(ctx, call, axis, keepdims)
         if isinstance(value, Lazy):
             return lazy_collectives().reduction(ctx, call, scope, op, value)
         return reduce_value(ctx, call.node, scope.kind, op, prepared(ctx, call, op, value))
@@ -270,7 +290,12 @@ for _name, _op in {"sum": "add", "prod": "mul", "min": "min", "max": "max"}.item
 
 def _vote(name: str, op: str) -> None:
     @method(name)
-    def lower(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue) -> KernelValue:
+    def lower(
+        ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, axis: KernelValue, *, keepdims: KernelValue
+    ) -> KernelValue:
+        if is_tile(value):
+            return tiles_reduce().reduce_tile(ctx, call, scope, op, value, axis, keepdims)
+        _no_axis(ctx, call, axis, keepdims)
         if isinstance(value, Lazy):
             return lazy_collectives().reduction(ctx, call, scope, op, value)
         test = truth(ctx, call.node, value)
@@ -299,7 +324,19 @@ def position_of(ctx: Context, call: Call, kind: str, op: str, value: Value, own:
 for _name, _op in {"argmin": "min", "argmax": "max"}.items():
 
     @method(_name)
-    def _arg(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, *, _op: str = _op) -> KernelValue:
+    def _arg(
+        ctx: Context,
+        call: Call,
+        scope: ScopeValue,
+        value: KernelValue,
+        axis: KernelValue,
+        *,
+        keepdims: KernelValue,
+        _op: str = _op,
+    ) -> KernelValue:
+        if is_tile(value):
+            return tiles_reduce().tile_argument(ctx, call, scope, _op, value, axis, keepdims)
+        _no_axis(ctx, call, axis, keepdims)
         if isinstance(value, Lazy):
             return lazy_collectives().argument_reduction(ctx, call, scope, _op, value)
         made = prepared(ctx, call, _op, value)

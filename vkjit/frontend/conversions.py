@@ -15,9 +15,9 @@ from ..dtypes import DType, promote
 from ..errors import CompileError, DTypeError, Loc
 from ..ir import types
 from ..ir.core import Value
-from ..ir.types import Scalar, Vector
+from ..ir.types import Scalar, Tile, Vector
 from .context import Context, Place
-from .values import Aggregate, KernelValue, Lazy, Tile, describe_value, is_literal, is_runtime, is_scalar
+from .values import Aggregate, KernelValue, Lazy, describe_value, is_literal, is_matrix, is_runtime, is_scalar
 
 __all__ = [
     "as_index",
@@ -41,8 +41,8 @@ __all__ = [
 
 
 def dtype_of_value(value: Value) -> DType:
-    """The element type of a scalar or vector."""
-    assert isinstance(value.type, Scalar | Vector)
+    """The element type of a scalar, a vector or a tile."""
+    assert isinstance(value.type, Scalar | Vector | Tile)
     return value.type.dtype
 
 
@@ -110,6 +110,10 @@ def numeric(ctx: Context, node: Place, value: KernelValue, what: str = "a number
 
 
 def _instead_of_number(value: KernelValue) -> str:
+    if is_matrix(value):
+        return "a subgroup's matrix has no elements to name: store it, and load them"
+    if _is_tile(value):
+        return "take an element: t[i, j]; or make one number of all, such as vk.workgroup().sum(t)"
     if isinstance(value, Value):
         return "index it: x[i]"
     if isinstance(value, str):
@@ -324,6 +328,8 @@ def _not_storable(ctx: Context, node: Place, value: Value, dtype: DType) -> Comp
 def truth(ctx: Context, node: Place, value: KernelValue) -> Value | bool:
     """Whether the value counts as true: numbers as `!= 0`, compile-time values as in Python."""
     if isinstance(value, Value):
+        if isinstance(value.type, Tile):
+            raise ctx.error(node, f"{describe_value(value)} is neither true nor false", _instead_of_truth(value))
         if not isinstance(value.type, Scalar):
             raise ctx.error(node, f"{describe_value(value)} is neither true nor false", "compare a single element")
         if value.type.dtype.kind == "bool":
@@ -336,15 +342,19 @@ def truth(ctx: Context, node: Place, value: KernelValue) -> Value | bool:
 
 def instead_of_index(value: KernelValue) -> str:
     """What to do with a value that has no elements to index, for hints."""
-    if isinstance(value, Lazy) or (isinstance(value, Aggregate) and isinstance(value.kind, Tile)):
+    if isinstance(value, Lazy):
         return "its elements are spread over the workgroup: index the array, combine with wg.sum, or wg.store it first"
     if isinstance(value, Aggregate):
         return "its fields have names: v.field"
     return "arrays, tuples and vectors have elements"
 
 
+def _is_tile(value: KernelValue) -> bool:
+    return isinstance(value, Value) and isinstance(value.type, Tile)
+
+
 def _instead_of_truth(value: KernelValue) -> str:
-    if isinstance(value, Lazy | Aggregate):
+    if isinstance(value, Lazy | Aggregate) or _is_tile(value):
         return (
             "combine conditions on its elements with & and |, choose with vk.where(condition, a, b), or make one bool "
             "of them with vk.workgroup().any(condition)"

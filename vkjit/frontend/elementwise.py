@@ -6,17 +6,20 @@ Enters: a function and its operands. Leaves: a tile if one operand is a tile, el
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeGuard
 
+from ..ir.core import Value
+from ..ir.types import Tile
 from .context import Context, Place
 from .lazy import map_lazy
-from .values import Aggregate, KernelValue, Lazy, Tile
+from .values import KernelValue, Lazy
 
 __all__ = ["is_spread", "map_elements"]
 
 
-def is_tile(value: KernelValue) -> bool:
+def is_tile(value: KernelValue) -> TypeGuard[Value]:
     """Whether the value is a tile."""
-    return isinstance(value, Aggregate) and isinstance(value.kind, Tile)
+    return isinstance(value, Value) and isinstance(value.type, Tile)
 
 
 def is_spread(value: KernelValue) -> bool:

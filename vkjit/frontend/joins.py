@@ -16,7 +16,7 @@ from .. import dtypes
 from ..errors import Loc
 from ..ir.core import Op, Region, Value
 from ..ir.ops import OPS
-from ..ir.types import Array, Scalar, Type, Vector
+from ..ir.types import Array, Matrix, Scalar, Tile, Type, Vector
 from .context import Context, Place
 from .conversions import convert, default_dtype, fit, splat
 from .values import (
@@ -144,8 +144,10 @@ def to_type(ctx: Context, node: Place, value: KernelValue, type_: Type) -> Value
         assert isinstance(type_, Scalar)
         return ctx.builder.const(fit(ctx, node, value, type_.dtype), type_)
     assert isinstance(value, Value)
+    if value.type == type_:
+        return value
     assert isinstance(type_, Scalar | Vector)
-    return value if value.type == type_ else convert(ctx, node, value, type_.dtype)
+    return convert(ctx, node, value, type_.dtype)
 
 
 def emit_if(ctx: Context, node: Place, condition: Value, regions: list[Region], plan: Plan) -> list[Value]:
@@ -185,7 +187,7 @@ def choose(
             f"the two values don't agree: {describe_value(values[0])} and {describe_value(values[1])}",
             "convert one of them, as in vk.f32(x)",
         ) from None
-    if not all(map(is_speculatable, regions)):
+    if not all(map(is_speculatable, regions)) or any(isinstance(type_, Matrix | Tile) for type_ in plan.types):
         return rebuild(structure, emit_if(ctx, node, condition, regions, plan))
     ctx.builder.region.ops += [*regions[0].ops, *regions[1].ops]
     results = []

@@ -19,6 +19,7 @@ from . import (  # noqa: F401  (they register lowerings)
     ids,
     lazy_collectives,
     loops,
+    matrices,
     mathematics,
     memory,
     numpy_names,
@@ -30,6 +31,8 @@ from . import (  # noqa: F401  (they register lowerings)
     statements,
     structs,
     tiles,
+    tiles_reduce,
+    tiles_shape,
     vectors,
 )
 from .composites import expanded

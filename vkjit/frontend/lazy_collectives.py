@@ -15,8 +15,10 @@ from .context import Call, Context
 from .conversions import as_stored, dtype_of_value, static_value, truth
 from .elementwise import is_tile
 from .lazy import SliceTarget, check_sources, check_target, each_position, element_of, note_write
-from .tiles import store_tile
-from .values import Aggregate, KernelValue, Lazy, describe_value
+from .matrices import store_matrix
+from .tiles import ATOMICS, store_tile
+from .tiles_shape import atomic_of
+from .values import KernelValue, Lazy, describe_value, is_matrix
 
 __all__ = ["argument_reduction", "reduction"]
 
@@ -84,8 +86,13 @@ _NOWHERE = 2**63 - 1
 
 
 @method("store")
-def _store(ctx: Context, call: Call, scope: ScopeValue, target: KernelValue, value: KernelValue) -> KernelValue:
+def _store(
+    ctx: Context, call: Call, scope: ScopeValue, target: KernelValue, value: KernelValue, atomic: KernelValue
+) -> KernelValue:
     """Each invocation stores every n-th element."""
+    if is_matrix(value) and scope.kind == "subgroup":
+        store_matrix(ctx, call, target, value)
+        return None
     if not isinstance(target, Lazy) or not isinstance(target.target, SliceTarget):
         raise ctx.error(call.node, f"store writes to a slice, found {describe_value(target)}", "wg.store(y[r, :], e)")
     place = target.target
@@ -93,9 +100,12 @@ def _store(ctx: Context, call: Call, scope: ScopeValue, target: KernelValue, val
     assert isinstance(kind, Array)
     if kind.access == "in" and kind.space == "global":
         raise ctx.error(call.node, "this array is an input: it can't be written", "annotate it as vk.Out or vk.InOut")
-    if isinstance(value, Aggregate) and is_tile(value) and scope.kind == "workgroup":
-        store_tile(ctx, call, target, value)
+    how = atomic_of(ctx, call, atomic, kind, ATOMICS)
+    if is_tile(value):
+        store_tile(ctx, call, scope, target, value, how)
         return None
+    if how:
+        raise ctx.error(call.node, "only tiles are stored atomically", "hold it first: wg.load(x[i:i+SIZE])")
     if isinstance(value, Lazy):
         check_sources(ctx, call.node, value)
         check_target(ctx, call.node, value, place)

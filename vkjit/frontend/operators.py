@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from .. import dtypes
@@ -15,7 +16,7 @@ from ..ir.core import Value
 from .context import Context, Place
 from .conversions import common_dtype, convert, dtype_of_value, numeric, operand_places, static_value, truth, unify
 from .elementwise import is_spread, map_elements
-from .values import KernelValue, describe_value, is_literal
+from .values import KernelValue, describe_value, is_literal, is_matrix
 
 __all__ = ["binary", "compare", "negate", "unary"]
 
@@ -40,6 +41,13 @@ _PYTHON: dict[str, Callable[[Any, Any], Any]] = {
     "ge": operator.ge,
 }
 
+def matrices() -> ModuleType:
+    """Arithmetic of cooperative matrices, which is built on this module."""
+    from . import matrices as module
+
+    return module
+
+
 _LONGEST = 1024
 """Items of a tuple that is repeated."""
 
@@ -54,6 +62,8 @@ def binary(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue)
     """The value of `a op b`; `name` is the operation's name in the op table."""
     if is_spread(a) or is_spread(b):
         return map_elements(ctx, node, lambda inner, x, y: binary(inner, node, name, x, y), [a, b])
+    if is_matrix(a) or is_matrix(b):
+        return matrices().map_matrices(ctx, node, name, a, b)
     if not (isinstance(a, Value) or isinstance(b, Value)):
         return _fold(ctx, node, name, a, b)
     _operands(ctx, node, name, a, b)
@@ -187,6 +197,8 @@ def unary(ctx: Context, node: Place, name: str, value: KernelValue) -> KernelVal
     """`-x`, `+x`, `~x`; `name` is "neg", "pos" or "not"."""
     if is_spread(value):
         return map_elements(ctx, node, lambda inner, x: unary(inner, node, name, x), [value])
+    if is_matrix(value):
+        return matrices().negative(ctx, node, name, value)
     numeric(ctx, node, value)
     if is_literal(value):
         return _fold_unary(ctx, node, name, value)

@@ -22,10 +22,12 @@ from .composites import fields_of
 from .context import Call, Context, expression, place
 from .conversions import as_stored, dtype_of_value, instead_of_index, static_value
 from .elements import ElementArray
+from .elementwise import is_tile
 from .joins import Plan, merge, rebuild, to_type
 from .lazy import slice_of
 from .memory import array_type, bounds, extent, has_slice, index_inside, indices, load, pad_of, store, subscript_values
 from .packed import decoded, encoded
+from .tiles_shape import subscript_tile
 from .values import Aggregate, Element, KernelValue, Method, Records, describe_value, is_array, is_literal
 from .vectors import lane, lanes_named
 
@@ -184,6 +186,8 @@ def _subscript_place(ctx: Context, node: ast.Subscript) -> KernelValue:
         return _read(ctx, found)
     if is_array(base) and has_slice(node):
         return slice_of(ctx, node, base)
+    if is_tile(base):
+        return subscript_tile(ctx, node, base)
     if is_array(base):
         return load(ctx, base, indices(ctx, node, base, subscript_values(ctx, node)))
     if isinstance(base, tuple):

@@ -22,10 +22,12 @@ from .collectives import (
     neutral,
     prepared,
     scratch,
+    tiles_reduce,
     when,
 )
 from .context import Call, Context
 from .conversions import dtype_of_value
+from .elementwise import is_tile
 from .memory import one_of
 from .values import KernelValue
 
@@ -34,11 +36,24 @@ __all__: list[str] = []
 
 @method("scan")
 def _scan(
-    ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, op: KernelValue, *, exclusive: KernelValue
+    ctx: Context,
+    call: Call,
+    scope: ScopeValue,
+    value: KernelValue,
+    op: KernelValue,
+    *,
+    exclusive: KernelValue,
+    axis: KernelValue,
 ) -> KernelValue:
     name = one_of(ctx, call, "op", op, REDUCTIONS)
     if not isinstance(exclusive, bool):
         raise ctx.error(call.node, "exclusive is True or False, known at compile time")
+    if is_tile(value):
+        if exclusive:
+            raise ctx.error(call.node, "scans of tiles are inclusive", "take the element off again, as in s - t")
+        return tiles_reduce().scan_tile(ctx, call, scope, name, value, axis)
+    if axis is not None:
+        raise ctx.error(call.node, "axis is for tiles, whose sizes are known at compile time")
     made = prepared(ctx, call, name, value)
     if scope.kind == "subgroup":
         return emit(ctx, "sg_scan", made, op=name, exclusive=exclusive)

@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 from ..dtypes import DType
 from ..errors import Loc
 from ..ir.core import Value
-from ..ir.types import Array, Scalar, Type, Vector
+from ..ir.types import Array, Matrix, Scalar, Tile, Type, Vector
 
 __all__ = [
     "Aggregate",
@@ -30,7 +30,6 @@ __all__ = [
     "Range",
     "Records",
     "Source",
-    "Tile",
     "Unbound",
     "Unrolled",
     "alike",
@@ -38,6 +37,7 @@ __all__ = [
     "holds_lazy",
     "is_array",
     "is_literal",
+    "is_matrix",
     "is_runtime",
     "is_scalar",
     "parts_of",
@@ -78,13 +78,6 @@ class Aggregate:
 
     kind: object
     items: tuple[KernelValue, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """The kind of an aggregate that is a tile: `shape` in elements; `tiles` says who holds which."""
-
-    shape: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +164,12 @@ class Conflict:
 
 def is_runtime(value: KernelValue) -> TypeGuard[Value]:
     """A scalar or vector known at run time only."""
-    return isinstance(value, Value) and not isinstance(value.type, Array)
+    return isinstance(value, Value) and not isinstance(value.type, Array | Matrix | Tile)
+
+
+def is_matrix(value: KernelValue) -> TypeGuard[Value]:
+    """A cooperative matrix."""
+    return isinstance(value, Value) and isinstance(value.type, Matrix)
 
 
 def holds_lazy(value: KernelValue) -> bool:
@@ -232,7 +230,7 @@ def same_constant(a: KernelValue, b: KernelValue) -> bool:
 def describe_value(value: KernelValue) -> str:
     """The value's type in words, for messages."""
     if isinstance(value, Value):
-        return describe_type(value.type)
+        return f"a {describe_type(value.type)}" if isinstance(value.type, Tile) else describe_type(value.type)
     if isinstance(value, bool | int | float | str) and not isinstance(value, enum.Enum):
         return f"the literal {value!r}"
     if isinstance(value, tuple):
@@ -264,9 +262,13 @@ def describe_type(type_: Type) -> str:
         return repr(type_.dtype)
     if isinstance(type_, Vector):
         return f"vk.vec({type_.dtype!r}, {type_.size})"
+    if isinstance(type_, Tile):
+        return f"tile of {' x '.join(map(str, type_.shape))} {type_.dtype!r}"
     if isinstance(type_, Array):
         place = "an " if type_.space == "global" else f"a {type_.space} "
         return f"{place}array of {type_.dtype!r} with {type_.rank} dimension{'s' if type_.rank != 1 else ''}"
+    if isinstance(type_, Matrix):
+        return f"a matrix of {type_.rows} x {type_.columns} {type_.dtype!r}, for use {type_.use!r}"
     return str(type_)
 
 

@@ -17,7 +17,7 @@ from ..errors import ArgumentError, KernelError
 from ..ir import semantics
 from ..ir.core import Module, Value
 from ..ir.types import Array, Vector
-from . import access, control, elementwise, subgroups  # noqa: F401  they register the handlers of operations
+from . import access, control, elementwise, matrices, subgroups, tiles  # noqa: F401  they register the handlers of operations
 from .access import require_returned
 from .atomics import depends_on_order
 from .batch import Batch, Grid, Log

@@ -20,7 +20,7 @@ from .. import dtypes
 from ..dtypes import DType
 from ..errors import InternalError
 from ..ir import semantics
-from ..ir.types import Scalar, Type, Vector
+from ..ir.types import Matrix, Scalar, Tile, Type, Vector
 
 __all__ = ["DEAD", "Accumulator", "Lanes", "Mask", "literal", "merge", "narrow", "poison", "union"]
 
@@ -35,8 +35,8 @@ POISON_BYTE = 0xAA
 
 
 def element_type(type: Type) -> DType:
-    """The dtype of a scalar or vector type."""
-    if isinstance(type, (Scalar, Vector)):
+    """The dtype of a scalar, vector or matrix type."""
+    if isinstance(type, (Scalar, Vector, Matrix, Tile)):
         return type.dtype
     raise InternalError(f"expected the type of a scalar or a vector, found {type}")
 
@@ -77,7 +77,7 @@ def literal(value: Any, type: Type) -> Lanes:
 def poison(type: Type) -> Lanes:
     """The value of the operation `poison`."""
     dtype = element_type(type)
-    shape = (type.size, 1, 1) if isinstance(type, Vector) else (1, 1)
+    shape = (type.size, 1, 1) if isinstance(type, (Vector, Tile)) else (1, 1, 1) if isinstance(type, Matrix) else (1, 1)
     return np.full(shape, poison_number(dtype), dtype=dtype.numpy)
 
 

@@ -415,6 +415,89 @@ _row(
     **_SG,
 )
 
+# -- cooperative matrices: each subgroup has one of its own, all its invocations take part
+_MATRIX: dict[str, Any] = {"speculatable": False, "convergent": True, "uniformity": "subgroup"}
+_row("mat_fill", "S -> type", "The matrix whose elements are all the operand.", attrs=("type",), **_MATRIX)
+_row(
+    "mat_load",
+    "array *index index -> type",
+    "The matrix whose first element lies at the indices; the last operand is the distance, in elements of the array, "
+    "between its rows in memory (`layout` row) or its columns (column). Elements of another size count as their bytes.",
+    attrs=("layout", "type"),
+    effect=Effect.READ,
+    **_MATRIX,
+)
+_row(
+    "mat_store",
+    "array *index index matrix ->",
+    "Writes a matrix to where `mat_load` would read it.",
+    attrs=("layout",),
+    effect=Effect.WRITE,
+    **_MATRIX,
+)
+_row(
+    "mat_mma",
+    "matrix matrix matrix -> type",
+    "The product of the first two matrices, added to the third; sums of floats in any order.",
+    attrs=("type",),
+    ulp=None,
+    **_MATRIX,
+)
+_row("mat_map", "*any -> type", "`op` (add sub mul neg) of elements.", attrs=("op", "type"), **_MATRIX)
+_row("mat_cast", "matrix -> type", "A matrix with its elements converted.", attrs=("type",), **_MATRIX)
+
+# -- tiles: values that the invocations of a scope hold together; `lower_tiles` takes them apart
+_TILE: dict[str, Any] = {"speculatable": False, "convergent": True, "uniformity": "workgroup"}
+_row(
+    "tile_map",
+    "*any -> type",
+    "One region, computed for each element: it gets the element's position, then the elements of the operands (broadcast "
+    "as in NumPy), and yields the result's element.",
+    attrs=("type",),
+    regions=1,
+    effect=Effect.CONTROL,
+    **_TILE,
+)
+_row(
+    "tile_each",
+    "*any ->",
+    "One region, run once for each element of the first operand, as `tile_map`'s; it yields nothing and may write.",
+    regions=1,
+    effect=Effect.CONTROL,
+    **_TILE,
+)
+_row(
+    "tile_load",
+    "array *any -> type",
+    "Elements of a slice: operands are the start along each axis of the array, the length along each axis of the tile, and "
+    "the number that stands for what lies behind these lengths. `axes`: the axis of the tile for each of the array, or "
+    "None.",
+    attrs=("axes", "type"),
+    effect=Effect.READ,
+    **_TILE,
+)
+_row(
+    "tile_store",
+    "array *any ->",
+    "Writes to a slice what lies inside: operands as for `tile_load`, with the tile in place of the number.",
+    attrs=("axes",),
+    effect=Effect.WRITE,
+    **_TILE,
+)
+_row("tile_reduce", "tile -> type", "Reduction along `axis` by `op`; the axis goes.", attrs=("op", "axis", "type"), **_TILE)
+_row(
+    "tile_argument",
+    "tile -> type",
+    "The least position of the extremum (`op` min or max) along `axis`, which goes; NaN counts as the extremum.",
+    attrs=("op", "axis", "type"),
+    **_TILE,
+)
+_row("tile_scan", "tile -> type", "Inclusive scan along `axis` by `op`.", attrs=("op", "axis", "type"), **_TILE)
+_row("tile_mma", "tile tile tile -> type", "The product of the first two, added to the third.", attrs=("type",), **_TILE)
+_row("tile_reshape", "tile -> type", "The same elements in C order with another shape.", attrs=("type",), **_TILE)
+_row("tile_transpose", "tile -> type", "The axes in the order `axes`.", attrs=("axes", "type"), **_TILE)
+_row("tile_get", "tile *any -> type", "The element at a position, in every invocation.", attrs=("type",), **_TILE)
+
 # -- control
 _row(
     "if",

@@ -17,7 +17,7 @@ from ..dtypes import DType
 from ..errors import UNKNOWN, CompileError, Loc, ReportSite
 from .core import Function, Module, Op, Region, Value
 from .ops import OPS
-from .types import Array, Scalar, Type, Vector
+from .types import Array, Matrix, Scalar, Tile, Type, Vector
 
 __all__ = ["parse_module"]
 
@@ -172,7 +172,7 @@ class _Reader:
             return {"true": True, "false": False, "none": None}[kind]
         if kind == "tuple":
             return tuple(self.attribute(child) for child in tree.children)
-        if kind in ("scalar", "vector", "array", "allocated"):
+        if kind in ("scalar", "vector", "array", "allocated", "matrix", "tile"):
             return self.type(tree)
         token = tree.children[0]
         if kind == "int":
@@ -191,6 +191,13 @@ class _Reader:
             return Scalar(self.dtype(tree.children[0]))
         if tree.data == "vector":
             return Vector(self.dtype(tree.children[0]), int(tree.children[1]))
+        if tree.data == "matrix":
+            dtype, extents, use = tree.children
+            rows, columns = (int(e) for e in str(extents).split("x"))
+            return Matrix(self.dtype(dtype), rows, columns, str(use))
+        if tree.data == "tile":
+            dtype, extents, scope = tree.children
+            return Tile(self.dtype(dtype), tuple(map(int, str(extents).split("x"))), str(scope))
         if tree.data == "array":
             element, rank, access, *flags = tree.children
             return Array(self.element(element), int(rank), access=str(access), **self.flags(flags))

@@ -24,6 +24,7 @@ __all__ = [
     "constant_of",
     "exits_of",
     "is_constant",
+    "outer_values",
     "replace_uses",
     "resolve",
     "rewrite_region",
@@ -70,6 +71,16 @@ def completes(op: Op) -> bool:
     if op.name == "if":
         return any(region.ops and region.ops[-1].name == "yield" for region in op.regions)
     return op.name != "loop" or any(e.name == "break" for e in exits_of(op.regions[0]))
+
+
+def outer_values(region: Region) -> list[Value]:
+    """The values from outside that a region uses, in the order of their first use."""
+    own = set(region.args)
+    for op in region.walk():
+        own.update(op.results)
+        for inner in op.regions:
+            own.update(inner.args)
+    return list(dict.fromkeys(value for op in region.walk() for value in op.operands if value not in own))
 
 
 def walk_with_parents(region: Region, parents: tuple[Op, ...] = ()) -> Iterator[tuple[Op, tuple[Op, ...]]]:

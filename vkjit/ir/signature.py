@@ -11,8 +11,10 @@ from typing import Any
 
 from ..dtypes import DType
 from .core import Op, Value
+from .matrices import matrix_errors
 from .ops import KINDS, OpInfo
-from .types import BOOL, I32, INDEX, U32, Array, Scalar, Type, Vector
+from .tiles import tile_errors
+from .types import BOOL, I32, INDEX, U32, Array, Scalar, Tile, Type, Vector
 
 __all__ = ["constant_fits", "signature_errors"]
 
@@ -164,14 +166,14 @@ def _limit(op: Op, name: str) -> int | None:
         return None
     first = op.operands[0].type
     if name == "axis":
-        return first.rank if isinstance(first, Array) else None
+        return first.rank if isinstance(first, Array) else len(first.shape) if isinstance(first, Tile) else None
     if name == "lane":
         return first.size if isinstance(first, Vector) else 0
     return None
 
 
 def _choices(op: Op, name: str) -> frozenset[Any] | None:
-    if name == "op":
+    if name == "op" and op.name != "mat_map":
         return _ATOMIC if op.name == "atomic" else _REDUCE
     if name == "order" and op.name.startswith("atomic"):
         return _ORDERS
@@ -184,6 +186,10 @@ def _choices(op: Op, name: str) -> frozenset[Any] | None:
 
 def _shape_errors(op: Op) -> list[str]:
     """Rules that the signature's words don't say, by operation."""
+    if op.name.startswith("mat_"):
+        return matrix_errors(op)
+    if op.name.startswith("tile_"):
+        return tile_errors(op)
     if op.name in ("extent", "stride", "linear", "load", "store") or op.name.startswith("atomic"):
         return _array_errors(op)
     if op.name in ("shared", "local"):

@@ -6,12 +6,13 @@ compared by its fields.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from .. import dtypes
 from ..dtypes import DType
 
-__all__ = ["BOOL", "F32", "I32", "INDEX", "U32", "Array", "Scalar", "Type", "Vector", "scalar"]
+__all__ = ["BOOL", "F32", "I32", "INDEX", "U32", "Array", "Matrix", "Scalar", "Tile", "Type", "Vector", "scalar"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,41 @@ class Array(Type):
         parts = [str(self.element), str(self.rank), self.access]
         parts += [flag for flag in ("contiguous", "restrict", "linear") if getattr(self, flag)]
         return f"array<{', '.join(parts)}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix(Type):
+    """A cooperative matrix: `rows` x `columns` elements spread over a subgroup, in a layout that only the device knows.
+
+    `use` is "a" or "b" for the factors of a product, "acc" for what is added and for the result.
+    """
+
+    dtype: DType
+    rows: int
+    columns: int
+    use: str
+
+    def __str__(self) -> str:
+        return f"matrix<{self.dtype.name}, {self.rows}x{self.columns}, {self.use}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Tile(Type):
+    """Elements of a `shape` known at compile time that all invocations of a `scope` ("workgroup" or "subgroup") hold
+    together; who holds which is decided by the pass `lower_tiles`.
+    """
+
+    dtype: DType
+    shape: tuple[int, ...]
+    scope: str = "workgroup"
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    def __str__(self) -> str:
+        return f"tile<{self.dtype.name}, {'x'.join(map(str, self.shape))}, {self.scope}>"
 
 
 def scalar(dtype: DType) -> Scalar:

@@ -214,6 +214,8 @@ class _Checker:
             if self.form != "high" and region is not self.function.body:
                 self.complain(op, 14, "return stands inside control flow")
         elif op.name == "yield":
+            if parent is not None and parent.name in ("tile_map", "tile_each"):
+                return  # what is yielded is a matter of the operation's own rules
             if parent is None or parent.name != "if":
                 self.complain(op, 8, "yield ends a region of something that isn't an if")
             else:
@@ -255,7 +257,7 @@ class _Checker:
     def primitive_rules(self, op: Op, row: OpInfo) -> None:
         if op.name == "call":
             self.complain(op, 15, "a call remains")
-        if op.name in ("load", "store") or op.name.startswith("atomic"):
+        if op.name in ("load", "store", "mat_load", "mat_store") or op.name.startswith("atomic"):
             array = op.operands[0].type if op.operands else None
             if isinstance(array, Array) and not array.linear:
                 self.complain(op, 16, "access to an array that isn't linear")

@@ -6,7 +6,8 @@ Sums of floats have one fixed order, a butterfly of ascending strides, so that r
 subgroups.
 
 Where a method takes a value, each invocation of the scope brings one. A lazy slice (`x[r, :]`) is spread over the
-scope instead: the method combines all its elements.
+scope instead: the method combines all its elements. Of a tile it combines all elements, or those along an `axis`,
+which stays with size 1 where `keepdims` says so.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from __future__ import annotations
 from typing import Any
 
 from ._stub import kernel_only
+from .matrices import SubgroupMatrices
+from .tiles import ScopeTiles
 
 __all__ = ["Scope", "Subgroup", "Workgroup", "subgroup", "workgroup"]
 
@@ -30,39 +33,39 @@ class Scope:
         """The number of this invocation in the scope, an `index`: from 0, in the order of the linear local id."""
 
     @kernel_only
-    def sum(self, value: Any) -> Any:
+    def sum(self, value: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
         """The sum, in every invocation; bools count as i32."""
 
     @kernel_only
-    def prod(self, value: Any) -> Any:
+    def prod(self, value: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
         """The product, in every invocation."""
 
     @kernel_only
-    def min(self, value: Any) -> Any:
+    def min(self, value: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
         """The minimum, in every invocation; NaN passes on."""
 
     @kernel_only
-    def max(self, value: Any) -> Any:
+    def max(self, value: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
         """The maximum, in every invocation; NaN passes on."""
 
     @kernel_only
-    def argmin(self, value: Any) -> Any:
+    def argmin(self, value: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
         """Where the minimum is: the least rank (the least position in a slice) that has it, an `index`. NaN counts as
         least.
         """
 
     @kernel_only
-    def argmax(self, value: Any) -> Any:
+    def argmax(self, value: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
         """Where the maximum is: the least rank (the least position in a slice) that has it, an `index`. NaN counts as
         greatest.
         """
 
     @kernel_only
-    def any(self, value: Any) -> Any:
+    def any(self, value: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
         """Whether it is true anywhere."""
 
     @kernel_only
-    def all(self, value: Any) -> Any:
+    def all(self, value: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
         """Whether it is true everywhere."""
 
     @kernel_only
@@ -70,47 +73,30 @@ class Scope:
         """The value of the invocation with that rank; the rank is the same in the whole scope."""
 
     @kernel_only
-    def scan(self, value: Any, op: str = "add", *, exclusive: bool = False) -> Any:
+    def scan(self, value: Any, op: str = "add", *, exclusive: bool = False, axis: int | None = None) -> Any:
         """The combination of the values of all ranks up to this one (below it, with `exclusive`).
 
-        `op` is "add", "mul", "min", "max", "and", "or" or "xor".
+        `op` is "add", "mul", "min", "max", "and", "or" or "xor". Of a tile: the combinations along its `axis`.
         """
 
     @kernel_only
-    def store(self, target: Any, value: Any) -> Any:
-        """Writes a lazy value, or one that is the same everywhere, to a slice: `wg.store(y[r, :], e)`."""
+    def store(self, target: Any, value: Any, atomic: str = "") -> Any:
+        """Writes a lazy value, a tile, or what is the same everywhere, to a slice: `wg.store(y[r, :], e)`.
+
+        Of a tile, what lies outside the array is left out. With `atomic` ("add", "min", "max", "and", "or", "xor") the
+        elements of a tile are combined with those in memory, atomically.
+        """
 
 
-class Workgroup(Scope):
+class Workgroup(ScopeTiles, Scope):
     """The invocations of a workgroup."""
 
     @kernel_only
     def barrier(self) -> Any:
         """`vk.barrier()`."""
 
-    @kernel_only
-    def zeros(self, shape: tuple[int, int], dtype: Any) -> Any:
-        """A tile of zeros: a matrix spread over the workgroup, in registers; the shape is known at compile time."""
 
-    @kernel_only
-    def full(self, shape: tuple[int, int], value: Any, dtype: Any) -> Any:
-        """A tile that holds `value` everywhere."""
-
-    @kernel_only
-    def load(self, source: Any) -> Any:
-        """The elements of a slice as a tile, held from now on: `wg.load(a[i:i+BM, j:j+BN])`; zeros outside the
-        array.
-        """
-
-    @kernel_only
-    def mma(self, a: Any, b: Any, acc: Any) -> Any:
-        """acc + a @ b for slices a (BM x BK) and b (BK x BN) and a tile acc, summed in the type of `acc`.
-
-        Edges are padded with zeros; `wg.store(c[i:i+BM, j:j+BN], acc)` clips.
-        """
-
-
-class Subgroup(Scope):
+class Subgroup(SubgroupMatrices, ScopeTiles, Scope):
     """The invocations that run in lockstep; the device decides how many."""
 
     @kernel_only

@@ -42,6 +42,7 @@ from .sanitize import DoubtPromises, Sanitize
 from .simplify_branches import SimplifyBranches
 from .sroa import ScalarReplacement
 from .strength_reduction import StrengthReduction
+from .tiles import LowerTiles, options_for
 from .uniformity import CheckUniformity
 from .unroll import Unroll
 from .widen_access import WidenAccess
@@ -80,7 +81,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     twice = (*_SIMPLIFY, LICM(), CSE()) if full else ()
     high: list[Pass] = [CheckUniformity(), CheckWritten()]
     sanitize = Sanitize(caps.kind == "cpu", caps.kind in _ONE_THREAD, caps.shared_bytes)
-    level = (DoubtPromises(), Bounds(full), LowerExits(), Inline(), sanitize)
+    level = (DoubtPromises(), Bounds(full), LowerExits(), Inline(), LowerTiles(options_for(caps), caps), sanitize)
     if caps.kind == "interpreter":  # it checks promises by itself
         return [("high", high), *([("normal", level)] if sanitized else [])]
     functions = own_functions(caps)

@@ -27,8 +27,8 @@ from typing import ClassVar
 from ..errors import UNKNOWN, CompileError, Loc, Note
 from ..ir.core import Function, Module, Op, Region, Value
 from ..ir.ops import OPS, Effect
-from ..ir.rewrite import LOOPS, exits_of
-from ..ir.types import Array
+from ..ir.rewrite import LOOPS, exits_of, outer_values
+from ..ir.types import Array, Matrix, Tile
 from .memory import OTHERS, alias_class, origin
 
 __all__ = ["CheckUniformity", "Divergence", "Uniformity", "check_uniformity"]
@@ -163,6 +163,11 @@ class Uniformity:
             return self.exit(op, outer, inner)
         if self.checking:
             _check(self, op, _worst(inner, outer, self.entry))
+        if op.regions:  # those of operations on tiles run once for each element
+            elements = Divergence(INVOCATION, op.loc, "the elements of a tile are spread over the invocations")
+            for argument in op.regions[0].args:
+                self.learn(argument, elements)
+            self.region(op.regions[0], elements, None)
         if op.name == "assume_uniform":
             self.promise(op, _worst(inner, outer, self.entry))
         for result in op.results:
@@ -268,6 +273,8 @@ class Uniformity:
     def value(self, op: Op) -> Found:
         """Rules 1 and 2."""
         word = OPS[op.name].uniformity
+        if op.name.startswith("tile_"):
+            return Divergence(SUBGROUP, op.loc, "each subgroup has a tile of its own") if _of_subgroup(op) else None
         if word in ("always", "workgroup"):
             return None
         if word == "operands":
@@ -312,6 +319,10 @@ def _surface(op: Op) -> str:
         return f"{op.name}({op.attrs['dim']})"
     if op.name.startswith("sg_"):
         return f"the subgroup's {op.name[3:]}"
+    if op.name.startswith("mat_"):
+        return "a subgroup's matrix"
+    if op.name.startswith("tile_"):
+        return "an operation on a tile"
     return {"atomic_cas": "atomic.cas", "atomic_load": "atomic.load", "atomic": f"atomic.{op.attrs.get('op')}"}.get(
         op.name, f"{op.name}()"
     )
@@ -344,16 +355,48 @@ def check_uniformity(module: Module) -> None:
 def _check(analysis: Uniformity, op: Op, control: Found) -> None:
     if not OPS[op.name].convergent:
         return
-    allowed = 0 if op.name == "barrier" else SUBGROUP
+    is_tile = op.name.startswith("tile_")
+    allowed = 0 if op.name == "barrier" or (is_tile and not _of_subgroup(op)) else SUBGROUP
     scope = "subgroup" if allowed else "workgroup"
     what = "a collective of the subgroup" if allowed else "a barrier or a collective of the workgroup"
     if control is not None and control.level > allowed:
         raise _error(
             f"not every invocation of the {scope} may reach this: {what} needs all of them", op, control, analysis
         )
+    if op.name.startswith("mat_"):
+        _check_matrix(analysis, op)
+    if is_tile:
+        _check_tile(analysis, op, allowed)
     lane = analysis.found.get(op.operands[1]) if op.name == "sg_broadcast" else None
     if lane is not None and lane.level > allowed:
         raise _error("the lane of a broadcast has to be the same in the whole subgroup", op, lane, analysis)
+
+
+def _of_subgroup(op: Op) -> bool:
+    """Whether an operation on tiles is one of the subgroup."""
+    return any(isinstance(v.type, Tile) and v.type.scope == "subgroup" for v in (*op.operands, *op.results))
+
+
+def _check_tile(analysis: Uniformity, op: Op, allowed: int) -> None:
+    """All invocations of the scope name the same tiles, the same places, the same numbers."""
+    scope = "subgroup" if allowed else "workgroup"
+    for value in (*op.operands, *(v for region in op.regions for v in outer_values(region))):
+        why = analysis.found.get(value)
+        if why is not None and why.level > allowed:
+            what = "the tile" if isinstance(value.type, Tile) else "a number that goes into an operation on a tile"
+            raise _error(f"{what} has to be the same in the whole {scope}", op, why, analysis)
+
+
+def _check_matrix(analysis: Uniformity, op: Op) -> None:
+    """All invocations of a subgroup name the same matrix, the same place, the same number."""
+    for operand in op.operands:
+        why = analysis.found.get(operand)
+        if why is None or why.level <= SUBGROUP:
+            continue
+        if isinstance(operand.type, Matrix):
+            raise _error("the matrix has to be the same one in the whole subgroup", op, why, analysis)
+        what = "the element that fills a matrix" if op.name == "mat_fill" else "the place of a matrix in memory"
+        raise _error(f"{what} has to be the same in the whole subgroup", op, why, analysis)
 
 
 def _error(reason: str, op: Op, why: Divergence, analysis: Uniformity) -> CompileError:

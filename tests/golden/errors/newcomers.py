@@ -292,11 +292,11 @@ def slice_as_a_condition(x: vk.InOut[vk.f32, "M N"]):
         x[0, 0] = 1
 
 
-# triton 974: an element of a block
-def element_of_a_tile(x: vk.InOut[vk.f32, "M N"]):
+# triton 974: a part of a block
+def part_of_a_tile(x: vk.InOut[vk.f32, "M N"]):
     wg = vk.workgroup()
     acc = wg.zeros((16, 16), vk.f32)
-    x[0, 0] = acc[0, 0]
+    x[0, 0] = wg.sum(acc[0:4, :])
 
 
 # a habit of Python: a quotient as an index

@@ -1,0 +1,88 @@
+"""Rules of operations on cooperative matrices that the words of a signature don't say.
+
+Enters: an operation whose name begins with `mat_`. Leaves: a list of complaints, empty where it fits. Holds: the
+matrices of a product go together (m x k, k x n, m x n), their uses are a, b and acc; elements are floats or integers.
+"""
+
+from __future__ import annotations
+
+from .core import Op, Value
+from .types import Array, Matrix, Scalar
+
+__all__ = ["LAYOUTS", "MAPS", "USES", "matrix_errors"]
+
+USES = ("a", "b", "acc")
+LAYOUTS = ("row", "column")
+MAPS = {"add": 2, "sub": 2, "mul": 2, "neg": 1}
+"""Elementwise operations, with the number of their operands."""
+
+
+def matrix_errors(op: Op) -> list[str]:
+    """What is wrong with an operation on matrices by itself."""
+    errors = [error for value in (*op.operands, *op.results) for error in _type_errors(value)]
+    if errors:
+        return errors
+    if op.name in ("mat_load", "mat_store"):
+        return _access_errors(op)
+    check = {"mat_fill": _fill_errors, "mat_mma": _product_errors, "mat_map": _map_errors, "mat_cast": _cast_errors}
+    return check[op.name](op)
+
+
+def _type_errors(value: Value) -> list[str]:
+    found = value.type
+    if not isinstance(found, Matrix):
+        return []
+    if found.use not in USES:
+        return [f"the use of {found} isn't one of {', '.join(USES)}"]
+    if found.rows < 1 or found.columns < 1:
+        return [f"{found} has no elements"]
+    return [] if found.dtype.kind in ("float", "int", "uint") else [f"{found} has elements of kind {found.dtype.kind}"]
+
+
+def _access_errors(op: Op) -> list[str]:
+    array = op.operands[0].type
+    if not isinstance(array, Array):
+        return [f"operand 0 has type {array}, expected an array"]
+    if array.space == "local":
+        return ["a local array holds no matrix: each invocation has one of its own"]
+    if op.attrs["layout"] not in LAYOUTS:
+        return [f"attribute layout is {op.attrs['layout']!r}: expected one of {', '.join(LAYOUTS)}"]
+    matrix = op.result.type if op.name == "mat_load" else op.operands[-1].type
+    if not isinstance(matrix, Matrix):
+        return [f"{matrix} isn't a matrix"]
+    return ["an `in` array can't be written"] if op.name == "mat_store" and array.access == "in" else []
+
+
+def _fill_errors(op: Op) -> list[str]:
+    source, target = op.operands[0].type, op.attrs["type"]
+    fits = isinstance(target, Matrix) and source == Scalar(target.dtype)
+    return [] if fits else [f"{source} isn't an element of {target}"]
+
+
+def _product_errors(op: Op) -> list[str]:
+    a, b, acc = (value.type for value in op.operands)
+    if not (isinstance(a, Matrix) and isinstance(b, Matrix) and isinstance(acc, Matrix)):
+        return ["the operands of a product are matrices"]
+    if (a.use, b.use, acc.use) != USES:
+        return [f"the operands have uses {a.use}, {b.use}, {acc.use}: expected a, b, acc"]
+    if (a.rows, b.columns, a.columns) != (acc.rows, acc.columns, b.rows):
+        return [f"{a}, {b} and {acc} don't go together"]
+    return [] if op.attrs["type"] == acc else [f"the result is {op.attrs['type']}, expected {acc}"]
+
+
+def _map_errors(op: Op) -> list[str]:
+    count = MAPS.get(op.attrs["op"])
+    if count is None:
+        return [f"attribute op is {op.attrs['op']!r}: expected one of {', '.join(MAPS)}"]
+    if len(op.operands) != count:
+        return [f"{op.attrs['op']} takes {count} operands, found {len(op.operands)}"]
+    same = isinstance(op.attrs["type"], Matrix) and all(value.type == op.attrs["type"] for value in op.operands)
+    return [] if same else ["operands and result have to be matrices of one type"]
+
+
+def _cast_errors(op: Op) -> list[str]:
+    source, target = op.operands[0].type, op.attrs["type"]
+    if not (isinstance(source, Matrix) and isinstance(target, Matrix)):
+        return [f"can't convert {source} to {target}"]
+    same = (source.rows, source.columns, source.use) == (target.rows, target.columns, target.use)
+    return [] if same else [f"can't convert {source} to {target}: not of one shape and use"]

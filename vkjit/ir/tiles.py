@@ -1,0 +1,139 @@
+"""Rules of operations on tiles that the words of a signature don't say.
+
+Enters: an operation whose name begins with `tile_`. Leaves: a list of complaints, empty where it fits. Holds: all tiles of an
+operation have one scope and at least one axis; what a region of a tile operation gets and yields are single elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .core import Op
+from .types import INDEX, Array, Scalar, Tile
+
+__all__ = ["HIGHEST_RANK", "broadcast_shape", "reduced_shape", "tile_errors"]
+
+HIGHEST_RANK = 4
+
+
+def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """The shape of an elementwise operation, by NumPy's rules; None where there is none."""
+    rank = max(map(len, shapes), default=0)
+    result = []
+    for axis in range(-rank, 0):
+        sizes = {shape[axis] for shape in shapes if len(shape) >= -axis} - {1}
+        if len(sizes) > 1:
+            return None
+        result.append(sizes.pop() if sizes else 1)
+    return tuple(result)
+
+
+def reduced_shape(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    """The shape without an axis; (1,) where nothing would be left."""
+    return (*shape[:axis], *shape[axis + 1 :]) or (1,)
+
+
+def tile_errors(op: Op) -> list[str]:
+    """What is wrong with an operation on tiles by itself."""
+    tiles = [value.type for value in (*op.operands, *op.results) if isinstance(value.type, Tile)]
+    if len({tile.scope for tile in tiles}) > 1:
+        return ["tiles of a workgroup and of a subgroup don't go together"]
+    for tile in tiles:
+        if not 1 <= len(tile.shape) <= HIGHEST_RANK or min(tile.shape) < 1 or tile.scope not in ("workgroup", "subgroup"):
+            return [f"{tile}: expected 1 to {HIGHEST_RANK} axes of at least one element, and a scope"]
+    return _CHECKS[op.name](op)
+
+
+def _tile(op: Op, place: int = 0) -> Tile | None:
+    found = op.operands[place].type if place < len(op.operands) else None
+    return found if isinstance(found, Tile) else None
+
+
+def _region_errors(op: Op) -> list[str]:
+    tiles = [value.type for value in op.operands if isinstance(value.type, Tile)]
+    if len(tiles) != len(op.operands):
+        return ["the operands have to be tiles; the region sees everything else by itself"]
+    shape = op.attrs["type"].shape if op.name == "tile_map" else tiles[0].shape if tiles else ()
+    if broadcast_shape([shape, *(t.shape for t in tiles)]) != shape:
+        return [f"the operands don't broadcast to {shape}"]
+    expected = [INDEX] * len(shape) + [Scalar(t.dtype) for t in tiles]
+    if [a.type for a in op.regions[0].args] != expected:
+        return [f"the region's arguments are not ({', '.join(map(str, expected))})"]
+    end = op.regions[0].ops[-1] if op.regions[0].ops else None
+    yields = [v.type for v in end.operands] if end is not None else []
+    wanted = [Scalar(op.attrs["type"].dtype)] if op.name == "tile_map" else []
+    return [] if yields == wanted else [f"the region has to yield ({', '.join(map(str, wanted))})"]
+
+
+def _access_errors(op: Op) -> list[str]:
+    array = op.operands[0].type
+    if not isinstance(array, Array):
+        return [f"operand 0 has type {array}, expected an array"]
+    tile = op.attrs["type"] if op.name == "tile_load" else op.operands[-1].type
+    axes = op.attrs["axes"]
+    if not isinstance(tile, Tile) or tile.dtype is not array.dtype or not isinstance(array.element, Scalar):
+        return [f"{tile} doesn't hold elements of {array}"]
+    if len(axes) != array.rank or sorted(a for a in axes if a is not None) != list(range(len(tile.shape))):
+        return [f"attribute axes is {axes}: expected each axis of {tile} once"]
+    if len(op.operands) != 2 + array.rank + len(tile.shape):
+        return [f"expected {2 + array.rank + len(tile.shape)} operands, found {len(op.operands)}"]
+    if any(v.type != INDEX for v in op.operands[1:-1]):
+        return ["starts and lengths have to be of type index"]
+    if op.name == "tile_store":
+        return ["an `in` array can't be written"] if array.access == "in" else []
+    return [] if op.operands[-1].type == Scalar(tile.dtype) else [f"{op.operands[-1].type} isn't an element of {tile}"]
+
+
+def _along_errors(op: Op) -> list[str]:
+    tile, target = _tile(op), op.attrs["type"]
+    if tile is None or not isinstance(target, Tile):
+        return ["operand and result have to be tiles"]
+    shape = tile.shape if op.name == "tile_scan" else reduced_shape(tile.shape, op.attrs["axis"])
+    if op.name == "tile_argument":
+        return [] if target.shape == shape and Scalar(target.dtype) == INDEX else [f"the result is {target}"]
+    return [] if target == Tile(tile.dtype, shape, tile.scope) else [f"the result is {target}, expected shape {shape}"]
+
+
+def _product_errors(op: Op) -> list[str]:
+    a, b, acc = _tile(op, 0), _tile(op, 1), _tile(op, 2)
+    if a is None or b is None or acc is None or {len(t.shape) for t in (a, b, acc)} != {2}:
+        return ["the operands of a product are tiles with two axes"]
+    if (a.shape[0], b.shape[1], a.shape[1]) != (*acc.shape, b.shape[0]):
+        return [f"{a}, {b} and {acc} don't go together"]
+    return [] if op.attrs["type"] == acc else [f"the result is {op.attrs['type']}, expected {acc}"]
+
+
+def _reshape_errors(op: Op) -> list[str]:
+    tile, target = _tile(op), op.attrs["type"]
+    fits = tile is not None and isinstance(target, Tile) and target.size == tile.size and target.dtype is tile.dtype
+    return [] if fits else [f"can't reshape to {target}"]
+
+
+def _transpose_errors(op: Op) -> list[str]:
+    tile, target, axes = _tile(op), op.attrs["type"], op.attrs["axes"]
+    if tile is None or sorted(axes) != list(range(len(tile.shape))):
+        return [f"attribute axes is {axes}: expected each axis once"]
+    expected = Tile(tile.dtype, tuple(tile.shape[a] for a in axes), tile.scope)
+    return [] if target == expected else [f"the result is {target}, expected {expected}"]
+
+
+def _get_errors(op: Op) -> list[str]:
+    tile = _tile(op)
+    if tile is None or len(op.operands) != 1 + len(tile.shape) or any(v.type != INDEX for v in op.operands[1:]):
+        return ["expected a tile and one index for each of its axes"]
+    return [] if op.attrs["type"] == Scalar(tile.dtype) else [f"the result is {op.attrs['type']}"]
+
+
+_CHECKS = {
+    "tile_map": _region_errors,
+    "tile_each": _region_errors,
+    "tile_load": _access_errors,
+    "tile_store": _access_errors,
+    "tile_reduce": _along_errors,
+    "tile_argument": _along_errors,
+    "tile_scan": _along_errors,
+    "tile_mma": _product_errors,
+    "tile_reshape": _reshape_errors,
+    "tile_transpose": _transpose_errors,
+    "tile_get": _get_errors,
+}

@@ -1,0 +1,299 @@
+"""Where the elements of tiles are while code is made for them, and what code is made with.
+
+`Held` is a tile in registers, `Staged` one in shared memory, `Deferred` a slice that its only user reads by itself.
+`Workshop` holds what all parts of the lowering share: the builder, numbers of the invocation, shared memory for a while,
+and which accesses to memory still wait for a barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ...dtypes import DType
+from ...errors import CompileError, Loc
+from ...ir.builder import Builder
+from ...ir.core import Function, Op, Region, Value
+from ...ir.ops import OPS, Effect
+from ...ir.rewrite import constant_of
+from ...ir.types import BOOL, Array, Scalar, Type
+from ..memory import ALL, AliasClass, alias_class, origin
+from .layout import Axis, Layout, ceil_log2
+
+__all__ = ["Deferred", "Held", "Options", "Staged", "Workshop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A tile in registers: `values` by slot of the layout."""
+
+    layout: Layout
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A tile with two axes in shared memory: element (i, j) lies at i * pitch + j of `array`."""
+
+    array: Value
+    shape: tuple[int, ...]
+    pitch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A `tile_load` whose operands are there already and whose memory doesn't change before it is used."""
+
+    op: Op
+    operands: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the lowering may use: see `LowerTiles`."""
+
+    subgroup: int
+    shuffles: bool
+    shared_bytes: int
+    vector: int
+    direct: bool
+    unroll: int
+    most_held: int
+
+
+@dataclass(slots=True)
+class Workshop:
+    """What all parts of the lowering share."""
+
+    function: Function
+    options: Options
+    local_size: tuple[int, int, int]
+    builder: Builder = field(init=False)
+    entry: Builder = field(init=False)
+    numbers: dict[tuple[str, int, int], Value] = field(default_factory=dict)
+    scratches: dict[tuple[DType, str], Value] = field(default_factory=dict)
+    sizes: dict[Value, int] = field(default_factory=dict)
+    free: dict[DType, list[Value]] = field(default_factory=dict)
+    pending: set[tuple[AliasClass, str]] = field(default_factory=set)
+    written: set[AliasClass] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.builder = Builder(self.function.body)
+        self.entry = Builder(Region(), self.function.loc)
+
+    # -- invocations
+    @property
+    def invocations(self) -> int:
+        x, y, z = self.local_size
+        return x * y * z
+
+    def bits(self, scope: str) -> int:
+        """The logarithm of the invocations of a scope that hold tiles: those beyond a power of two repeat others."""
+        count = self.invocations if scope == "workgroup" else min(self.options.subgroup, self.invocations)
+        return ceil_log2(count + 1) - 1
+
+    def rank(self, scope: str) -> Value:
+        """The number of the invocation in its scope."""
+        key = (scope, -1, 0)
+        if key not in self.numbers:
+            self.numbers[key] = self._linear() if scope == "workgroup" else self.entry.emit("lane_id")
+            if scope == "subgroup":
+                self.uses_lanes()
+        return self.numbers[key]
+
+    def _linear(self) -> Value:
+        b, total = self.entry, None
+        for dim in (2, 1, 0):
+            size = self.local_size[dim]
+            if size == 1:
+                continue
+            own = b.emit("local_id", dim=dim)
+            total = own if total is None else b.emit("add", b.emit("mul", total, b.index(size)), own)
+        return b.index(0) if total is None else total
+
+    def uses_lanes(self) -> None:
+        self.function.attrs["subgroups"] = True
+
+    def place(self, axis: Axis, scope: str) -> Value:
+        """Where the invocation stands along an axis."""
+        key = (scope, axis.shift, axis.bits)
+        if key not in self.numbers:
+            b, rank = self.entry, self.rank(scope)
+            if axis.bits == 0:
+                self.numbers[key] = b.index(0)
+                return self.numbers[key]
+            if axis.shift:
+                rank = b.emit("floordiv", rank, b.index(1 << axis.shift))
+            self.numbers[key] = b.emit("floormod", rank, b.index(1 << axis.bits))
+        return self.numbers[key]
+
+    def positions(self, axis: Axis, scope: str) -> list[Value]:
+        """The position of each slot along an axis."""
+        b, place = self.builder, self.place(axis, scope)
+        first = place if axis.group == 1 else b.emit("mul", place, b.index(axis.group))
+        offsets = [axis.offset(slot) for slot in range(axis.held)]
+        if axis.bits == 0:
+            return [b.index(offset) for offset in offsets]
+        return [first if offset == 0 else b.emit("add", first, b.index(offset)) for offset in offsets]
+
+    def inside(self, axis: Axis, positions: Sequence[Value]) -> list[Value | None]:
+        """Whether each slot holds an element of the tile; None where it always does."""
+        b = self.builder
+        size = b.index(axis.size)
+        furthest = axis.round - axis.group
+        return [
+            None if axis.offset(slot) + furthest < axis.size else b.emit("lt", position, size)
+            for slot, position in enumerate(positions)
+        ]
+
+    def owns(self, layout: Layout) -> Value | None:
+        """Whether the invocation is the one of those that hold the same elements which writes; None where all are."""
+        scope = layout.scope
+        count = self.invocations if scope == "workgroup" else self.options.subgroup
+        key = (f"{scope} owner", layout.used, 0)
+        if layout.used == count - 1:
+            return None
+        if key not in self.numbers:
+            b, rank = self.entry, self.rank(scope)
+            test: Value | None = None
+            for shift, bits in _runs(~layout.used & ((1 << ceil_log2(count)) - 1)):
+                part = b.emit("floordiv", rank, b.index(1 << shift)) if shift else rank
+                found = b.emit("eq", b.emit("floormod", part, b.index(1 << bits)), b.index(0))
+                test = found if test is None else b.emit("and", test, found)
+            self.numbers[key] = b.const(True, BOOL) if test is None else test
+        return self.numbers[key]
+
+    # -- conditions
+    def all_of(self, tests: Iterable[Value | None]) -> Value | None:
+        """The conjunction; None where nothing is to be tested."""
+        found: Value | None = None
+        for test in tests:
+            if test is None or constant_of(test) is True:
+                continue
+            found = test if found is None else self.builder.emit("and", found, test)
+        return found
+
+    def choose(self, test: Value, types: list[Type], first: Region, second: Region) -> list[Value]:
+        return self.builder.op("if", test, types=types, regions=[first, second]).results
+
+    # -- shared memory
+    def scratch(self, dtype: DType, elements: int, purpose: str = "exchange") -> Value:
+        """Shared memory for an exchange: the same array for all of a type and purpose."""
+        key = (dtype, purpose)
+        if key not in self.scratches:
+            self.scratches[key] = self._allocate(dtype, f"{purpose}_{dtype.name}")
+        array = self.scratches[key]
+        self.sizes[array] = max(self.sizes[array], elements)
+        return array
+
+    def stage(self, dtype: DType, elements: int, label: str) -> Value:
+        """Shared memory for a tile, until `release`."""
+        free = self.free.setdefault(dtype, [])
+        if free and self.used_bytes() + elements * dtype.itemsize > self.options.shared_bytes // 2:
+            array = max(free, key=lambda a: self.sizes[a])
+            free.remove(array)
+        else:
+            array = self._allocate(dtype, label)
+        self.sizes[array] = max(self.sizes[array], elements)
+        return array
+
+    def release(self, array: Value) -> None:
+        """Gives a tile's memory back."""
+        self.free.setdefault(self.dtype(array), []).append(array)
+
+    @staticmethod
+    def dtype(array: Value) -> DType:
+        assert isinstance(array.type, Array)
+        return array.type.dtype
+
+    def used_bytes(self) -> int:
+        return sum(size * self.dtype(array).itemsize for array, size in self.sizes.items())
+
+    def _allocate(self, dtype: DType, label: str) -> Value:
+        made = self.entry.emit("shared", type=_shared(dtype, 1))
+        made.name = label
+        self.sizes[made] = 1
+        return made
+
+    def settle(self) -> None:
+        """Gives shared arrays the sizes that they turned out to need, and puts what belongs there at the entry."""
+        for array, size in self.sizes.items():
+            made = _shared(self.dtype(array), size)
+            assert array.op is not None
+            array.op.attrs["type"] = array.type = made
+        self.function.body.ops[:0] = self.entry.region.ops
+
+    def check_shared(self, loc: Loc) -> None:
+        """CompileError where tiles need more shared memory than the device has."""
+        if self.used_bytes() > self.options.shared_bytes:
+            raise CompileError(
+                f"the tiles need {self.used_bytes()} bytes of shared memory, this device has {self.options.shared_bytes}",
+                loc,
+                hint="use smaller tiles, such as a smaller BK",
+            )
+
+    # -- order of memory accesses between invocations
+    def access(self, array: Value, kind: str) -> None:
+        """Notes a read ("r") or write ("w") of an array, after a barrier where one that it conflicts with is pending."""
+        key = alias_class(array)
+        is_shared = isinstance(origin(array).type, Array) and origin(array).type.space == "shared"  # type: ignore[attr-defined]
+        if not is_shared and key not in self.written:
+            return
+        against = ("w",) if kind == "r" else ("r", "w")
+        if any((one, other) in self.pending for one in (key, ALL) for other in against):
+            self.barrier()
+        self.pending.add((key, kind))
+
+    def barrier(self) -> None:
+        self.builder.op("barrier")
+        self.pending.clear()
+
+    def note_plain(self, op: Op) -> None:
+        """Takes in what a plain operation does to memory."""
+        effect = OPS[op.name].effect
+        if op.name == "barrier":
+            self.pending.clear()
+        elif effect in (Effect.READ, Effect.READ_WRITE, Effect.WRITE) and op.operands:
+            key = alias_class(op.operands[0])
+            if effect != Effect.WRITE:
+                self.pending.add((key, "r"))
+            if effect != Effect.READ:
+                self.pending.add((key, "w"))
+
+    # -- helpers of code
+    def convert(self, value: Value, dtype: DType) -> Value:
+        return self.builder.cast(value, Scalar(dtype))
+
+    def at(self, first: Value, offset: int) -> Value:
+        return first if offset == 0 else self.builder.emit("add", first, self.builder.index(offset))
+
+    def flat(self, positions: Sequence[Value], shape: Sequence[int]) -> Value:
+        """The number of an element in C order."""
+        b = self.builder
+        total: Value | None = None
+        for position, size in zip(positions, shape, strict=True):
+            total = position if total is None else b.emit("add", b.emit("mul", total, b.index(size)), position)
+        assert total is not None
+        return total
+
+
+def _shared(dtype: DType, size: int) -> Array:
+    return Array(Scalar(dtype), 1, space="shared", shape=(size,), contiguous=True)
+
+
+def _runs(mask: int) -> list[tuple[int, int]]:
+    """Runs of set bits: (first, how many)."""
+    runs = []
+    shift = 0
+    while mask >> shift:
+        if mask >> shift & 1:
+            bits = 0
+            while mask >> (shift + bits) & 1:
+                bits += 1
+            runs.append((shift, bits))
+            shift += bits
+        else:
+            shift += 1
+    return runs
+

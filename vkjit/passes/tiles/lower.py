@@ -1,0 +1,410 @@
+"""Takes tiles apart: from values that a workgroup holds together to what each invocation holds.
+
+Enters: a module in normal form, device functions inlined. Leaves: the same form without operations on tiles and without
+values of tile types: registers, accesses to memory, shared memory, barriers where another invocation's accesses have to be
+waited for, shuffles. `kernel.attrs["tiles"]` says what was chosen, and why, line by line.
+
+1. Each tile has a layout (see `assign`), over the largest power of two of invocations; others repeat what those do, and
+   write nothing.
+2. A slice that only products read isn't held: it is staged in shared memory where it is loaded, or read from global memory
+   by the product where the engine does that and the memory can't change in between.
+3. A barrier stands before an access to memory that conflicts with one of another operation since the last barrier. What a
+   loop does counts as having been done before its first round.
+4. What the products run on is the choice of `engines`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from ...errors import CompileError, InternalError
+from ...ir.core import Function, Module, Op, Region, Value
+from ...ir.ops import OPS, Effect
+from ...ir.rewrite import LOOPS, exits_of, replace_uses, resolve
+from ...ir.types import Scalar, Tile
+from ...runtime.interface import DeviceCaps
+from ..memory import ALL, alias_class
+from . import access, exchange, products
+from .assign import Assignment, assign
+from .engines import choose_engine
+from .held import Deferred, Held, Options, Staged, Workshop
+from .layout import Layout
+
+__all__ = ["LowerTiles", "options_for"]
+
+
+def options_for(caps: DeviceCaps) -> Options:
+    """What the lowering may use on a device: processors read operands of products where they are, a lane at a time."""
+    processor = caps.kind in ("cpu", "llvm-cpu")
+    return Options(
+        subgroup=caps.subgroup_size,
+        shuffles="subgroup_shuffle" in caps.features or caps.kind == "interpreter",
+        shared_bytes=caps.shared_bytes,
+        vector=1 if processor else 4,
+        direct=processor,
+        unroll=128 if processor else 256,
+        most_held=512 if processor else 256,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LowerTiles:
+    """See the module's docstring."""
+
+    options: Options
+    caps: DeviceCaps
+    name: ClassVar[str] = "lower_tiles"
+
+    def run(self, module: Module) -> Module:
+        kernel = module.kernel
+        if any(op.name.startswith("tile_") for op in kernel.body.walk()):
+            _Lowering(kernel, self.options, self.caps).run()
+        return module
+
+
+@dataclass(slots=True)
+class _Lowering:
+    """One kernel. `tiles` says where each tile is, `replaced` what stands for other values now."""
+
+    kernel: Function
+    options: Options
+    caps: DeviceCaps
+    shop: Workshop = field(init=False)
+    layouts: Assignment = field(init=False)
+    tiles: dict[Value, Held | Staged | Deferred] = field(default_factory=dict)
+    replaced: dict[Value, Value] = field(default_factory=dict)
+    uses: dict[Value, list[Op]] = field(default_factory=dict)
+    homes: dict[Op, Region] = field(default_factory=dict)
+    exits: dict[Op, Sequence[Value]] = field(default_factory=dict)
+    order: dict[Op, int] = field(default_factory=dict)
+    targets: list[Sequence[Value]] = field(default_factory=list)
+
+    def run(self) -> None:
+        kernel = self.kernel
+        self.shop = Workshop(kernel, self.options, kernel.attrs["local_size"])
+        bits = {scope: self.shop.bits(scope) for scope in ("workgroup", "subgroup")}
+        self.layouts = assign(kernel, bits, self.options.vector)
+        self._survey(kernel.body)
+        self.region(kernel.body, [])
+        self.shop.settle()
+        replace_uses(kernel.body, self.replaced)
+        self.shop.check_shared(kernel.loc)
+        kernel.attrs["tiles"] = tuple(dict.fromkeys(self.shop.notes))
+
+    def _survey(self, region: Region) -> None:
+        """Uses of values, regions of operations, and which memory the kernel writes at all."""
+        for op in region.ops:
+            self.homes[op] = region
+            self.order[op] = len(self.order)
+            for value in op.operands:
+                self.uses.setdefault(value, []).append(op)
+            if OPS[op.name].effect in (Effect.WRITE, Effect.READ_WRITE) and op.operands:
+                self.shop.written.add(alias_class(op.operands[0]))
+            for inner in op.regions:
+                self._survey(inner)
+
+    # -- walking
+    def region(self, region: Region, targets: Sequence[Value]) -> None:
+        """Rewrites a region; `targets` are the values that its `yield` gives."""
+        source, region.ops = region.ops, []
+        self.targets.append(targets)
+        with self.shop.builder.at(region):
+            for op in source:
+                self.shop.builder.loc = op.loc
+                self.operation(op)
+        self.targets.pop()
+
+    def operation(self, op: Op) -> None:
+        if op.name.startswith("tile_"):
+            _HANDLERS[op.name](self, op)
+        elif op.name == "if":
+            self.branch(op)
+        elif op.name in LOOPS:
+            self.loop(op)
+        elif op.name == "poison" and isinstance(op.attrs["type"], Tile):
+            layout = self.layouts.of(op.result)
+            made = self.shop.builder.emit("poison", type=Scalar(op.attrs["type"].dtype))
+            self.tiles[op.result] = Held(layout, (made,) * layout.held)
+        else:
+            op.operands[:] = self.handed(op.operands, self.given_to(op)) if OPS[op.name].terminator else self.plain(op)
+            self.shop.note_plain(op)
+            self.shop.builder.region.ops.append(op)
+
+    def plain(self, op: Op) -> list[Value]:
+        return [resolve(self.replaced, value) for value in op.operands]
+
+    def given_to(self, op: Op) -> Sequence[Value]:
+        """The values that a terminator gives its operands to."""
+        return self.targets[-1] if op.name == "yield" else self.exits.get(op, op.operands)
+
+    def handed(self, values: Sequence[Value], targets: Sequence[Value]) -> list[Value]:
+        """Values as control flow hands them on: tiles slot by slot, in the layout of what receives them."""
+        found: list[Value] = []
+        for value, target in zip(values, targets, strict=True):
+            if isinstance(value.type, Tile):
+                found += self.held(value, self.layouts.of(target)).values
+            else:
+                found.append(resolve(self.replaced, value))
+        return found
+
+    def received(self, old: Sequence[Value], new: Sequence[Value]) -> None:
+        """The reverse of `handed`."""
+        rest = iter(new)
+        for value in old:
+            if not isinstance(value.type, Tile):
+                self.replaced[value] = next(rest)
+                continue
+            layout = self.layouts.of(value)
+            self.tiles[value] = Held(layout, tuple(next(rest) for _ in range(layout.held)))
+
+    def types_of(self, values: Sequence[Value]) -> list[Scalar]:
+        found: list = []  # type: ignore[type-arg]
+        for value in values:
+            kind = value.type
+            found += [Scalar(kind.dtype)] * self.layouts.of(value).held if isinstance(kind, Tile) else [kind]
+        return found
+
+    def branch(self, op: Op) -> None:
+        condition = resolve(self.replaced, op.operands[0])
+        before = set(self.shop.pending)
+        after: set = set()  # type: ignore[type-arg]
+        for inner in op.regions:
+            self.shop.pending = set(before)
+            self.region(inner, op.results)
+            after |= self.shop.pending
+        self.shop.pending = after
+        made = Op(op.name, [condition], list(self.types_of(op.results)), op.attrs, op.regions, op.loc)
+        self.shop.builder.region.ops.append(made)
+        self.received(op.results, made.results)
+
+    def loop(self, op: Op) -> None:
+        first = 3 if op.name == "for" else 0
+        body = op.regions[0]
+        fixed = [resolve(self.replaced, value) for value in op.operands[:first]]
+        carried = self.handed(op.operands[first:], body.args[1 if first else 0 :])
+        old = list(body.args)
+        body.args[:] = [Value(t, body, n) for n, t in enumerate(self.types_of(old))]
+        self.received(old, body.args)
+        before = set(self.shop.pending)
+        if any(o.name.startswith("tile_") for o in body.walk()):
+            self.shop.pending |= {(ALL, "r"), (ALL, "w")}  # rule 3
+        self._loop_body(op, old[1 if first else 0 :])
+        self.shop.pending |= before
+        made = Op(op.name, [*fixed, *carried], list(self.types_of(op.results)), op.attrs, op.regions, op.loc)
+        self.shop.builder.region.ops.append(made)
+        self.received(op.results, made.results)
+
+    def _loop_body(self, op: Op, arguments: Sequence[Value]) -> None:
+        """The body, whose exits hand on what the loop carries or gives."""
+        for end in exits_of(op.regions[0]):
+            self.exits[end] = op.results if end.name == "break" else arguments
+        self.region(op.regions[0], [])
+
+    # -- tiles
+    def held(self, value: Value, layout: Layout | None = None) -> Held:
+        """A tile in registers, in a layout or in its own."""
+        found = self.tiles[value]
+        wanted = layout or self.layouts.of(value)
+        if isinstance(found, Held):
+            return exchange.moved(self.shop, found, wanted)
+        if isinstance(found, Deferred):
+            self.shop.access(found.operands[0], "r")
+            return access.load(self.shop, found.op, found.operands, wanted)
+        raise InternalError("a tile that only products read is needed in registers")
+
+    def check_held(self, value: Value) -> None:
+        """CompileError where an invocation would hold more of a tile than its registers can."""
+        layout = self.layouts.of(value)
+        if layout.held > self.options.most_held:
+            raise CompileError(
+                f"each of the {self.shop.invocations} invocations would hold {layout.held} elements of a tile of "
+                f"{' x '.join(map(str, layout.shape))} (up to {self.options.most_held})",
+                self.shop.builder.loc,
+                hint="use a smaller tile or a larger workgroup",
+            )
+
+    def only_products(self, value: Value) -> bool:
+        """Whether nothing but products reads a tile, as one of their factors."""
+        return all(use.name == "tile_mma" and value is not use.operands[2] for use in self.uses.get(value, ()))
+
+    def stays(self, op: Op) -> bool:
+        """Rule 2: whether the memory of a slice is the same where it is used, and the use is the only one."""
+        uses = self.uses.get(op.result, [])
+        if alias_class(op.operands[0]) not in self.shop.written:
+            return True
+        if len(uses) != 1 or self.homes[uses[0]] is not self.homes[op]:
+            return False
+        first, last = self.order[op], self.order[uses[0]]
+        between = (o for o, number in self.order.items() if first < number < last)
+        return not any(OPS[o.name].effect in (Effect.WRITE, Effect.READ_WRITE, Effect.SYNC) for o in between)
+
+
+# -- operations: (lowering, operation)
+def _load(low: _Lowering, op: Op) -> None:
+    shop, operands = low.shop, low.plain(op)
+    kind = op.attrs["type"]
+    if low.only_products(op.result) and low.uses.get(op.result):
+        uses = low.uses[op.result]
+        choice = choose_engine(uses[0], low.options, low.caps)
+        near = len(uses) == 1 and low.homes[uses[0]] is low.homes[op]
+        if low.stays(op) and (near or choice.engine != "fma"):
+            low.tiles[op.result] = Deferred(op, tuple(operands))
+            return
+        if choice.engine == "fma":
+            (low.tiles[op.result],) = products.stage_slices(shop, [(op, operands, _label(operands[0]))])
+            shop.notes.append(f"{op.loc}: the slice is staged in shared memory once, for {len(uses)} products")
+            return
+    low.check_held(op.result)
+    shop.access(operands[0], "r")
+    low.tiles[op.result] = access.load(shop, op, operands, low.layouts.of(op.result))
+    shop.notes.append(f"{op.loc}: tile of {_shape(kind)} held in registers: {low.layouts.of(op.result)}")
+
+
+def _label(array: Value) -> str:
+    return array.name or "tile"
+
+
+def _shape(kind: Tile) -> str:
+    return " x ".join(map(str, kind.shape))
+
+
+def _store(low: _Lowering, op: Op) -> None:
+    tile = low.held(op.operands[-1])
+    operands = [resolve(low.replaced, v) for v in op.operands[:-1]]
+    low.shop.access(operands[0], "w")
+    access.store(low.shop, op, operands, tile)
+
+
+def _touch(low: _Lowering, op: Op) -> None:
+    """What the region of an operation does to memory, for everything that comes after."""
+    replace_uses(op.regions[0], low.replaced)
+    for inner in op.regions[0].walk():
+        effect = OPS[inner.name].effect
+        if effect in (Effect.WRITE, Effect.READ_WRITE):
+            low.shop.access(inner.operands[0], "w")
+        elif effect == Effect.READ:
+            low.shop.access(inner.operands[0], "r")
+
+
+def _map(low: _Lowering, op: Op) -> None:
+    low.check_held(op.result)
+    layout = low.layouts.of(op.result)
+    operands = [low.held(v, layout.operand(access.kind_of(v).shape)) for v in op.operands]
+    _touch(low, op)
+    low.tiles[op.result] = access.map_region(low.shop, op, layout, operands)
+
+
+def _each(low: _Lowering, op: Op) -> None:
+    layout = low.layouts.of(op.operands[0])
+    operands = [low.held(v, layout.operand(access.kind_of(v).shape)) for v in op.operands]
+    _touch(low, op)
+    access.run_each(low.shop, op, layout, operands)
+
+
+def _reduce(low: _Lowering, op: Op) -> None:
+    function = exchange.argument if op.name == "tile_argument" else exchange.reduce
+    found = function(low.shop, op.attrs["op"], low.held(op.operands[0]), op.attrs["axis"])
+    low.tiles[op.result] = exchange.moved(low.shop, found, low.layouts.of(op.result))
+
+
+def _scan(low: _Lowering, op: Op) -> None:
+    layout = low.layouts.of(op.result)
+    low.tiles[op.result] = exchange.scan(low.shop, op.attrs["op"], low.held(op.operands[0], layout), op.attrs["axis"])
+
+
+def _reshape(low: _Lowering, op: Op) -> None:
+    low.check_held(op.result)
+    low.tiles[op.result] = exchange.reshape(low.shop, low.held(op.operands[0]), low.layouts.of(op.result))
+
+
+def _transpose(low: _Lowering, op: Op) -> None:
+    tile, axes = low.held(op.operands[0]), op.attrs["axes"]
+    layout = tile.layout.permuted(axes)
+    places = {slot: number for number, slot in enumerate(tile.layout.slots())}
+    back = [axes.index(a) for a in range(len(axes))]
+    values = tuple(tile.values[places[tuple(slot[p] for p in back)]] for slot in layout.slots())
+    low.tiles[op.result] = exchange.moved(low.shop, Held(layout, values), low.layouts.of(op.result))
+
+
+def _get(low: _Lowering, op: Op) -> None:
+    at = [resolve(low.replaced, v) for v in op.operands[1:]]
+    low.replaced[op.result] = exchange.get(low.shop, low.held(op.operands[0]), at)
+
+
+def _mma(low: _Lowering, op: Op) -> None:
+    low.check_held(op.result)
+    choice = choose_engine(op, low.options, low.caps)
+    acc = low.held(op.operands[2], low.layouts.of(op.result))
+    left, right = op.operands[:2]
+    depth = access.kind_of(left).shape[1]
+    note = f"{op.loc}: product of {_shape(access.kind_of(left))} and {_shape(access.kind_of(right))}: engine {choice.engine}"
+    low.shop.notes.append(f"{note} ({choice.reason}); each invocation sums {acc.layout}")
+    if choice.engine == "fma":
+        _staged_product(low, op, acc, depth)
+        return
+    sources = [low.tiles[v] for v in (left, right)]
+    for source in sources:
+        if isinstance(source, Deferred):
+            low.shop.access(source.operands[0], "r")
+    if choice.engine == "direct" and any(isinstance(s, Held) for s in sources):
+        sources = [_stage(low, s, v) if isinstance(s, Held) else s for s, v in zip(sources, (left, right), strict=True)]
+    _read_staged(low, sources)
+    low.tiles[op.result] = products.multiply(low.shop, sources[0], sources[1], acc, depth)
+    for source in sources:
+        if isinstance(source, Staged):
+            low.shop.release(source.array)
+
+
+def _stage(low: _Lowering, tile: Held, value: Value) -> Staged:
+    return products.stage_held(low.shop, tile, access.kind_of(value), "factor")
+
+
+def _read_staged(low: _Lowering, sources: Sequence[Held | Staged | Deferred]) -> None:
+    for source in sources:
+        if isinstance(source, Staged):
+            low.shop.access(source.array, "r")
+
+
+def _staged_product(low: _Lowering, op: Op, acc: Held, depth: int) -> None:
+    """Both operands in shared memory: slices of global memory are read together, before anything is written there."""
+    operands = op.operands[:2]
+    found: list[Held | Staged | Deferred] = [low.tiles[v] for v in operands]
+    slices = [(s.op, s.operands, _label(s.operands[0])) for s in found if isinstance(s, Deferred)]
+    staged = iter(products.stage_slices(low.shop, slices))
+    made: list[Staged] = []
+    sources: list[Staged] = []
+    for source, value in zip(found, operands, strict=True):
+        if isinstance(source, Staged):
+            sources.append(source)
+            continue
+        place = next(staged) if isinstance(source, Deferred) else _stage(low, source, value)
+        sources.append(place)
+        made.append(place)
+    _read_staged(low, sources)
+    low.tiles[op.result] = products.multiply(low.shop, sources[0], sources[1], acc, depth)
+    for place in made:
+        low.shop.release(place.array)
+    for value in operands:
+        last = low.uses[value][-1]
+        one_region = all(low.homes[use] is low.homes[op] for use in low.uses[value])
+        kept = low.tiles[value]
+        if last is op and one_region and isinstance(kept, Staged) and value.op is not None:
+            if low.homes[value.op] is low.homes[op]:
+                low.shop.release(kept.array)
+
+
+_HANDLERS: dict[str, Callable[[_Lowering, Op], None]] = {
+    "tile_load": _load,
+    "tile_store": _store,
+    "tile_map": _map,
+    "tile_each": _each,
+    "tile_reduce": _reduce,
+    "tile_argument": _reduce,
+    "tile_scan": _scan,
+    "tile_reshape": _reshape,
+    "tile_transpose": _transpose,
+    "tile_get": _get,
+    "tile_mma": _mma,
+}

@@ -1,0 +1,244 @@
+"""Products of tiles by multiply-add in registers: each invocation holds a block of the sums.
+
+Enters: `tile_mma`, its operands staged in shared memory, held in registers, or left where they are in global memory.
+Leaves: a loop over the inner dimension that, for each step, reads one column of the left operand and one row of the right
+one as far as the invocation needs them, and adds all products. Products and sums are in the accumulator's type, summed in
+the order of the inner dimension.
+
+Operands are read directly from global memory where shared memory is memory like any other (processors), or where a
+subgroup works alone; elsewhere the workgroup stages them. Rows in shared memory are padded, so that neighbours in one
+column lie in different banks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ...ir.core import Op, Region, Value
+from ...ir.rewrite import constant_of
+from ...ir.types import INDEX, Scalar, Tile
+from .access import indices, load, slice_operands, whole
+from .exchange import moved
+from .held import Deferred, Held, Staged, Workshop
+from .layout import Axis, Layout, staging
+
+__all__ = ["multiply", "stage_held", "stage_slices"]
+
+Operand = Held | Staged | Deferred
+Read = Callable[[int, Value, int], Value]
+"""The element of an operand for a slot of its outer axis, at position `k` (a value, and what to add to it)."""
+PADDING_BYTES = 16
+
+
+# -- into shared memory
+def _pitch(shape: tuple[int, ...], itemsize: int, transposed: bool) -> int:
+    """The distance between rows: one element more where columns are written, 16 bytes where rows are."""
+    return shape[1] + (max(1, 4 // itemsize) if transposed else max(1, PADDING_BYTES // itemsize))
+
+
+def _place(shop: Workshop, kind: Tile, label: str, transposed: bool) -> Staged:
+    pitch = _pitch(kind.shape, kind.dtype.itemsize, transposed)
+    array = shop.stage(kind.dtype, kind.shape[0] * pitch, label)
+    return Staged(array, (kind.shape[0], kind.shape[1]), pitch)
+
+
+def stage_slices(shop: Workshop, slices: Sequence[tuple[Op, Sequence[Value], str]]) -> list[Staged]:
+    """Slices of arrays in shared memory: everything is read before anything is written."""
+    ready: list[tuple[Staged, Held]] = []
+    for op, operands, label in slices:
+        kind, axes = op.attrs["type"], op.attrs["axes"]
+        fastest = next(a for a in reversed(axes) if a is not None)
+        layout = staging(kind.shape, fastest, shop.bits("workgroup"), "workgroup", shop.options.vector)
+        shop.access(operands[0], "r")
+        ready.append((_place(shop, kind, label, fastest == 0), load(shop, op, operands, layout)))
+    for staged, _ in ready:
+        shop.access(staged.array, "w")
+    for staged, held in ready:
+        _write(shop, staged, held)
+    return [staged for staged, _ in ready]
+
+
+def stage_held(shop: Workshop, tile: Held, kind: Tile, label: str) -> Staged:
+    """A tile in registers, put into shared memory."""
+    staged = _place(shop, kind, label, False)
+    shop.access(staged.array, "w")
+    _write(shop, staged, tile)
+    return staged
+
+
+def _write(shop: Workshop, staged: Staged, tile: Held) -> None:
+    b, layout = shop.builder, tile.layout
+    rows, columns = (shop.positions(axis, layout.scope) for axis in layout.axes)
+    tests = [shop.inside(axis, line) for axis, line in zip(layout.axes, (rows, columns), strict=True)]
+    owner = shop.owns(layout)
+    firsts = [b.emit("mul", row, b.index(staged.pitch)) for row in rows]
+
+    def write(i: int, j: int) -> None:
+        b.op("store", staged.array, b.emit("add", firsts[i], columns[j]), tile.values[layout.number((i, j))])
+
+    def every() -> None:
+        for i, j in layout.slots():
+            test = shop.all_of((tests[0][i], tests[1][j]))
+            if test is None:
+                write(i, j)
+                continue
+            with b.when(test):
+                write(i, j)
+
+    if owner is None:
+        every()
+        return
+    with b.when(owner):
+        every()
+
+
+# -- the loop
+def multiply(shop: Workshop, a: Operand, b: Operand, acc: Held, depth: int) -> Held:
+    """acc + a @ b; operands in registers have to be in the layouts that `outer_layouts` gives."""
+    rows, columns = acc.layout.axes
+    sides = (_Side(shop, a, rows, 0, acc.layout.scope), _Side(shop, b, columns, 1, acc.layout.scope))
+    if any(isinstance(side.source, Held) for side in sides):
+        return _written_out(shop, sides, acc, depth)
+    test = shop.all_of(side.whole() for side in sides)
+    unroll = _unrolled(shop, depth, acc.layout.held)
+    if test is None and all(side.exact for side in sides):
+        return Held(acc.layout, tuple(_loop(shop, sides, acc, shop.builder.index(depth), unroll, clipped=False)))
+    limit = _depth_inside(shop, sides, depth)
+    if not all(side.exact for side in sides):
+        return Held(acc.layout, tuple(_loop(shop, sides, acc, limit, 1, clipped=True)))
+    assert test is not None
+    regions = [Region(), Region()]
+    with shop.builder.at(regions[0]):
+        full = _loop(shop, sides, acc, shop.builder.index(depth), unroll, clipped=False)
+        shop.builder.op("yield", *full)
+    with shop.builder.at(regions[1]):
+        shop.builder.op("yield", *_loop(shop, sides, acc, limit, 1, clipped=True))
+    return Held(acc.layout, tuple(shop.choose(test, [v.type for v in acc.values], *regions)))
+
+
+def _unrolled(shop: Workshop, depth: int, held: int) -> int:
+    most = shop.options.unroll
+    return max(u for u in (1, 2, 4, 8, 16) if depth % u == 0 and (u == 1 or u * held <= most))
+
+
+class _Side:
+    """One operand as the loop reads it: `outer` is the axis of the sums along which it goes, `which` 0 for the left one."""
+
+    def __init__(self, shop: Workshop, source: Operand, outer: Axis, which: int, scope: str) -> None:
+        self.shop = shop
+        self.source = source
+        self.outer = outer
+        self.which = which
+        self.positions = shop.positions(outer, scope)
+        self.tests: list[Value] = []
+        if isinstance(source, Deferred):
+            self.array, self.starts, self.lengths, self.pad = slice_operands(source.op, source.operands)
+            self.tests = [shop.builder.emit("lt", p, self.lengths[which]) for p in self.positions]
+        elif isinstance(source, Staged):
+            last = shop.builder.index(outer.size - 1)
+            line = zip(self.positions, shop.inside(outer, self.positions), strict=True)
+            self.safe = [p if t is None else shop.builder.emit("min", p, last) for p, t in line]
+
+    @property
+    def exact(self) -> bool:
+        """Whether every position is one of the operand, so that it can be read without a test."""
+        return self.outer.exact or not isinstance(self.source, Deferred)
+
+    def whole(self) -> Value | None:
+        """Whether no element lies outside the array."""
+        if not isinstance(self.source, Deferred):
+            return None
+        return whole(self.shop, self.lengths, self.source.op.attrs["type"].shape)
+
+    def inner_length(self) -> Value | None:
+        """How far the operand goes along the inner dimension; None for all of it."""
+        return self.lengths[1 - self.which] if isinstance(self.source, Deferred) else None
+
+    def read(self, slot: int, k: Value, clipped: bool) -> Value:
+        """The element for a slot at position `k` of the inner dimension."""
+        b = self.shop.builder
+        if isinstance(self.source, Staged):
+            row, column = (self.safe[slot], k) if self.which == 0 else (k, self.safe[slot])
+            first = b.emit("mul", row, b.index(self.source.pitch))
+            return b.emit("load", self.source.array, b.emit("add", first, column))
+        assert isinstance(self.source, Deferred)
+        at = (self.positions[slot], k) if self.which == 0 else (k, self.positions[slot])
+        place = indices(self.shop, self.starts, self.source.op.attrs["axes"], at)
+        if not clipped:
+            return b.emit("load", self.array, *place)
+        inside, outside = Region(), Region()
+        with b.at(inside):
+            b.op("yield", b.emit("load", self.array, *place))
+        with b.at(outside):
+            b.op("yield", self.pad)
+        return self.shop.choose(self.tests[slot], [self.pad.type], inside, outside)[0]
+
+
+def _depth_inside(shop: Workshop, sides: Sequence[_Side], depth: int) -> Value:
+    """The rounds after which all that is left is padding with zeros."""
+    limit = shop.builder.index(depth)
+    for side in sides:
+        length = side.inner_length()
+        if length is not None and not (constant_of(length) or 0) >= depth:
+            limit = shop.builder.emit("min", limit, length)
+    return limit
+
+
+def _loop(
+    shop: Workshop, sides: Sequence[_Side], acc: Held, limit: Value, unroll: int, *, clipped: bool
+) -> list[Value]:
+    b = shop.builder
+    types = [v.type for v in acc.values]
+    region = Region([INDEX, *types])
+    with b.at(region):
+        k, *sums = region.args
+        for step in range(unroll):
+            sums = _step(shop, sides, shop.at(k, step), sums, clipped)
+        b.op("continue", *sums)
+    made = b.op("for", b.index(0), limit, b.index(unroll), *acc.values, types=types, regions=[region])
+    return made.results
+
+
+def _step(shop: Workshop, sides: Sequence[_Side], k: Value, sums: Sequence[Value], clipped: bool) -> list[Value]:
+    """All products of one position of the inner dimension."""
+    assert isinstance(sums[0].type, Scalar)
+    dtype = sums[0].type.dtype
+    left, right = (
+        [shop.convert(side.read(slot, k, clipped), dtype) for slot in range(side.outer.held)] for side in sides
+    )
+    return _add(shop, left, right, sums)
+
+
+def _add(shop: Workshop, left: Sequence[Value], right: Sequence[Value], sums: Sequence[Value]) -> list[Value]:
+    b = shop.builder
+    pairs = [(x, y) for x in left for y in right]
+    return [b.emit("add", s, b.emit("mul", x, y)) for s, (x, y) in zip(sums, pairs, strict=True)]
+
+
+# -- operands in registers
+def outer_layouts(acc: Layout, depth: int) -> tuple[Layout, Layout]:
+    """The layouts of operands in registers: along the sums' axes as those, all of the inner dimension."""
+    rows, columns = acc.axes
+    return replace(acc, axes=(rows, Axis(depth))), replace(acc, axes=(Axis(depth), columns))
+
+
+def _written_out(shop: Workshop, sides: Sequence[_Side], acc: Held, depth: int) -> Held:
+    """Each step written out, since registers have no run-time index."""
+    left, right = (_in_registers(shop, side, acc.layout, depth) for side in sides)
+    assert isinstance(acc.values[0].type, Scalar)
+    dtype = acc.values[0].type.dtype
+    sums = list(acc.values)
+    for k in range(depth):
+        x = [shop.convert(left.values[left.layout.number((r, k))], dtype) for r in range(left.layout.axes[0].held)]
+        y = [shop.convert(right.values[right.layout.number((k, c))], dtype) for c in range(right.layout.axes[1].held)]
+        sums = _add(shop, x, y, sums)
+    return Held(acc.layout, tuple(sums))
+
+
+def _in_registers(shop: Workshop, side: _Side, acc: Layout, depth: int) -> Held:
+    layout = outer_layouts(acc, depth)[side.which]
+    if isinstance(side.source, Held):
+        return moved(shop, side.source, layout)
+    assert isinstance(side.source, Deferred)
+    return load(shop, side.source.op, side.source.operands, layout)
