@@ -14,7 +14,7 @@ from ..dtypes import DType
 from ..errors import InternalError
 from ..ir.core import Op
 from .generator import Generator, Handler, dtype_of, lanes_of
-from .native import exponential, has_estimates, has_scaling, rsqrt
+from .native import exponential, extremum, has_estimates, has_ranges, has_scaling, rsqrt
 from .shapes import constant_number
 from .text import constant, intrinsic_suffix, scalar_type
 
@@ -65,6 +65,18 @@ def _intrinsic(integer: str, float_: str = "", unsigned: str = "", tail: str = "
         if tail and not dtype.is_float:
             arguments.append(tail)
         return g.text.call(kind, f"llvm.{name}.{intrinsic_suffix(kind)}", *arguments)
+
+    return lane
+
+
+def _extremum(name: str) -> Lane:
+    """`min` or `max`."""
+    intrinsic = _intrinsic(f"s{name}", f"{name}imum", f"u{name}")
+
+    def lane(g: Generator, op: Op, kind: str, dtype: DType, x: list[str]) -> str:
+        if has_ranges(g, kind):
+            return extremum(g, kind, x[0], x[1], largest=name == "max")
+        return intrinsic(g, op, kind, dtype, x)
 
     return lane
 
@@ -125,6 +137,28 @@ def _float_division(g: Generator, name: str, kind: str, x: list[str]) -> str:
     return g.text.op(f"sub {kind} {x[0]}, {g.text.op(f'mul {kind} {result}, {x[1]}')}")
 
 
+def _quotient(g: Generator, op: Op, kind: str, dtype: DType, x: list[str]) -> str:
+    """f32 by the same number in every round of a loop: times its reciprocal, where that is a normal number."""
+    divisor = op.operands[1]
+    if dtype is not dtypes.f32 or op not in g.repeated or not kind.startswith("<") or g.is_exact(op):
+        return g.text.op(f"fdiv{_flags(g, op)} {kind} {x[0]}, {x[1]}")
+    if not g.shapes.is_uniform(divisor) or g.is_varying(divisor):
+        return g.text.op(f"fdiv{_flags(g, op)} {kind} {x[0]}, {x[1]}")
+    text, number = g.text, g.scalar(divisor)
+    size = text.call("float", "llvm.fabs.f32", f"float {number}")
+    low, high = (text.op(f"fcmp {w} float {size}, {constant(2.0**e, dtype)}") for w, e in (("oge", -126), ("ole", 126)))
+    near, far, join = (text.new_label(hint) for hint in ("times", "over", "quotient"))
+    result = text.variable(kind)
+    reciprocal = g.splat(text.op(f"fdiv float {constant(1.0, dtype)}, {number}"), "float")
+    text.branch(text.op(f"and i1 {low}, {high}"), near, far, likely=True)
+    for label, written in ((near, f"fmul {kind} {x[0]}, {reciprocal}"), (far, f"fdiv {kind} {x[0]}, {x[1]}")):
+        text.label(label)
+        text.store(kind, text.op(written), result)
+        text.jump(join)
+    text.label(join)
+    return text.load(kind, result)
+
+
 def _isnan(g: Generator, _op: Op, kind: str, _dtype: DType, x: list[str]) -> str:
     return g.text.op(f"fcmp uno {kind} {x[0]}, {x[0]}")
 
@@ -162,14 +196,14 @@ _LANES: dict[str, Lane] = {
     "add": _plain("add", "fadd"),
     "sub": _plain("sub", "fsub"),
     "mul": _plain("mul", "fmul"),
-    "div": _plain("", "fdiv"),
+    "div": _quotient,
     "udiv_raw": _division("udiv"),
     "urem_raw": _division("urem"),
     "sdiv_raw": _division("sdiv"),
     "neg": _neg,
     "abs": _intrinsic("abs", "fabs", tail="i1 false"),
-    "min": _intrinsic("smin", "minimum", "umin"),
-    "max": _intrinsic("smax", "maximum", "umax"),
+    "min": _extremum("min"),
+    "max": _extremum("max"),
     "fmin": _intrinsic("", "minnum"),
     "fmax": _intrinsic("", "maxnum"),
     "fma": _fma,

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from .. import dtypes
 from ..dtypes import DType
 from ..errors import InternalError
-from ..ir.core import Function, Module, Op, Value
+from ..ir.core import Function, Module, Op, Region, Value
+from ..ir.rewrite import LOOPS
 from ..ir.types import Array, Scalar, Type, Vector
 from ..runtime.artifact import ArgField
 from .shapes import Shape, Shapes
@@ -56,6 +57,13 @@ class Geometry:
     def partial(self) -> bool:
         """Whether the last vector has lanes without an invocation."""
         return self.total % self.width != 0
+
+    @property
+    def block(self) -> int:
+        """How many vectors fill the lanes of one with a value each, or are all that there are; 0 where some are partial or
+        one is left over."""
+        size = min(self.count, self.width)
+        return 0 if self.partial or size & (size - 1) or self.count % size else size
 
     @property
     def steps(self) -> tuple[Shape, Shape, Shape]:
@@ -117,6 +125,7 @@ class Generator:
         self.alias_scopes: dict[Value, int] = {}
         self.used = {v for op in self.kernel.body.walk() for v in op.operands}
         numbers = tuple(self.kernel.attrs.get("arg_index", range(len(self.kernel.params))))
+        self.repeated = _repeated_divisions(self.kernel.body)
         self.numbers: dict[Value, int] = dict(zip(self.kernel.params, numbers, strict=True))
 
     # -- types
@@ -300,6 +309,25 @@ class Generator:
 
     def index_type(self) -> str:
         return scalar_type(dtypes.index)
+
+
+def _repeated_divisions(body: Region) -> set[Op]:
+    """The divisions in loops by what is computed in front of the loop."""
+    found: set[Op] = set()
+
+    def visit(region: Region, inside: set[Value] | None) -> None:
+        for op in region.ops:
+            if op.name == "div" and inside is not None and op.operands[1] not in inside:
+                found.add(op)
+            for inner in op.regions:
+                own = set(inner.args) if op.name in LOOPS else inside
+                visit(inner, own)
+            if inside is not None:
+                inside.update(op.results)
+
+    if any(op.name == "div" for op in body.walk()):
+        visit(body, None)
+    return found
 
 
 def _wrapped(number: int, bits: int) -> int:

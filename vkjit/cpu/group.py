@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 
 from ..ir.core import Op, Region, Value
 from ..ir.rewrite import breaks_of
+from ..ir.types import Array
 from .control import Cell, region
 from .generator import Generator, dtype_of, lanes_of
 from .halting import look
 from .ids import begin_vector, used_axes
 from .loops import trip_count
 from .phases import Copies, Plan
+from .subgroups import reduced_columns
 
 __all__ = ["write_body"]
 
@@ -127,6 +129,13 @@ class _Writer:
                     return False
             elif op.name == "barrier":
                 self.phase(run, [])
+            elif op in plan.joined:
+                self.joined(op, run)
+            elif op in plan.columns:
+                self.phase(run, [])
+                self.columns(op)
+            elif op in plan.absorbed:
+                continue
             elif op.results and all(plan.is_lifted(r) for r in op.results):
                 self.lifted(op, run)
             else:
@@ -140,6 +149,47 @@ class _Writer:
             return
         self.phase(run, [])
         g.define(op.result, self.fetch(op.operands[0]))
+
+    def joined(self, op: Op, run: list[Op]) -> None:
+        """A reduction that all vectors would do alike, by the first one."""
+        g = self.g
+        if self.plan.writes(run):
+            self.phase(run, [])
+        parts, postponed = dict(g.parts), dict(g.postponed)
+        with g.scope():
+            g.vector_number = "0"
+            begin_vector(g, self.axes)
+            self.once(op.operands[0])
+            g.emit(op)
+            found = g.parts[op.result]
+        g.parts, g.postponed = parts, postponed
+        g.define(op.result, found)
+
+    def columns(self, op: Op) -> None:
+        """Reductions of all vectors, some at a time."""
+        g, text = self.g, self.g.text
+        given, taken, size = self.spill(op.operands[0]), self.spill(op.result), self.plan.block
+        for first in range(0, g.geometry.count, size):
+            vectors = [given.get(g, str(first + number))[0] for number in range(size)]
+            found = reduced_columns(g, op, vectors)
+            lanes = ", ".join(f"i32 {lane}" for lane in range(size))
+            row = text.op(f"shufflevector {given.kind} {found}, {given.kind} poison, <{size} x i32> <{lanes}>")
+            place = text.op(f"getelementptr {taken.kind}, ptr {taken.rows[0]}, i64 {first}")
+            text.store(f"<{size} x {taken.kind}>", row, place, ", align 4")
+
+    def once(self, value: Value) -> None:
+        """Computes what depends on the lane only."""
+        g = self.g
+        if value in g.parts or value in g.postponed or value.op is None or isinstance(value.type, Array):
+            return
+        own = {r for inner in value.op.walk() for r in inner.results}
+        for inner in value.op.walk():
+            for operand in inner.operands:
+                if operand not in own:
+                    self.once(operand)
+        body = Region()
+        body.ops = [value.op]
+        region(g, body)
 
     def end(self, op: Op, body: Region) -> bool:
         """The end of a region: sets lifted targets, jumps out of rounds."""

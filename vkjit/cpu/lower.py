@@ -31,7 +31,9 @@ from . import atomics, elementwise, environment, ids, loops, machine, memory, pr
 from .generator import Generator, Geometry, Handler
 from .group import write_body
 from .halting import HALTED, fill
+from .holding import hold
 from .phases import plan_of
+from .rounds import rounds_outside
 from .shapes import Shapes
 from .text import Text, memory_type
 
@@ -86,11 +88,12 @@ def _written(module: Module, caps: DeviceCaps) -> tuple[str, Module, Usage, tupl
     """LLVM's text, with the module as it was lowered for it, what it uses, and its argument block."""
     module = _without_functions(LowerAccess().run(LowerExits().run(module)), caps)
     kernel = module.kernel
+    host = machine.host()
+    module = rounds_outside(hold(module), geometry_of(kernel, host.lanes).count)
     usage = usage_of(module)
     usage.reports += usage.prints  # they share the report buffer
     usage.prints = []
     fields, size, _ = block_layout(module, caps, usage=usage)
-    host = machine.host()
     text = kernel_text(module, geometry_of(kernel, host.lanes), fields, usage, host.features, host.family)
     return text, module, usage, fields, size
 
@@ -139,7 +142,7 @@ def kernel_text(
     shapes = Shapes.of(kernel, geometry.steps)
     g = Generator(module, geometry, shapes, fields, _HANDLERS, features)
     _load_arguments(g, kernel, usage)
-    plan = plan_of(kernel, shapes)
+    plan = plan_of(kernel, shapes, geometry.block)
     _over_groups(g, lambda: write_body(g, plan))
     _check_stack(g)
     return _module_text(g, family)

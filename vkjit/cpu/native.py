@@ -14,10 +14,13 @@ from ..passes.math._gen_polynomials import EXP_F32
 from .generator import Generator
 from .text import constant, intrinsic_suffix
 
-__all__ = ["exponential", "has_estimates", "has_scaling", "rsqrt"]
+__all__ = ["exponential", "extremum", "has_estimates", "has_ranges", "has_scaling", "rsqrt"]
 
 _LN2_HIGH = 0.693145751953125
 """ln 2 in 16 bits: its products with exponents are exact."""
+
+_ROUNDS = 1.5 * 2**23
+"""What added to a small number leaves its nearest integer, when it is taken away again."""
 
 
 def has_scaling(features: frozenset[str]) -> bool:
@@ -75,21 +78,19 @@ def exponential(g: Generator, kind: str, x: str, *, base_two: bool) -> str:
 
 def _exponential(g: Generator, kind: str, x: str, base_two: bool) -> str:
     f = _Floats(g, kind)
-    suffix = intrinsic_suffix(kind)
     if base_two:
         x = f.held(x, -155.0, 130.0)
-        k = g.text.call(kind, f"llvm.roundeven.{suffix}", f"{kind} {x}")
+        k = f.op("fsub", f.op("fadd", x, f.number(_ROUNDS)), f.number(_ROUNDS))
         r = f.op("fmul", f.op("fsub", x, k), f.number(math.log(2)))
     else:
         x = f.held(x, -107.0, 90.0)
-        k = g.text.call(kind, f"llvm.roundeven.{suffix}", f"{kind} {f.op('fmul', x, f.number(1 / math.log(2)))}")
+        k = f.op("fsub", f.fma(x, f.number(1 / math.log(2)), f.number(_ROUNDS)), f.number(_ROUNDS))
         r = f.fma(k, f.number(-_LN2_HIGH), x)
         r = f.fma(k, f.number(_LN2_HIGH - math.log(2)), r)
     total = f.number(EXP_F32[-1])
-    for coefficient in reversed(EXP_F32[:-1]):
+    for coefficient in (*reversed(EXP_F32[:-1]), 1.0, 1.0):
         total = f.fma(total, r, f.number(coefficient))
-    body = f.fma(f.op("fmul", r, r), total, r)
-    return _scaled(g, kind, f.op("fadd", f.number(1.0), body), k)
+    return _scaled(g, kind, total, k)
 
 
 def _scaled(g: Generator, kind: str, x: str, k: str) -> str:
@@ -118,18 +119,34 @@ def _in_eight(g: Generator, kind: str, x: str, function: Callable[[str, str], st
 
 
 def rsqrt(g: Generator, kind: str, x: str) -> str:
-    """An estimate y of 14 bits and one step of Newton's, y + y * (0.5 - (x * y) * (0.5 * y)): within 2 ULP. Zeros,
-    infinities and NaN keep the estimate, which is right for them; all other y are halved by their exponent, on a unit of
-    the processor that is idle otherwise."""
+    """An estimate y of 14 bits and one step of Newton's, y * (1.5 - (x * y) * (y / 2)): within 2 ULP. y is halved by its
+    exponent, on a unit of the processor that is idle otherwise. For zeros, infinities and NaN the second factor is NaN,
+    and becomes 0.5: y is right for them as it is, and stays."""
     width = _width(kind)
     name, mask = f"llvm.x86.avx512.rsqrt14.ps.{32 * width}", f"i{width} -1"
     f = _Floats(g, kind)
-    half = f.number(0.5)
     y = g.text.call(kind, name, f"{kind} {x}", f"{kind} zeroinitializer", mask)
     root = g.text.op(f"fneg {kind} {f.op('fmul', x, y)}")
     words = f"<{width} x i32>"
     bits = g.text.op(f"sub {words} {g.text.op(f'bitcast {kind} {y} to {words}')}, splat (i32 {1 << 23})")
-    rest = f.fma(root, g.text.op(f"bitcast {words} {bits} to {kind}"), half)
-    better = f.fma(y, rest, y)
-    ordinary = g.text.op(f"fcmp ord {kind} {rest}, {rest}")
-    return g.select(ordinary, kind, better, y)
+    factor = f.fma(root, g.text.op(f"bitcast {words} {bits} to {kind}"), f.number(1.5))
+    ordinary = g.text.op(f"fcmp ogt {kind} {factor}, {f.number(0.5)}")
+    return f.op("fmul", y, g.select(ordinary, kind, factor, f.number(0.5)))
+
+
+# -- extrema
+
+
+def has_ranges(g: Generator, kind: str) -> bool:
+    """Whether the processor has an instruction for the larger of two f32 that knows the signs of zeros."""
+    return _width(kind) in (8, 16) and kind.endswith("float>") and g.features >= {"avx512dq", "avx512vl"}
+
+
+def extremum(g: Generator, kind: str, a: str, b: str, *, largest: bool) -> str:
+    """The larger (or smaller) of two values, -0 below +0; NaN where either is."""
+    width = _width(kind)
+    name = f"llvm.x86.avx512.mask.range.ps.{32 * width}"
+    passed = [f"{kind} {a}", f"{kind} {b}", f"i32 {5 if largest else 4}", f"{kind} zeroinitializer", f"i{width} -1"]
+    chosen = g.text.call(kind, name, *passed, *(["i32 4"] if width == 16 else []))
+    ordered = g.text.op(f"fcmp ord {kind} {a}, {b}")
+    return g.select(ordered, kind, chosen, g.text.op(f"fadd {kind} {a}, {b}"))

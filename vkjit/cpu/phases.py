@@ -7,17 +7,22 @@ operations between barriers form phases, loops over the vectors of the workgroup
    what follows from them, carried values of group-level loops included.
 2. A value that is used in another phase than its own is stored for each vector, or computed again where that is cheap.
 3. Group-level control takes what isn't lifted from the first lane of the first vector.
+   Reductions of values of their own end a phase, too: those of several vectors are computed together.
+4. A subgroup's reduction of what depends on the lane only, such as of the first elements of a shared array, is the same for
+   all vectors: it is lifted, and computed from the first one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..ir.core import Function, Op, Region, Value
 from ..ir.ops import OPS, Effect
-from ..ir.rewrite import LOOPS, exits_of
-from ..ir.types import Array
+from ..ir.rewrite import LOOPS, exits_of, use_counts
+from ..ir.types import Array, Scalar
+from .rounds import ROUNDS
 from .shapes import Shapes
 
 __all__ = ["Plan", "plan_of"]
@@ -26,6 +31,8 @@ _PER_VECTOR = frozenset({"local_id", "global_id", "lane_id", "subgroup_id"})
 _ALLOCATIONS = frozenset({"shared", "local", "linear"})
 _ENDS = frozenset({"yield", "break", "continue", "return", "unreachable"})
 _MOST_RECOMPUTED = 10
+_JOINING = frozenset({"sg_reduce", "sg_any", "sg_all"})
+_WRITES = frozenset({Effect.WRITE, Effect.READ_WRITE})
 
 Copies = list[tuple[Value, Value]]
 """(what receives, what is given)."""
@@ -38,6 +45,8 @@ class Plan:
 
     kernel: Function
     shapes: Shapes
+    block: int = 0
+    """How many vectors, all of them full, are reduced together; 0 where some aren't full."""
     barriers: set[Op] = field(default_factory=set)
     group: set[Op] = field(default_factory=set)
     unlifted: set[Value] = field(default_factory=set)
@@ -46,6 +55,12 @@ class Plan:
     stored: set[Value] = field(default_factory=set)
     home: dict[Value, int] = field(default_factory=dict)
     costs: dict[Value, int] = field(default_factory=dict)
+    joined: set[Op] = field(default_factory=set)
+    """Reductions by rule 4."""
+    absorbed: set[Op] = field(default_factory=set)
+    """What only they use."""
+    columns: set[Op] = field(default_factory=set)
+    """Reductions of several vectors at once."""
     phase: int = 0
     changed: bool = False
 
@@ -83,9 +98,9 @@ class Plan:
         found = False
         for op in region.ops:
             inside = [self.find_barriers(inner) for inner in op.regions]
-            if any(inside):
+            if any(inside) or ROUNDS in op.attrs:
                 self.barriers.add(op)
-            found = found or any(inside) or op.name == "barrier"
+            found = found or op in self.barriers or op.name == "barrier"
         return found
 
     def is_group(self, op: Op) -> bool:
@@ -110,12 +125,14 @@ class Plan:
                 self.changed = True
 
     def _lift_region(self, region: Region) -> None:
-        for op in region.ops:
+        for position, op in enumerate(region.ops):
             if self.is_group(op):
                 self.group.add(op)
                 self._lift_control(op)
             elif op.regions:
                 self._drop([*op.results, *_inner_values(op)])
+            elif op.name in _JOINING:
+                self._lift_joining(op, region, position)
             elif not self._liftable(op):
                 self._drop(op.results)
 
@@ -131,6 +148,65 @@ class Plan:
             return isinstance(array, Array) and array.access == "in" and array.restrict and array.space == "global"
         row = OPS[op.name]
         return row.effect == Effect.NONE and not row.convergent
+
+    # -- rule 4
+
+    def _lift_joining(self, op: Op, region: Region, position: int) -> None:
+        if self.block and self.same_in_vectors(op.operands[0], _read_before(region, position)):
+            self.joined.add(op)
+            return
+        self.joined.discard(op)
+        self._drop(op.results)
+        source = op.operands[0]
+        if self.block > 1 and op.name == "sg_reduce" and self.shapes.of_value(source) is None:
+            if isinstance(source.type, Scalar) and source.type.dtype.bits >= 32 and source.type.dtype.kind != "bool":
+                self.columns.add(op)
+
+    def same_in_vectors(self, value: Value, readers: set[Op]) -> bool:
+        """Whether a value depends on the lane only; loads count where they are among (or in) `readers`."""
+        if self.is_lifted(value):
+            return True
+        return value.op is not None and self._same_op(value.op, readers, set())
+
+    def _same_op(self, op: Op, readers: set[Op], inner: set[Value]) -> bool:
+        if op.name == "lane_id":
+            return True
+        row = OPS[op.name]
+        if op.name == "load":
+            array = op.operands[0].type
+            if not isinstance(array, Array) or array.space != "shared" or not (op in readers or inner):
+                return False
+        elif op.name == "if":
+            if not (op in readers or inner) or op in self.group:
+                return False
+            inner = inner | {r for nested in op.walk() for r in nested.results}
+            if not all(self._same_op(nested, readers, inner) for body in op.regions for nested in body.ops):
+                return False
+        elif op.name not in ("report", "yield") and (row.effect != Effect.NONE or row.convergent or op.regions):
+            return False
+        if op.name in _PER_VECTOR or op.name == "assume_uniform":
+            return False
+        return all(v in inner or isinstance(v.type, Array) or self.same_in_vectors(v, readers) for v in op.operands)
+
+    def absorb(self, region: Region, uses: Counter[Value] | None = None) -> None:
+        """Finds the operations that serve nothing but lifted reductions: those are computed with these."""
+        counts = use_counts(self.kernel.body) if uses is None else uses
+        known: Counter[Value] = Counter()
+        for op in reversed(region.ops):
+            for body in op.regions if op in self.group else ():
+                self.absorb(body, counts)
+            takes = op in self.joined
+            if not takes and op.results and not self.is_lifted(op.results[0]) and op not in self.group:
+                pure = op.name in ("if", "load") or OPS[op.name].effect == Effect.NONE
+                takes = pure and all(known[r] == counts[r] > 0 for r in op.results)
+                if takes:
+                    self.absorbed.add(op)
+            if takes:
+                known.update(v for nested in op.walk() for v in nested.operands)
+
+    def writes(self, run: Sequence[Op]) -> bool:
+        """Whether operations of a phase change memory."""
+        return any(OPS[inner.name].effect in _WRITES for op in run for inner in op.walk())
 
     def _lift_control(self, op: Op) -> None:
         for inner in op.regions:
@@ -169,6 +245,16 @@ class Plan:
                 self.end_phase(run, self.entering(op))
                 self._place_control(op)
             elif op.name == "barrier":
+                self.end_phase(run, [])
+            elif op in self.joined:
+                if self.writes(run):
+                    self.end_phase(run, [])
+            elif op in self.absorbed:
+                continue
+            elif op in self.columns:
+                self.end_phase(run, op.operands)
+                self._fetch(op.operands)
+                self.home[op.result] = self.phase
                 self.end_phase(run, [])
             elif all(self.is_lifted(r) for r in op.results) and op.results:
                 if op.name == "assume_uniform" and not self.is_lifted(op.operands[0]):
@@ -267,11 +353,23 @@ def _inner_values(op: Op) -> Iterator[Value]:
             yield from _inner_values(nested)
 
 
-def plan_of(kernel: Function, shapes: Shapes) -> Plan | None:
-    """The plan of a kernel with barriers; None for one without."""
-    plan = Plan(kernel, shapes)
+def _read_before(region: Region, position: int) -> set[Op]:
+    """The operations in front of a position that nothing after them, up to there, could make read something else."""
+    found: set[Op] = set()
+    for op in reversed(region.ops[:position]):
+        effects = {OPS[inner.name].effect for inner in op.walk()}
+        if effects & (_WRITES | {Effect.SYNC}) or any(inner.name in LOOPS for inner in op.walk()):
+            break
+        found.add(op)
+    return found
+
+
+def plan_of(kernel: Function, shapes: Shapes, block: int = 0) -> Plan | None:
+    """The plan of a kernel with barriers; None for one without. `block` is as in `Plan`."""
+    plan = Plan(kernel, shapes, block)
     if not plan.find_barriers(kernel.body):
         return None
     plan.lift()
+    plan.absorb(kernel.body)
     plan.place(kernel.body)
     return plan

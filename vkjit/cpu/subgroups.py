@@ -15,9 +15,10 @@ from ..errors import InternalError
 from ..ir.core import Op, Value
 from .elementwise import convert, round_to_bf16
 from .generator import Generator, Handler, dtype_of
+from .native import extremum, has_ranges
 from .text import intrinsic_suffix
 
-__all__ = ["HANDLERS"]
+__all__ = ["HANDLERS", "reduced_columns"]
 
 
 def _neutral(name: str, dtype: DType) -> bool | int | float:
@@ -38,6 +39,8 @@ def _step(g: Generator, op: Op, a: str, b: str, dtype: DType) -> str:
         word = {"add": "or", "max": "or", "mul": "and", "min": "and"}.get(name, name)
         return g.text.op(f"{word} {kind} {a}, {b}")
     if name in ("min", "max"):
+        if has_ranges(g, kind):
+            return extremum(g, kind, a, b, largest=name == "max")
         word = f"{name}imum" if dtype.is_float else f"{'s' if dtype.is_signed else 'u'}{name}"
         return g.text.call(kind, f"llvm.{word}.{intrinsic_suffix(kind)}", f"{kind} {a}", f"{kind} {b}")
     if not dtype.is_float:
@@ -78,6 +81,33 @@ def _reduce(g: Generator, op: Op) -> None:
             stride *= 2
         parts.append(g.text.op(f"extractelement {kind} {part}, i64 0"))
     g.define(op.result, parts)
+
+
+def reduced_columns(g: Generator, op: Op, vectors: list[str]) -> str:
+    """The reductions of several vectors (a power of two, at most as many as lanes), that of vector v in lane v: as `_reduce`
+    gives them, with half of the operations at each step."""
+    dtype = dtype_of(op.operands[0].type)
+    kind, stride = g.type(dtype, True), 1
+    while len(vectors) > 1:
+        pairs = zip(vectors[::2], vectors[1::2], strict=True)
+        vectors = [_step(g, op, *_dealt(g, a, b, kind, stride), dtype) for a, b in pairs]
+        stride *= 2
+    (part,) = vectors
+    while stride < g.width:
+        part = _step(g, op, part, _shuffled(g, part, kind, [lane ^ stride for lane in range(g.width)]), dtype)
+        stride *= 2
+    return part
+
+
+def _dealt(g: Generator, a: str, b: str, kind: str, stride: int) -> tuple[str, str]:
+    """Two vectors' lanes without and with `stride` in their number, b's in the places of those with it."""
+
+    def picked(bit: int) -> str:
+        lanes = [(lane & ~stride) | bit | (g.width if lane & stride else 0) for lane in range(g.width)]
+        mask = ", ".join(f"i32 {lane}" for lane in lanes)
+        return g.text.op(f"shufflevector {kind} {a}, {kind} {b}, <{g.width} x i32> <{mask}>")
+
+    return picked(0), picked(stride)
 
 
 def _scan(g: Generator, op: Op) -> None:
