@@ -1,77 +1,136 @@
 """`python -m tests.stdlib_properties`: the properties of the standard library, and with --mutate their mutation score.
 
 Arguments: names of kernels (`softmax.statistics` or `statistics`); none means all. --mutate breaks each kernel in every way
-that `vkjit.testing.mutate` knows, one at a time, and prints what no property notices. --part K/N: every Nth kernel, from K
-on. The exit code is 1 where the score is below 90 %, or a property fails.
+that `vkjit.testing.mutate` knows, one at a time, and prints what no property notices. --sample N takes N mutants, of all
+kernels alike, the same ones for the same --seed. --results FILE keeps verdicts, and a later run goes on from there;
+--again judges those anew that were missed. --part K/N: every Nth kernel, from K on. The exit code is 1 where the score is
+below 90 %, or a property fails. Mutants are judged in a process of their own: one that brings it down is noticed, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import subprocess
 import sys
+import tempfile
 import time
-from typing import Any
+from pathlib import Path
 
-from tests.stdlib_properties.breaking import score_of
-from tests.stdlib_properties.catalogue import KERNELS, OPERATIONS, KernelProperty
-from tests.stdlib_properties.coverage import all_kernels, launched
-from tests.stdlib_properties.operations import check_operation
-from vkjit.testing.checks import first_finding
+import vkjit as vk
+from tests.stdlib_properties.breaking import Bench, Verdict
+from tests.stdlib_properties.catalogue import KERNELS, OPERATIONS
+from tests.stdlib_properties.coverage import all_kernels
+from tests.stdlib_properties.results import MISSED, Mutant, Results, in_order, report
+from tests.stdlib_properties.survey import Known, survey
+from vkjit.testing.impatient import Clock, impatient
 
 ENOUGH = 0.9
+MOST_CRASHES = 200
 
 
-def plan() -> dict[str, tuple[Any, list[Any]]]:
-    """For each kernel that is launched: itself and the properties that launch it, the quickest first."""
-    found: dict[str, tuple[Any, list[Any]]] = {}
-    for item in (*KERNELS, *OPERATIONS):
-        start = time.perf_counter()
-        with launched() as seen:
-            if isinstance(item, KernelProperty):
-                wrong = first_finding(
-                    item.kernel, item.reference, devices="interpreter", max_examples=12, seed=1, **item.inputs
-                )
-                if wrong is not None:
-                    raise SystemExit(f"{item.label} fails: {wrong}")
-                seen = {k: item.kernel for k in list(seen)[:1]}
-            else:
-                check_operation(item)  # type: ignore[arg-type]  # the other kind
-        seconds = time.perf_counter() - start
-        for name, kernel in seen.items():
-            found.setdefault(name, (kernel, []))[1].append((seconds, len(found), item))
-    return {n: (k, [i for _, _, i in sorted(items, key=lambda t: t[:2])]) for n, (k, items) in found.items()}
+def _judge_all(known: dict[str, Known], given: argparse.Namespace, clock: Clock) -> None:
+    """Judges what has no verdict yet."""
+    results, benches = Results(given.results), dict[str, Bench]()
+    order = _order(known, given)
+    start, count = time.monotonic(), 0
+    for mutant in order:
+        if results.of(mutant) is not None:
+            continue
+        if given.seconds and time.monotonic() - start > given.seconds:
+            print(f"time is over: {count} mutants judged", flush=True)
+            return
+        results.begin(mutant)
+        if mutant.name not in benches:
+            item = known[mutant.name]
+            benches[mutant.name] = Bench(item.kernel, item.direct, item.places, clock)
+        results.add(mutant, benches[mutant.name].verdict(mutant.edit))
+        count += 1
+        if count % 50 == 0:
+            gc.collect()
+            print(f"{count} mutants in {time.monotonic() - start:.0f} s", flush=True)
+
+
+def _order(known: dict[str, Known], given: argparse.Namespace) -> list[Mutant]:
+    order = in_order({n: k.kernel for n, k in known.items()}, given.seed)
+    return [m for m in order if _is_wanted(m.name, sorted(known), given)][: given.sample]
+
+
+def _is_wanted(name: str, names: list[str], given: argparse.Namespace) -> bool:
+    part, parts = map(int, given.part.split("/"))
+    chosen = not given.names or bool({name, name.partition(".")[2]} & set(given.names))
+    return chosen and names.index(name) % parts == part
+
+
+def _supervised(given: argparse.Namespace) -> int:
+    """Judges in a child; when it dies of a mutant, that one is noticed, and another child goes on."""
+    if given.again:
+        Results(given.results).drop(MISSED)
+    for _ in range(MOST_CRASHES):
+        arguments = [a for a in sys.argv[1:] if a != "--again"]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.stdlib_properties",
+            *arguments,
+            "--child",
+            "--results",
+            str(given.results),
+        ]
+        code = subprocess.run(command, check=False).returncode
+        if code >= 0:
+            break
+        Results(given.results).crashed(Verdict("killed", f"the process ended with signal {-code}", 0.0))
+    if code != 0:
+        return code
+    known = survey(_kept(given.results))
+    results = Results(given.results)
+    judged = [(m, v) for m in _order(known, given) if (v := results.of(m)) is not None]
+    text, score = report(judged)
+    print(text)
+    return 0 if score >= ENOUGH else 1
+
+
+def _kept(results: Path) -> Path:
+    return results.with_name(results.name + ".survey")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.stdlib_properties", description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--mutate", action="store_true")
+    parser.add_argument("--sample", type=int, default=None, metavar="N", help="that many mutants (default: all)")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument("--part", default="0/1", metavar="K/N")
+    parser.add_argument("--results", type=Path, default=None, metavar="FILE", help="verdicts, taken over and added to")
+    parser.add_argument("--again", action="store_true", help="judges anew what was missed")
+    parser.add_argument("--seconds", type=float, default=None, help="no new mutant after that time")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
 
 
 def main() -> int:
     """Runs what was asked for."""
-    parser = argparse.ArgumentParser(prog="python -m tests.stdlib_properties", description=__doc__)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--mutate", action="store_true")
-    parser.add_argument("--part", default="0/1")
-    parser.add_argument("--every", type=int, default=1, help="a sample: every so many mutants of a kernel")
-    given = parser.parse_args()
-    part, parts = map(int, given.part.split("/"))
-    known = plan()
-    missing = sorted(all_kernels() - set(known))
-    print(
-        f"{len(KERNELS) + len(OPERATIONS)} properties hold; they launch {len(known)} kernels; not launched here: {missing}"
-    )
-    if not given.mutate:
-        return 0
-    killed = mutants = same = 0
-    for number, (name, (kernel, properties)) in enumerate(sorted(known.items())):
-        if number % parts != part or (given.names and not {name, name.partition(".")[2]} & set(given.names)):
-            continue
-        result = score_of(kernel, properties, every=given.every)
-        killed, mutants, same = (
-            killed + result.count("killed"),
-            mutants + result.mutants,
-            same + result.count("equivalent"),
+    given = _arguments()
+    if given.mutate and not given.child:
+        if given.results is not None:
+            return _supervised(given)
+        with tempfile.TemporaryDirectory() as folder:
+            given.results = Path(folder) / "results.jsonl"
+            return _supervised(given)
+    with impatient(1e9) as clock:
+        start = time.monotonic()
+        known = survey(_kept(given.results) if given.child else None)
+        count, missing = len(KERNELS) + len(OPERATIONS), sorted(all_kernels() - set(known))
+        print(
+            f"{count} properties hold ({time.monotonic() - start:.0f} s); they launch {len(known)} kernels; not launched "
+            f"here: {missing}",
+            flush=True,
         )
-        print(result, flush=True)
-    score = killed / max(mutants, 1)
-    print(f"mutation score: {killed} of {mutants} ({score:.1%}); {same} mutants mean the same")
-    return 0 if score >= ENOUGH else 1
+        if given.child:
+            assert vk.device().caps.kind == "interpreter"
+            _judge_all(known, given, clock)
+    return 0
 
 
 if __name__ == "__main__":

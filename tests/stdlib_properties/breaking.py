@@ -1,78 +1,211 @@
-"""Puts broken kernels in the place of the standard library's, and runs the properties that launch them.
+"""Puts broken kernels in the place of the standard library's, and holds its properties against them.
 
-Enters: a kernel, its properties, the first ones quickest. Leaves: its mutation score.
+Enters: a kernel and its properties. Leaves: a verdict on each of its mutants. An operation's results are compared first;
+then it runs again with the sanitizer built into the changed kernel. A mutant that survives is the same program where the
+optimiser makes the same of it for every signature with which the properties launch the kernel; where already the front end
+does, no property compiles the changed place, and it counts as missed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import inspect
-import sys
-from collections.abc import Iterator, Sequence
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
+import vkjit as vk
 from tests.stdlib_properties.catalogue import KernelProperty
 from tests.stdlib_properties.coverage import name_of
-from tests.stdlib_properties.operations import check_operation
+from tests.stdlib_properties.operations import Operation, check_case
+from vkjit import frontend
+from vkjit.errors import CompileError, InternalError
+from vkjit.interp.device import INTERPRETER_CAPS
+from vkjit.ir.printer import print_module
 from vkjit.jit import Kernel
-from vkjit.testing.checks import first_finding
-from vkjit.testing.drawing import Drawing
-from vkjit.testing.mutate import MutationResult, mutation_score, mutations
-from vkjit.testing.mutate.equivalence import Program
+from vkjit.testing.impatient import Clock
+from vkjit.testing.mutate import Edit, mutant
+from vkjit.testing.mutate.trials import CaseProperty, Trial, Trials
 
-__all__ = ["score_of"]
+__all__ = ["Bench", "Place", "Verdict"]
+
+CASES = 32
+"""Cases per property of a kernel."""
+
+_MOST_SIGNATURES = 24
+_SEARCHED = ", sanitized"
 
 
-def score_of(kernel: Kernel, properties: Sequence[Any], seconds: float = 20.0, every: int = 1) -> MutationResult:
-    """The score of the properties on the kernel."""
-    direct = [p for p in properties if isinstance(p, KernelProperty)]
+@dataclass(frozen=True)
+class Place:
+    """Where an operation launches a kernel: the number of its case, and the kind of device."""
 
-    def check(changed: Kernel) -> None:
-        for item in properties:
-            if isinstance(item, KernelProperty):
-                if item.kernel.spec.fn.__code__ is not kernel.spec.fn.__code__:
+    operation: Operation
+    number: int
+    kind: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`state`: "killed" (`by` which trial), "survived", "uncovered", "equivalent", "invalid" or "defect" (`by` what the
+    compiler raised)."""
+
+    state: str
+    by: str
+    seconds: float
+
+
+class Bench:
+    """One kernel, the trials that it passes, and the signatures that it is launched with."""
+
+    def __init__(
+        self, kernel: Kernel, properties: Sequence[KernelProperty], places: Sequence[Place], clock: Clock
+    ) -> None:
+        self.kernel = kernel
+        self.device = vk.device()  # the clock's interpreter
+        self._signatures: dict[Any, None] = {}
+        self._edit: Edit | None = None
+        self._made: dict[tuple[Kernel, Edit | None, str], Kernel] = {}
+        trials = [t for p in properties for t in _direct(p)]
+        ordered = sorted(places, key=lambda p: p.seconds)
+        trials += [self._launched(place, searched) for searched in (False, True) for place in ordered]
+        self.trials = Trials(kernel, trials, clock, self._recover)
+        with _watched(kernel, self._signatures):
+            for trial in self.trials.trials:
+                if not trial.name.endswith(_SEARCHED):
+                    self.trials.prove(trial)
+        self._signatures = {s: None for s in self._signatures if self._fits(s)}
+
+    def verdict(self, edit: Edit) -> Verdict:
+        """What becomes of the kernel with this edit."""
+        start = time.thread_time()
+        try:
+            state, by = self._judged(edit)
+        except CompileError:
+            state, by = "invalid", ""
+        except InternalError as error:
+            state, by = "defect", str(error)
+        return Verdict(state, by, time.thread_time() - start)
+
+    def _judged(self, edit: Edit) -> tuple[str, str]:
+        changed = mutant(self.kernel, edit)
+        self._edit = edit
+        self._made = {k: v for k, v in self._made.items() if k[1] is None}
+        by = self.trials.failed(changed, self.trials.known())
+        if by:
+            return "killed", by
+        others = self.trials.others()
+        by = self.trials.failed(changed, others[:2])
+        if by:
+            return "killed", by
+        if self._same_program(changed, raw=True):
+            return "uncovered", ""
+        if self._same_program(changed, raw=False):
+            return "equivalent", ""
+        by = self.trials.failed(changed, others[2:])
+        return ("killed" if by else "survived"), by
+
+    def _fits(self, signature: Any) -> bool:
+        """Whether it is one of this kernel, not of another one that its factory made."""
+        try:
+            self._text(self.kernel, signature, raw=True)
+        except CompileError:
+            return False
+        return True
+
+    def _same_program(self, changed: Kernel, *, raw: bool) -> bool:
+        chosen = list(self._signatures)[:_MOST_SIGNATURES]
+        return bool(chosen) and all(
+            self._text(self.kernel, s, raw=raw) == self._text(changed, s, raw=raw) for s in chosen
+        )
+
+    @functools.lru_cache(maxsize=4 * _MOST_SIGNATURES)  # noqa: B019  benches live as long as the program
+    def _text(self, kernel: Kernel, signature: Any, *, raw: bool) -> str:
+        from vkjit.passes import pipeline
+
+        module = frontend.lower_kernel(kernel.expanded_spec, signature)
+        if not raw:
+            module = pipeline.run(module, replace(INTERPRETER_CAPS, kind="discrete"), 2)
+        return print_module(module)
+
+    def _launched(self, place: Place, searched: bool) -> Trial:
+        words = f"{place.operation.name} ({place.kind}) {list(place.operation.shapes[place.number])}"
+
+        def run(changed: Kernel) -> None:
+            edit = None if changed is self.kernel else self._edit
+            mode = "sanitized" if searched else "as it is" if place.kind in ("cpu", "gpu") else "checked"
+            with _in_place(self.kernel, lambda found: self._changed(found, edit, mode)):
+                check_case(place.operation, place.number, place.kind, self.device)
+
+        return Trial(f"{words}{_SEARCHED if searched else ''}", run)
+
+    def _changed(self, kernel: Kernel, edit: Edit | None, mode: str) -> Kernel:
+        """One of the kernels made from the source (a factory makes several), with the edit; "sanitized", or "checked": in
+        debug mode, since native code that writes anywhere would bring down more than itself.
+        """
+        key = (kernel, edit, mode)
+        if key not in self._made:
+            made = kernel if edit is None else mutant(kernel, edit)
+            options: dict[str, Any] = {"as it is": {}, "checked": {"debug": True}, "sanitized": {"sanitize": True}}[
+                mode
+            ]
+            self._made[key] = _with(made, options) if options else made
+        return self._made[key]
+
+    def _recover(self) -> None:
+        """Takes what the devices still have to report."""
+        for info in vk.devices():
+            device = self.device if info.kind == "interpreter" else vk.device(info.index)
+            for _ in range(100):
+                try:
+                    device.synchronize()
+                except vk.VkjitError:
                     continue
-                found = first_finding(
-                    changed, item.reference, devices="interpreter", max_examples=16, seed=1, **item.inputs
-                )
-                assert found is None, found.kind
-                continue
-            with _in_place(kernel, changed):
-                check_operation(item)
-
-    return mutation_score(
-        kernel, [check], same=_sameness(kernel, direct), seconds=seconds, edits=mutations(kernel)[::every]
-    )
+                break
 
 
-def _sameness(kernel: Kernel, direct: Sequence[KernelProperty]) -> Any:
-    """Tells whether a changed kernel is the same program; for kernels whose signatures a property gives."""
-    if not direct:
-        return None
-    kept = {k: direct[0].inputs[k] for k in ("dims", "elements", "dtypes") if k in direct[0].inputs}
-    import vkjit as vk
+def _direct(item: KernelProperty) -> Iterator[Trial]:
+    settings = {"max_examples": CASES, "seed": 1, **item.inputs}
+    return CaseProperty(item.kernel, item.reference, settings).trials(item.label)
 
-    program = Program(kernel, Drawing(kernel, [vk.device("interpreter")], **kept))
-    return program.same_as
+
+def _with(kernel: Kernel, options: dict[str, Any]) -> Kernel:
+    made = kernel.variant(**options)
+    made.spec = kernel.spec
+    made._forget()
+    return made
 
 
 @contextlib.contextmanager
-def _in_place(kernel: Kernel, changed: Kernel) -> Iterator[None]:
-    """The changed kernel wherever modules of the library hold the original, factories of kernels among them."""
-    wanted = name_of(kernel)
-    with contextlib.ExitStack() as stack:
-        for name, module in list(sys.modules.items()):
-            if not name.startswith("vkjit.stdlib"):
-                continue
-            for attribute, value in list(vars(module).items()):
-                if isinstance(value, Kernel) and name_of(value) == wanted:
-                    stack.enter_context(mock.patch.object(module, attribute, changed))
-                elif hasattr(value, "cache_info") and attribute == kernel.spec.fn.__name__:
-                    stack.enter_context(mock.patch.object(module, attribute, _factory(value, kernel, changed)))
+def _watched(kernel: Kernel, signatures: dict[Any, None]) -> Iterator[None]:
+    """Collects the signatures with which the kernel, changed or not, is launched inside the block."""
+    wanted, original = name_of(kernel), Kernel._signature
+
+    def signature(self: Kernel, *args: Any) -> Any:
+        made = original(self, *args)
+        if name_of(self) == wanted:
+            signatures[dataclasses.replace(made, sanitize=(), debug=False, bounds=True, overlaps=())] = None
+        return made
+
+    with mock.patch.object(Kernel, "_signature", signature):
         yield
 
 
-def _factory(original: Any, kernel: Kernel, changed: Kernel) -> Any:
-    known = inspect.getclosurevars(kernel.spec.fn).nonlocals
-    return lambda S: changed if known.get("S") is S else original(S)
+@contextlib.contextmanager
+def _in_place(kernel: Kernel, change: Callable[[Kernel], Kernel]) -> Iterator[None]:
+    """Inside the block, whoever launches a kernel made from the same source launches the changed one."""
+    wanted, original = name_of(kernel), Kernel._launch
+    changed: list[Kernel] = []
+
+    def launch(self: Kernel, *args: Any, **kwargs: Any) -> Any:
+        if name_of(self) == wanted and self not in changed:
+            self = change(self)
+            changed.append(self)
+        return original(self, *args, **kwargs)
+
+    with mock.patch.object(Kernel, "_launch", launch):
+        yield

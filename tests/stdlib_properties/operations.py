@@ -19,7 +19,7 @@ import vkjit as vk
 from vkjit.nn import functional
 from vkjit.stdlib.registry import as_class
 
-__all__ = ["Operation", "check_operation"]
+__all__ = ["Operation", "check_case", "check_operation", "is_present"]
 
 UNIT = 2.0**-24
 TINY = 2.0**-126
@@ -47,17 +47,38 @@ class Operation:
 
 def check_operation(operation: Operation) -> None:
     """All cases on all kinds of device."""
-    for number, shapes in enumerate(operation.shapes):
-        arrays = _arrays(operation, shapes, number)
-        moved = _Moved(operation, arrays)
+    for number in range(len(operation.shapes)):
         for kind in operation.kinds:
-            device = "interpreter" if kind in ("cpu", "gpu") else {"llvm": "cpu"}.get(kind, kind)
-            if not _present(device):
-                continue
-            forced = as_class(kind) if kind in ("cpu", "gpu") else contextlib.nullcontext()
-            with vk.use_device(device), forced:
-                found = _ours(operation, arrays)
-            moved.compare(found, f"{operation.name} ({kind}) for shapes {list(shapes)}")
+            if is_present(kind):
+                check_case(operation, number, kind)
+
+
+def check_case(operation: Operation, number: int, kind: str, interpreter: Any = "interpreter") -> None:
+    """One case on one kind of device."""
+    moved = _moved(operation, number)
+    forced = as_class(kind) if kind in ("cpu", "gpu") else contextlib.nullcontext()
+    with vk.use_device(interpreter if kind in ("cpu", "gpu") else _DEVICES.get(kind, kind)), forced:
+        found = _ours(operation, moved.arrays)
+    moved.compare(found, f"{operation.name} ({kind}) for shapes {list(operation.shapes[number])}")
+
+
+_DEVICES = {"llvm": "cpu"}
+
+_MOVED: dict[tuple[int, int], tuple[Operation, _Moved]] = {}
+"""What the other library says, by the operation and the number of the case."""
+
+
+def _moved(operation: Operation, number: int) -> _Moved:
+    key = (id(operation), number)
+    if key not in _MOVED:
+        arrays = _arrays(operation, operation.shapes[number], number)
+        _MOVED[key] = (operation, _Moved(operation, arrays))
+    return _MOVED[key][1]
+
+
+def is_present(kind: str) -> bool:
+    """Whether there is a device of the kind."""
+    return _present("interpreter" if kind in ("cpu", "gpu") else _DEVICES.get(kind, kind))
 
 
 @functools.cache

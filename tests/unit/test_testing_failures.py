@@ -308,3 +308,44 @@ def test_an_error_of_the_reference_names_the_shapes() -> None:
         vk.testing.check_kernel(double, broken, devices="interpreter", max_examples=5)
     notes = getattr(caught.value, "__notes__", ["for arrays of shapes x"])  # notes came with Python 3.11
     assert any("for arrays of shapes x" in note for note in notes)
+
+
+def test_files_about_a_failure(tmp_path: Path) -> None:
+    """The same seed finds the same; the program fails as the check did; the SPIR-V is valid; the report names devices."""
+    from vkjit.spirv import tools
+
+    found = []
+    for _ in range(2):
+        with pytest.raises(vk.testing.CheckFailure) as caught:
+            vk.testing.check_kernel(tenth_is_wrong, lambda x: 2 * x, devices="interpreter", seed=5)
+        found.append(caught.value)
+    assert str(found[0]) == str(found[1]) and "seed=5" in str(found[0])
+    paths = {path.name: path for path in found[0].write_artifacts(tmp_path / "new" / "folder")}
+    assert set(paths) == {f"tenth_is_wrong{end}" for end in (".py", ".txt", ".ir.txt", ".spv")}
+    done = subprocess.run(
+        [sys.executable, str(paths["tenth_is_wrong.py"])], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and "AssertionError" in done.stderr
+    code = paths["tenth_is_wrong.spv"].read_bytes()
+    assert code[:4] == bytes.fromhex("03022307")
+    if tools.available():
+        tools.validate(code)
+    report = paths["tenth_is_wrong.txt"].read_text(encoding="utf-8")
+    assert "smallest failing input" in report and "device 0" in report and "seed=5" in report
+    assert "==== IR of the front end" in paths["tenth_is_wrong.ir.txt"].read_text(encoding="utf-8")
+
+
+def test_a_failure_without_code_for_a_device_still_leaves_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vkjit.testing import artifacts
+
+    def refused(*_: object) -> bytes:
+        raise vk.FeatureError("no such type here")
+
+    monkeypatch.setattr(artifacts, "_spirv", refused)
+    with pytest.raises(vk.testing.CheckFailure) as caught:
+        vk.testing.check_kernel(tenth_is_wrong, lambda x: 2 * x, devices="interpreter", seed=5)
+    names = {path.name for path in caught.value.write_artifacts(tmp_path)}
+    assert names == {"tenth_is_wrong.py", "tenth_is_wrong.txt", "tenth_is_wrong.ir.txt"}
+    assert "no code: no such type here" in (tmp_path / "tenth_is_wrong.txt").read_text(encoding="utf-8")

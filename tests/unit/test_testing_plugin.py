@@ -38,7 +38,8 @@ def test_options_and_fixtures(tmp_path: Path) -> None:
     (tmp_path / "test_kernels.py").write_text(PROGRAM, encoding="utf-8")
     root = Path(__file__).resolve().parents[2]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "vkjit.testing.plugin", "-p", "no:cacheprovider", "--rootdir",
-               str(tmp_path), "--vkjit-device=interpreter", "--vkjit-sanitize", str(tmp_path)]  # fmt: skip
+               str(tmp_path), "--vkjit-device=interpreter", "--vkjit-sanitize", "--vkjit-artifacts=left",
+               str(tmp_path)]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(root)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
     text = done.stdout
@@ -46,6 +47,9 @@ def test_options_and_fixtures(tmp_path: Path) -> None:
     assert "the sanitizer found" in text and "race_global" in text
     assert "smallest failing input:\n    N = 2" in text
     assert "property_holds" not in text, "a failed check explains itself, without the code that raised it"
+    left = tmp_path / "left" / "test-kernels.py-test-counted"
+    assert {path.name for path in left.iterdir()} >= {"counted.py", "counted.txt", "counted.ir.txt", "counted.spv"}
+    assert "written to left/test-kernels.py-test-counted: counted.py" in text
 
 
 def test_this_suite_uses_the_plugin(request: pytest.FixtureRequest) -> None:

@@ -51,6 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--write", nargs="?", const="", default=None, metavar="TESTS.py", help="proposes a test file (default: test_FILE.py "
         "beside the file); an existing one is left alone",
     )  # fmt: skip
+    parser.add_argument(
+        "--artifacts", type=Path, default=None, metavar="FOLDER", help="folder for what belongs to a failure: that program, a "
+        "report with the devices of the machine, the kernel's IR and SPIR-V",
+    )  # fmt: skip
     parser.add_argument("--script", type=Path, default=None, help="file for the program that reproduces a failure")
 
 
@@ -158,6 +162,8 @@ def run(arguments: argparse.Namespace) -> int:
         except CheckFailure as failure:
             print(f"FAILED  {failure}")
             failed += 1
+            if arguments.artifacts is not None:
+                print(f"written: {', '.join(map(str, failure.write_artifacts(arguments.artifacts)))}")
         except (CompileError, VkjitError) as error:
             print(f"FAILED  {name}: {error}")
             failed += 1

@@ -36,7 +36,7 @@ from .run import Executor, executors
 from .schedules import FREE, PLAIN, Schedule, choices_for
 from .tolerances import as_tolerance
 
-__all__ = ["CheckResult", "check", "check_kernel", "first_finding"]
+__all__ = ["CheckResult", "check", "check_kernel", "collected_cases", "first_finding"]
 
 EXAMPLES = 100
 
@@ -126,6 +126,24 @@ def first_finding(kernel: Kernel, reference: Callable[..., Any] | None = None, *
     """What `check_kernel` finds, as it finds it: not made smaller, not explained; None for nothing."""
     defaults: dict[str, Any] = check_kernel.__kwdefaults__ or {}
     return _Check(kernel, reference, None, {**defaults, **settings})._search()
+
+
+def collected_cases(
+    kernel: Kernel, reference: Callable[..., Any] | None, settings: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[tuple[Case, Mapping[str, Schedule]]]]:
+    """All settings of a check, and the cases and schedules that it would try in the interpreter; nothing is launched."""
+    defaults: dict[str, Any] = check_kernel.__kwdefaults__ or {}
+    made = {**defaults, **settings, "devices": "interpreter"}
+    check = _Check(kernel, reference, None, made)
+    cases: list[tuple[Case, Mapping[str, Schedule]]] = []
+
+    class Collector(Examiner):
+        def examine(self, case: Case, schedules: Mapping[str, Schedule], like: Finding | None = None) -> None:
+            cases.append((case, schedules))
+
+    check.examiner = Collector(kernel, reference, check.executors)
+    check._search()
+    return made, cases
 
 
 class _Check:

@@ -69,6 +69,7 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
         self, kernel: Kernel, finding: Finding, origin: Origin, larger: Sequence[Finding], groups: Any, hint: str = "",
         seed: int | None = None,
     ) -> None:  # fmt: skip
+        self._origin = kernel, groups
         self.finding = finding
         self.kind = finding.kind
         self.kernel = kernel.name
@@ -119,6 +120,14 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
         target = Path(path)
         target.write_text(self.script, encoding="utf-8")
         return target
+
+    def write_artifacts(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Writes files about the failure into a folder (made where it is missing): the script, this text with a report of
+        the machine's devices, what the compiler made of the kernel, its SPIR-V. Gives their paths."""
+        from .artifacts import write_files
+
+        kernel, groups = self._origin
+        return write_files(Path(folder), kernel, self.finding, groups, str(self), self.script)
 
     # -- the text
 

@@ -1,9 +1,9 @@
 """The pytest plugin: devices as a fixture, the sanitizer by an option, a fixture that looks for leaks.
 
-Enters: `--vkjit-device=NAME` (executors whose name contains NAME; default: all) and `--vkjit-sanitize`. Leaves: the
-fixtures `vkjit_device`, which runs a test once per executor, and `vkjit_leak_check`, which fails one that leaves handles
-of a driver behind. What a failed check says is shown as it is, without pytest's traceback. vkjit itself is imported when a
-test needs it.
+Enters: `--vkjit-device=NAME` (executors whose name contains NAME; default: all), `--vkjit-sanitize`, and
+`--vkjit-artifacts=FOLDER`, where failed checks leave their files. Leaves: the fixtures `vkjit_device`, which runs a test
+once per executor, and `vkjit_leak_check`, which fails one that leaves handles of a driver behind. What a failed check says is
+shown as it is, without pytest's traceback. vkjit itself is imported when a test needs it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -87,6 +88,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run tests that take `vkjit_device` on the executors whose name contains NAME only (default: all)",
     )  # fmt: skip
     group.addoption(
+        "--vkjit-artifacts", default=None, metavar="FOLDER",
+        help="write what a failed check found into a folder per test: a program that reproduces it, SPIR-V, a report",
+    )  # fmt: skip
+    group.addoption(
         "--vkjit-sanitize", action="store_true",
         help="search every launch for races, uninitialised reads and accesses out of bounds",
     )  # fmt: skip
@@ -111,9 +116,17 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     outcome: Any = yield
     report = outcome.get_result()
     error = call.excinfo.value if call.excinfo is not None else None
-    del item
     if report.failed and type(error).__module__.startswith("vkjit.testing") and isinstance(error, AssertionError):
-        report.longrepr = str(error)
+        folder = item.config.getoption("--vkjit-artifacts")
+        report.longrepr = str(error) + ("" if folder is None else _written(error, Path(folder) / _slug(item.nodeid)))
+
+
+def _written(error: Any, folder: Path) -> str:
+    """Writes a failure's files; says where they are."""
+    if not hasattr(error, "write_artifacts"):
+        return ""
+    paths = error.write_artifacts(folder)
+    return f"\nwritten to {folder}: {', '.join(path.name for path in paths)}"
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from ..errors import ArgumentError
 from ..findings import DEFAULT_CHECKS, SanitizerReport, checks_of
 from ..interp.device import INTERPRETER_CAPS, InterpreterDevice
 from ..jit import Kernel
-from ..runtime.interface import Device, DeviceArray
+from ..runtime.interface import Buffer, Device, DeviceArray
 from .aliasing import pairs_of
 from .case import ArrayInput, Case, array, decode, encode, storage_of
 from .layouts import image, strays, view_of
@@ -58,6 +58,22 @@ class Outcome:
             bits = np.dtype(f"u{raw.itemsize}")
             return np.asarray(raw.view(bits) == pattern.view(bits))
         return np.asarray(raw == pattern)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Arguments on a device: bytes of the arrays with their margins, the buffers that hold them, what a launch takes."""
+
+    before: Mapping[str, npt.NDArray[np.uint8]]
+    buffers: Mapping[str, Buffer]
+    values: Mapping[str, Any]
+
+    def read(self, device: Device) -> dict[str, npt.NDArray[np.uint8]]:
+        """What the buffers hold now."""
+        after = {name: np.empty_like(data) for name, data in self.before.items()}
+        for name, buffer in self.buffers.items():
+            device.read(buffer, 0, after[name])
+        return after
 
 
 @dataclass(slots=True)
@@ -102,9 +118,17 @@ class Executor:
 
     def _run(self, kernel: Kernel, case: Case, schedule: Schedule, poison: int) -> Outcome:
         device = self._device_for(schedule)
+        with self.placed(case, device, poison) as placed:
+            with _scheduled(device, schedule), contextlib.redirect_stdout(io.StringIO()):
+                self._launch(kernel, device, placed.values, case)
+                device.synchronize()
+            return self._collect(case, placed.before, placed.read(device), poison)
+
+    @contextlib.contextmanager
+    def placed(self, case: Case, device: Device, poison: int = POISONS[0]) -> Iterator[Placed]:
+        """The case's arguments in memory of the device, inside the block."""
         before = {n: _bytes_of(a, poison) for n, a in case.arrays().items()}
         before.update({two: before[one] for one, two in case.aliases})
-        after = {n: np.empty_like(data) for n, data in before.items()}
         shared = {two: one for one, two in case.aliases}
         buffers = {n: device.allocate(len(data)) for n, data in before.items() if n not in shared}
         buffers.update({two: buffers[one] for two, one in shared.items()})
@@ -116,12 +140,7 @@ class Executor:
                 placement = given.layout.place(given.shape)
                 offset = placement.first * given.dtype.itemsize
                 values[name] = DeviceArray(buffers[name], offset, given.dtype, given.shape, placement.strides)
-            with _scheduled(device, schedule), contextlib.redirect_stdout(io.StringIO()):
-                self._launch(kernel, device, values, case)
-                device.synchronize()
-            for name, buffer in buffers.items():
-                device.read(buffer, 0, after[name])
-            return self._collect(case, before, after, poison)
+            yield Placed(before, buffers, values)
         finally:
             for buffer in buffers.values():
                 buffer.close()

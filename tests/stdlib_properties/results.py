@@ -1,0 +1,150 @@
+"""Which mutants are judged, in which order, and what is known of them already.
+
+Enters: kernels, a seed, a file of verdicts. Leaves: an order of mutants in which every beginning is a sample of all kernels
+alike; verdicts as lines of JSON, one per mutant, which a later run takes over as long as the kernel's text is the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.stdlib_properties.breaking import Verdict
+from tests.stdlib_properties.equivalents import ARGUED
+from vkjit.frontend.source import source_of
+from vkjit.jit import Kernel
+from vkjit.testing.mutate import Edit, mutations
+from vkjit.testing.mutate.score import mutation_key
+
+__all__ = ["Mutant", "Results", "in_order", "report"]
+
+MISSED = ("survived", "uncovered", "defect")
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One edit of the kernel `name`; `key` is its name in messages, `digest` changes with the kernel's text."""
+
+    name: str
+    edit: Edit
+    place: str
+    key: str
+    digest: str
+
+    @property
+    def label(self) -> str:
+        """What stays as long as the kernel's text does."""
+        edit = dataclasses.astuple(self.edit)
+        return f"{self.name} {self.digest} {edit[0]} {edit[2:]} {self.edit.line}"
+
+
+def mutants_of(name: str, kernel: Kernel) -> list[Mutant]:
+    """All mutants of a kernel."""
+    source = source_of(kernel.spec.fn)
+    first, last = source.node.lineno, source.node.end_lineno or source.node.lineno
+    digest = hashlib.sha256("".join(source.lines[first - 1 : last]).encode()).hexdigest()[:12]
+    place = Path(source.file).name
+    return [
+        Mutant(name, edit, f"{place}:{edit.line}", f"{name}: {mutation_key(source.lines, edit)}", digest)
+        for edit in mutations(kernel)
+    ]
+
+
+def in_order(kernels: Mapping[str, Kernel], seed: int) -> list[Mutant]:
+    """All mutants, kernels interleaved: each beginning has the same share of every kernel, and one of each at least."""
+    placed = []
+    for name, kernel in sorted(kernels.items()):
+        found = mutants_of(name, kernel)
+        random.Random(f"{seed} {name}").shuffle(found)
+        placed += [(number / len(found), name, number, mutant) for number, mutant in enumerate(found)]
+    return [mutant for *_, mutant in sorted(placed, key=lambda p: p[:3])]
+
+
+class Results:
+    """Verdicts by mutant, kept in a file: a line when a mutant is begun, and one with the verdict."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.known: dict[str, Verdict] = {}
+        self.begun: dict[str, str] = {}
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            row = json.loads(line)
+            if row["state"] == "begun":
+                self.begun = row
+            else:
+                self.known[row["mutant"]] = Verdict(row["state"], row["by"], row["seconds"])
+
+    def of(self, mutant: Mutant) -> Verdict | None:
+        """The verdict; argued equivalents need none."""
+        if mutant.key in ARGUED:
+            return Verdict("argued", ARGUED[mutant.key], 0.0)
+        return self.known.get(mutant.label)
+
+    def begin(self, mutant: Mutant) -> None:
+        """Says which mutant is at work."""
+        self._write({"mutant": mutant.label, "key": mutant.key, "place": mutant.place, "state": "begun"})
+
+    def add(self, mutant: Mutant, verdict: Verdict) -> None:
+        """Keeps a verdict."""
+        self.known[mutant.label] = verdict
+        row = {"mutant": mutant.label, "key": mutant.key, "place": mutant.place}
+        self._write({**row, **dataclasses.asdict(verdict)})
+
+    def crashed(self, verdict: Verdict) -> None:
+        """The verdict on the mutant that was begun last."""
+        self._write({**self.begun, **dataclasses.asdict(verdict)})
+
+    def drop(self, states: Iterable[str]) -> None:
+        """Forgets verdicts of these states."""
+        dropped = frozenset(states)
+        lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
+        kept = [line for line in lines if json.loads(line)["state"] not in dropped]
+        self.path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+
+    def _write(self, row: dict[str, Any]) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def report(judged: Iterable[tuple[Mutant, Verdict]]) -> tuple[str, float]:
+    """What was missed, a line per kernel, the score in words; and the score."""
+    by_kernel: dict[str, list[tuple[Mutant, Verdict]]] = {}
+    for mutant, verdict in judged:
+        by_kernel.setdefault(mutant.name, []).append((mutant, verdict))
+    lines, totals = [], _Counts()
+    for name, rows in sorted(by_kernel.items()):
+        counts = _Counts()
+        for _, verdict in rows:
+            counts.add(verdict.state)
+            totals.add(verdict.state)
+        lines.append(f"{name}: {counts}")
+        missed = sorted((r for r in rows if r[1].state in MISSED), key=lambda r: (r[0].edit.line, r[0].edit.start))
+        lines += [f"    {m.place}: {v.state}: {m.key.partition(': ')[2]} {v.by}".rstrip() for m, v in missed]
+    lines.append(f"mutation score: {totals}")
+    return "\n".join(lines), totals.score
+
+
+class _Counts:
+    def __init__(self) -> None:
+        self.of: dict[str, int] = {}
+
+    def add(self, state: str) -> None:
+        self.of[state] = self.of.get(state, 0) + 1
+
+    @property
+    def score(self) -> float:
+        killed, missed = self.of.get("killed", 0), sum(self.of.get(s, 0) for s in MISSED)
+        return killed / (killed + missed) if killed + missed else 1.0
+
+    def __str__(self) -> str:
+        of: dict[str, Any] = self.of
+        killed, missed = of.get("killed", 0), sum(of.get(s, 0) for s in MISSED)
+        others = {"equivalent": "mean the same", "argued": "argued to", "invalid": "don't compile"}
+        rest = "".join(f"; {of[s]} {words}" for s, words in others.items() if of.get(s))
+        return f"{killed} of {killed + missed} mutants noticed ({self.score:.1%}){rest}"

@@ -1,0 +1,108 @@
+"""Which properties launch which kernel.
+
+Leaves: `Known`s by name of the kernel. Running everything once takes a minute or two; what came of it is kept as JSON in a
+file that counts as long as neither the library nor the properties change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.stdlib_properties.breaking import Place
+from tests.stdlib_properties.catalogue import KERNELS, OPERATIONS, KernelProperty
+from tests.stdlib_properties.coverage import STDLIB, launched, name_of
+from tests.stdlib_properties.operations import check_case, is_present
+from vkjit.jit import Kernel
+from vkjit.testing.checks import first_finding
+
+__all__ = ["Known", "survey"]
+
+
+@dataclass
+class Known:
+    """A kernel, and what launches it."""
+
+    kernel: Kernel
+    direct: list[KernelProperty] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+
+
+def survey(kept: Path | None = None) -> dict[str, Known]:
+    """All properties with the kernels that they launch. Raises SystemExit for one that fails.
+
+    kept: a file with the answer; written where it is missing or out of date.
+    """
+    digest = _digest()
+    if kept is not None and kept.exists():
+        known = json.loads(kept.read_text(encoding="utf-8"))
+        if known["digest"] == digest:
+            return _restored(known["places"])
+    found = _run_all()
+    if kept is not None:
+        places = {
+            name: [[OPERATIONS.index(p.operation), p.number, p.kind, p.seconds] for p in known.places]
+            for name, known in found.items()
+        }
+        kept.write_text(json.dumps({"digest": digest, "places": places}), encoding="utf-8")
+    return found
+
+
+def _digest() -> str:
+    files = sorted([*STDLIB.glob("*.py"), *Path(__file__).parent.glob("*.py")])
+    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
+
+
+def _run_all() -> dict[str, Known]:
+    """Runs all properties once, in the interpreter and on the devices that they name."""
+    found = _direct()
+    for item in KERNELS:
+        wrong = first_finding(
+            item.kernel, item.reference, devices="interpreter", max_examples=12, seed=1, **item.inputs
+        )
+        if wrong is not None:
+            raise SystemExit(f"{item.label} fails: {wrong}")
+    for operation in OPERATIONS:
+        for number in range(len(operation.shapes)):
+            for kind in filter(is_present, operation.kinds):
+                with launched() as seen:
+                    check_case(operation, number, kind)
+                    start = time.thread_time()
+                    check_case(operation, number, kind)  # by now it is compiled
+                place = Place(operation, number, kind, time.thread_time() - start)
+                for name, kernel in seen.items():
+                    found.setdefault(name, Known(kernel)).places.append(place)
+    return found
+
+
+def _direct() -> dict[str, Known]:
+    found: dict[str, Known] = {}
+    for item in KERNELS:
+        found.setdefault(name_of(item.kernel), Known(item.kernel)).direct.append(item)
+    return found
+
+
+def _restored(places: dict[str, list[list[object]]]) -> dict[str, Known]:
+    found = _direct()
+    for name, rows in places.items():
+        made = [Place(OPERATIONS[row[0]], *row[1:]) for row in rows]  # type: ignore[call-overload,arg-type]
+        if name not in found:
+            found[name] = Known(_kernel(name, made))
+        found[name].places.extend(made)
+    return found
+
+
+def _kernel(name: str, places: list[Place]) -> Kernel:
+    """The kernel of that name; one that a factory makes is found where it is launched."""
+    module, _, function = name.partition(".")
+    held = getattr(importlib.import_module(f"vkjit.stdlib.{module}"), function, None)
+    if isinstance(held, Kernel):
+        return held
+    quickest = min(places, key=lambda p: p.seconds)
+    with launched() as seen:
+        check_case(quickest.operation, quickest.number, quickest.kind)
+    return seen[name]
