@@ -12,6 +12,7 @@ from typing import Any
 from .errors import ArgumentError, ShapeError
 from .tensor import api as _api  # noqa: F401  # installs the methods of tensors
 from .tensor import creation
+from .tensor.arithmetic import where
 from .tensor.copies import stack
 from .tensor.linalg import matmul
 from .tensor.precision import widened
@@ -109,7 +110,7 @@ def matrix_power(x: Any, n: int) -> Tensor:
         raise ArgumentError(f"matrix_power({n}): there is no inverse here, expected a power of at least 0")
     if n == 0:
         one = creation.eye(x.shape[-1], dtype=x.dtype, device=x.device)
-        return expand(one, x.shape).clone()
+        return where(one == one, expand(one, x.shape), x)
     result, square = None, x
     while n:
         if n & 1:
@@ -123,6 +124,7 @@ def matrix_power(x: Any, n: int) -> Tensor:
 @widened
 def vander(x: Any, *, N: int | None = None) -> Tensor:
     """Powers 0 to N - 1 of each element (N: as many as the last axis has), as a new last axis."""
+    x = reshape(x, 1) if x.ndim == 0 else x
     count = x.shape[-1] if N is None else N
     if count < 1:
         raise ArgumentError(f"vander(N={count}): expected at least 1")

@@ -224,6 +224,7 @@ bitwise_right_shift = _bits("bitwise_right_shift", functions.rshift, ">>", bools
 
 def isclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     """Whether abs(a - b) <= atol + rtol * abs(b), elementwise; infinities are close to themselves."""
+    a, b = (x.to(dtypes.f32) if x.dtype.kind == "bool" else x for x in (a, b))
     difference, limit = lang_abs(sub(a, b)), add(mul(lang_abs(b), rtol), atol)
     close = logical_or(logical_and(le(difference, limit), lt(limit, float("inf"))), eq(a, b))
     return logical_or(close, logical_and(ne(a, a), ne(b, b))) if equal_nan else close
@@ -255,6 +256,8 @@ def where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
 
 def masked_fill(x: Tensor, mask: Tensor, value: Operand) -> Tensor:
     """x with `value` (a number or a 0-d tensor) where the mask is true."""
+    if x.dtype.kind == "bool" and not isinstance(value, Tensor):
+        value = bool(value)
     dtype = result_type(x, value)
     if category(dtype) > category(x.dtype):
         raise DTypeError(f"masked_fill(): a tensor of {x.dtype!r} can't hold {value!r}")

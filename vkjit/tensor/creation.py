@@ -252,18 +252,35 @@ def arange(
     return _leaf(upload(np.asarray(low + places * step), element, device), requires_grad)
 
 
-def _evenly(name: str, start: Any, end: Any, steps: int) -> Any:
+def _evenly(name: str, start: Any, end: Any, steps: int, dtype: DType) -> Any:
+    """Numbers at equal distances, counted from the nearer end; of integer types from whole ends, as PyTorch does."""
+    steps = int(steps)
     if steps < 0:
         raise ArgumentError(f"{name}() takes a number of steps of at least 0, found {steps}")
     low, high = (float(v.item()) if isinstance(v, Tensor) else float(v) for v in (start, end))
-    return np.linspace(low, high, steps)
+    if dtype.is_integer:
+        low, high = float(int(low)), float(int(high))
+    kind: Any = np.float32 if name == "logspace" and dtype.is_integer else np.float64
+    step = kind(high - low) / kind(max(steps - 1, 1))
+    places = np.arange(steps)
+    return (
+        np.where(
+            places < steps // 2,
+            kind(low) + step * places.astype(kind),
+            kind(high) - step * (steps - 1 - places).astype(kind),
+        )
+        if steps > 1
+        else np.full(steps, low)
+    )
 
 
 def linspace(
     start: Any, end: Any, steps: int, *, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False
 ) -> Tensor:
     """`steps` numbers at equal distances from start to end, both included."""
-    return _leaf(upload(_evenly("linspace", start, end, steps), as_dtype(dtype), device), requires_grad)
+    return _leaf(
+        upload(_evenly("linspace", start, end, steps, as_dtype(dtype)), as_dtype(dtype), device), requires_grad
+    )
 
 
 def logspace(
@@ -271,9 +288,10 @@ def logspace(
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """`steps` powers of the base, with exponents at equal distances from start to end, both included."""
-    places = _evenly("logspace", start, end, steps)
+    places = _evenly("logspace", start, end, steps, as_dtype(dtype))
+    base = float(int(base)) if as_dtype(dtype).is_integer else float(base)
     with np.errstate(over="ignore", invalid="ignore"):
-        values = np.power(float(base), places)
+        values = np.power(base, places.astype(np.float64))
     return _leaf(upload(values, as_dtype(dtype), device), requires_grad)
 
 

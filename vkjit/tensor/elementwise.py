@@ -119,7 +119,7 @@ atanh = _floats("atanh", lang.atanh, "The inverse hyperbolic tangent")
 erf = _floats("erf", lang.erf, "The error function")
 erfc = _floats("erfc", lang.erfc, "1 - erf(x), exact for large x")
 sigmoid = _floats("sigmoid", lang.sigmoid, "1 / (1 + exp(-x)), without overflow")
-logit = _floats("logit", functions.logit, "log(x / (1 - x))")
+_logit = _floats("logit", functions.logit, "log(x / (1 - x))")
 reciprocal = _floats("reciprocal", functions.reciprocal, "1 / x")
 silu = _floats("silu", functions.silu, "x * sigmoid(x)")
 
@@ -188,6 +188,15 @@ def bitwise_not(x: Tensor) -> Tensor:
     if dtype.is_float:
         raise DTypeError(f"bitwise_not() takes integers or bool, found {dtype!r}")
     return run_map(functions.bitwise_not, (x,), dtype, dtype)
+
+
+def logit(x: Tensor, eps: float | None = None) -> Tensor:
+    """log(x / (1 - x)), elementwise; with eps x is limited to [eps, 1 - eps] first."""
+    if eps is None:
+        return _logit(x)
+    from .arithmetic import clamp
+
+    return _logit(clamp(x if checked(x, "logit").dtype.is_float else x.to(dtypes.f32), eps, 1 - eps))
 
 
 def frac(x: Tensor) -> Tensor:

@@ -297,8 +297,7 @@ def _logsumexp(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
 
 def logsumexp(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """log(sum(exp(x))) over axes, without overflow."""
-    if not checked(x, "logsumexp").dtype.is_float:
-        raise DTypeError(f"logsumexp() takes floats, found {x.dtype!r}: convert with .to(vk.f32)")
+    x = x if checked(x, "logsumexp").dtype.is_float else x.to(dtypes.f32)
     return _logsumexp(x, axes=axes_of(x, dim, "logsumexp"), keepdim=keepdim)
 
 

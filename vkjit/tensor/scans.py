@@ -124,10 +124,11 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.
     return x
 
 
-def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Tensor, ...]:
+def meshgrid(*vectors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     """Coordinates of all points of a grid, one tensor per axis; `indexing="xy"` exchanges the first two axes."""
     if indexing not in ("ij", "xy"):
         raise ArgumentError(f'meshgrid(indexing=...) is "ij" or "xy", found {indexing!r}')
+    tensors = tuple(vectors[0]) if len(vectors) == 1 and isinstance(vectors[0], (list, tuple)) else vectors
     swap = indexing == "xy" and len(tensors) > 1
     ordered = [tensors[1], tensors[0], *tensors[2:]] if swap else list(tensors)
     shape = tuple(x.numel() for x in ordered)

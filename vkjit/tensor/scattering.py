@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import dtypes
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..stdlib import index as kernels
 from . import creation, indexing
@@ -106,12 +107,12 @@ def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     if x.ndim == 0:
         return reshape(index_fill(lifted(x), dim, index, value), ())
     axis = axis_of(dim, x.ndim, "index_fill")
-    lines = _lines(x.shape, axis, lifted(index))
-    if isinstance(value, Tensor):
-        if value.ndim:
-            raise ShapeError(f"index_fill() takes a number or a 0-d tensor, found shape {value.shape}")
-        value = expand(value.to(x.dtype), lines.shape)
-    return scatter(x, axis, lines, value)
+    if isinstance(value, Tensor) and value.ndim:
+        raise ShapeError(f"index_fill() takes a number or a 0-d tensor, found shape {value.shape}")
+    shape = tuple(x.shape[axis] if i == axis else 1 for i in range(x.ndim))
+    nowhere = creation.zeros(x.shape[axis], dtype=dtypes.boolean, device=x.device)
+    chosen = scatter(nowhere, 0, lifted(index), True)
+    return where(reshape(chosen, shape), value, x).to(x.dtype)
 
 
 # -- several axes

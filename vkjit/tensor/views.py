@@ -283,9 +283,10 @@ def _part(x: Tensor, axis: int, start: int, size: int, step: int = 1) -> Tensor:
     return slice_view(x, starts=tuple(starts), sizes=tuple(sizes), steps=tuple(steps))
 
 
-def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
+def narrow(x: Tensor, dim: int, start: Any, length: int) -> Tensor:
     """`length` elements from `start` along an axis."""
     axis = axis_of(dim, x.ndim, "narrow")
+    start = int(start.item()) if isinstance(start, Tensor) else start
     extent = x.shape[axis]
     first = start + extent if start < 0 else start
     if not 0 <= first <= extent or not 0 <= length <= extent - first:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ... import dtypes
 from ...tensor import running, scans, views
 from ...tensor.arithmetic import where
 from ..tape import Node, rule
@@ -34,10 +35,12 @@ def _cumprod(node: Node, gradient: Any) -> tuple[Any, ...]:
     return (where(first, _sums_from_the_end(at, dim), where(zeros == 0, usual, 0.0)),)
 
 
-@rule("logcumsumexp", inputs=True, outputs=True)
+@rule("logcumsumexp", inputs=True)
 def _logcumsumexp(node: Node, gradient: Any) -> tuple[Any, ...]:
     """exp(x) times the sums from the end of gradient * exp(-result), positive and negative gradients apart."""
-    x, y, dim = node.input(0), node.output(0), node.params["dim"]
+    wide = dtypes.f64 if "f64" in gradient.device.caps.dtypes else dtypes.f32
+    x, gradient, dim = node.input(0).to(wide), gradient.to(wide), node.params["dim"]
+    y = running.logcumsumexp(x, dim)
 
     def part(sign: float) -> Any:
         size = where(gradient * sign > 0, gradient * sign, 0.0).log()
