@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -227,6 +228,11 @@ class Kernel:
         self, groups: Grid | None, call: Call | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         __tracebackhide__ = True
+        if "torch" in sys.modules:
+            from . import foreign  # only beside PyTorch
+
+            if foreign.present(args, kwargs):
+                return foreign.launch(functools.partial(self._launch, groups), args, kwargs)
         given = values = arguments.bind(self.spec, args, kwargs)
         structs: dict[int, Any] = {}
         if self._expanded is not self.spec:

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from ..errors import ArgumentError, DeviceError, DeviceLostError, FeatureError, OutOfMemoryError
 from .artifact import KernelArtifact
 from .buffer import HostView, Storage, VulkanBuffer
-from .cuda_clock import CudaClock
+from .cuda_clock import NVIDIA, CudaClock
+from .cuda_share import CudaShare
 from .direct import DirectRecorder, Record
 from .features import enabling_chain, extensions_for
 from .graph import Entry
@@ -64,6 +65,7 @@ class VulkanDevice(Device):
         device = self._handle.value
         self._functions = self._vulkan.device_functions(physical.instance.functions, device)
         self._group = QueueGroup()
+        self._group.exports = info.vendor == NVIDIA and "external_semaphore_fd" in physical.features
         with contextlib.ExitStack() as undo:
             undo.callback(self._handle.close)
             self._queue = self._open_queue(0)
@@ -80,6 +82,7 @@ class VulkanDevice(Device):
         self._prints = Prints(self.allocate, self._transfer.fill, self._transfer.read)
         self._arguments: dict[Queue, tuple[VulkanBuffer, int]] = {}
         self._measured: QueueEvent | None = None
+        self._cuda: CudaShare | None = None
         self._clock = CudaClock(bytes.fromhex(info.uuid)) if CudaClock.wanted(info.vendor) else None
         _open_devices.add(self)
         close_at_exit(self)
@@ -202,8 +205,19 @@ class VulkanDevice(Device):
                 queue.close()
             self._storage.memory.close()
             self._handle.close()
+        if self._cuda is not None:
+            self._cuda.close()
         if self._clock is not None:
             self._clock.close()
+
+    @property
+    def cuda(self) -> CudaShare:
+        """The device's memory as CUDA sees it. Raises FeatureError where the two can't share."""
+        with self._group.lock:
+            self._group.check()
+            if self._cuda is None:
+                self._cuda = CudaShare(self)
+            return self._cuda
 
     @property
     def closed(self) -> bool:

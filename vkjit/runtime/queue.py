@@ -12,6 +12,7 @@ written: a conflict exists when that interval is the current one. Epochs are num
 
 A buffer is at home in the queue that wrote it last (or made it). Another queue that uses it waits, on the device, for
 what it depends on: to read, for the last write; to write, for every use so far, and then the buffer moves there.
+Buffers that another library was lent stay at home in a foreign queue: each use waits for that one, and has it wait.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ..errors import DeviceError, DeviceLostError, InternalError, OutOfMemoryErr
 from ._vk import Functions, Vulkan
 from .handles import Handle
 from .native import BARRIER, BIND
-from .queue_group import QueueGroup, Releasable
+from .queue_group import NOW, QueueGroup, Releasable
 from .queue_submission import KERNELS_AND_COPIES, Submission, memory_barriers
 from .semaphores import create_timeline, with_semaphores
 
@@ -52,6 +53,8 @@ class Queue:
 
     `serial` numbers the open submission, `completed` the last one known to be complete, `epoch` the barrier interval.
     """
+
+    foreign = False
 
     def __init__(
         self,
@@ -86,6 +89,7 @@ class Queue:
         self._timeline_start = 0
         self._waits: dict[Queue, int] = {}
         self._waited: dict[Queue, int] = {}
+        self._lenders: set[Queue] = set()
         self.handle = handle
         self._pool = self._create_pool(family)
         self._begin_info = vulkan.struct("VkCommandBufferBeginInfo", flags=_ONE_TIME)
@@ -188,12 +192,18 @@ class Queue:
         own: list[VulkanBuffer] = []
         guests: list[VulkanBuffer] = []
         barrier = False
+        lent = {b.queue for b in (*reads, *writes) if b.queue is not None and b.queue.foreign and b.queue.lends(b)}
+        for lender in lent:
+            self._borrow(lender)
+        writes = [b for b in writes if b.queue not in lent]
         for buffer in writes:
             barrier |= self._move_here(buffer)
         for buffer in reads:
             home = buffer.queue
             if home is self or home is None:
                 own.append(buffer)
+                continue
+            if home in lent:
                 continue
             self.wait_for(home, buffer.last_write)
             guests.append(buffer)
@@ -202,7 +212,24 @@ class Queue:
         submission = self._order(own, writes)
         for buffer in guests:
             buffer.readers = {**(buffer.readers or {}), self: self.serial}
+        if lent:
+            self.budget = 0  # the other library waits for this very submission, so it goes out at once
         return submission
+
+    def lends(self, buffer: VulkanBuffer) -> bool:
+        """Whether another library may be using a buffer of this, its foreign queue."""
+        return False
+
+    def follow(self, other: Queue, value: int) -> None:
+        """Has a foreign queue go on only when the other's timeline is at the value."""
+        raise InternalError("a queue of the device was asked to follow another: it waits by itself")
+
+    def _borrow(self, lender: Queue) -> None:
+        """Has the open submission run after all that the foreign queue has done, and that one go on after it."""
+        if self._timeline is None:
+            self.signalled(0)
+        self.wait_for(lender, NOW)
+        self._lenders.add(lender)
 
     def _move_here(self, buffer: VulkanBuffer) -> bool:
         """Makes this queue the buffer's home, after all uses elsewhere; whether a barrier has to come first."""
@@ -234,7 +261,7 @@ class Queue:
         """Submits submission `serial` if it is open; the value of this queue's timeline that tells of its completion."""
         if self._timeline is None:
             self.submit()
-            self._timeline = create_timeline(self.vulkan, self.functions, self.device)
+            self._timeline = create_timeline(self.vulkan, self.functions, self.device, self.group.exports)
             self._timeline_start = self.serial
             self._begin()  # an empty submission: the first that signals, after all before it
             self.submit()
@@ -351,6 +378,8 @@ class Queue:
             raise self.group.failed() from None
         self._in_flight.append(submission)
         self.serial += 1
+        while self._lenders:
+            self._lenders.pop().follow(self, submission.serial)
 
     def _send(self, submission: Submission, info: Any) -> None:
         """Submits; where the driver has no memory for it, once more with nothing else in flight."""

@@ -15,7 +15,11 @@ from ..errors import DeviceError
 if TYPE_CHECKING:
     from .queue import Queue
 
-__all__ = ["Awaited", "QueueGroup", "Releasable"]
+__all__ = ["NOW", "Awaited", "QueueGroup", "Releasable"]
+
+NOW = 1 << 62
+"""A serial of foreign queues: whatever the other library has asked for by the time that somebody waits for it."""
+
 
 class Releasable(Protocol):
     """What may be dropped while the device still uses it."""
@@ -35,6 +39,7 @@ class QueueGroup:
         self.abandoned = False
         self.queues: list[Queue] = []
         self.epochs = itertools.count(1)
+        self.exports = False  # whether timelines can be given to other libraries
         self.watchers = 0
 
     def check(self) -> None:

@@ -306,6 +306,20 @@ class Tensor(TensorMethods):
 
         return dlpack.device_of(self)
 
+    def torch(self) -> Any:
+        """A PyTorch tensor of the same memory, without a copy: both sides see each other's writes.
+
+        On the CPU where the host sees the memory (the device `cpu`, lavapipe, integrated GPUs): call `vk.synchronize()` before
+        PyTorch reads what kernels launched later have written. On CUDA for an NVIDIA device: what either side does with the
+        memory runs in the order of the calls, as seen from PyTorch's current stream; the host waits for nothing. Raises
+        FeatureError where the memory can't be shared, ArgumentError for tensors that require a gradient.
+        """
+        from .. import foreign
+
+        if self.requires_grad:
+            raise ArgumentError("this tensor requires a gradient: call .detach().torch()")
+        return foreign.to_torch(self._array)
+
     def item(self) -> Any:
         """The value of a tensor of one element as a Python number."""
         if self.numel() != 1:
