@@ -70,7 +70,7 @@ def slice_of(ctx: Context, node: ast.Subscript, array: Value) -> Lazy:
             axes.append(None)
             starts.append(_single(ctx, item, array, axis))
     target = SliceTarget(array, tuple(starts), tuple(axes))
-    source = Source(array, len(ctx.session.writes), ctx.loc(node), tuple(starts))
+    source = Source(array, len(ctx.session.writes), ctx.loc(node), tuple(starts), tuple(ctx.loops))
 
     def element(inner: Context, position: tuple[Value, ...]) -> KernelValue:
         return inner.builder.emit("load", array, *target.at(inner, position))
@@ -167,7 +167,8 @@ def check_sources(ctx: Context, node: Place, lazy: Lazy) -> None:
     for source in lazy.sources:
         check_source(ctx, node, source, source.writes)
         for frame in ctx.loops:
-            frame.evaluated.append((node, source))
+            if not any(frame is taken for taken in source.loops):
+                frame.evaluated.append((node, source))
 
 
 def check_source(ctx: Context, node: Place, source: Source, since: int) -> None:

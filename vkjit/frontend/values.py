@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, TypeGuard
 
@@ -104,12 +104,13 @@ class Element:
 @dataclass(frozen=True, slots=True)
 class Source:
     """An array that a lazy value reads; `writes` is the number of stores that came before the slice, `starts` where it
-    begins along each axis."""
+    begins along each axis, `loops` the loops that it was taken in: each round takes it again."""
 
     array: Value
     writes: int
     loc: Loc
     starts: tuple[Value, ...] = ()
+    loops: tuple[object, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
