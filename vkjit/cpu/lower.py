@@ -60,7 +60,7 @@ def emit(module: Module, caps: DeviceCaps) -> KernelArtifact:
     be lowered."""
     text, module, usage, fields, size = _written(module, caps)
     kernel = module.kernel
-    geometry = geometry_of(kernel, machine.host().lanes)
+    geometry = geometry_of(kernel, caps.subgroup_size)
     code = machine.compile_text(text)
     return KernelArtifact(
         name=kernel.name,
@@ -89,12 +89,12 @@ def _written(module: Module, caps: DeviceCaps) -> tuple[str, Module, Usage, tupl
     module = _without_functions(LowerAccess().run(LowerExits().run(module)), caps)
     kernel = module.kernel
     host = machine.host()
-    module = rounds_outside(hold(module), geometry_of(kernel, host.lanes).count)
+    module = rounds_outside(hold(module), geometry_of(kernel, caps.subgroup_size).count)
     usage = usage_of(module)
     usage.reports += usage.prints  # they share the report buffer
     usage.prints = []
     fields, size, _ = block_layout(module, caps, usage=usage)
-    text = kernel_text(module, geometry_of(kernel, host.lanes), fields, usage, host.features, host.family)
+    text = kernel_text(module, geometry_of(kernel, caps.subgroup_size), fields, usage, host.features, host.family)
     return text, module, usage, fields, size
 
 
@@ -139,7 +139,7 @@ def kernel_text(
 ) -> str:
     """The module in LLVM's text form, for a processor with these features of this family ("x86_64", "aarch64")."""
     kernel = module.kernel
-    shapes = Shapes.of(kernel, geometry.steps)
+    shapes = Shapes.of(kernel, geometry.steps, geometry.width)
     g = Generator(module, geometry, shapes, fields, _HANDLERS, features)
     _load_arguments(g, kernel, usage)
     plan = plan_of(kernel, shapes, geometry.block)

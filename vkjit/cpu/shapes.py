@@ -39,6 +39,10 @@ _VARYING_ALWAYS = frozenset({
 })  # fmt: skip
 
 
+_QUOTIENTS = frozenset({"floordiv", "udiv_raw", "sdiv_raw", "shr_raw"})
+_REMAINDERS = frozenset({"floormod", "urem_raw", "and"})
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """Lane l holds lane 0's value plus `l * size`; size 0 is uniform."""
@@ -77,6 +81,7 @@ class Shapes:
     kernel: Function
     id_steps: tuple[Shape, Shape, Shape]
     unwrapped: set[Op] = field(default_factory=set)
+    width: int = 0
     found: dict[Value, Shape] = field(default_factory=dict)
     masked: set[Op] = field(default_factory=set)
     """Loops that some lanes leave before others."""
@@ -85,9 +90,9 @@ class Shapes:
     changed: bool = False
 
     @staticmethod
-    def of(kernel: Function, id_steps: tuple[Shape, Shape, Shape]) -> Shapes:
-        """Analyses a kernel."""
-        shapes = Shapes(kernel, id_steps, _without_wrapping(kernel))
+    def of(kernel: Function, id_steps: tuple[Shape, Shape, Shape], width: int = 0) -> Shapes:
+        """Analyses a kernel; `width` in lanes, where vectors begin at multiples of it along x."""
+        shapes = Shapes(kernel, id_steps, _without_wrapping(kernel), width)
         shapes.region(kernel.body, False, None)
         return shapes
 
@@ -232,6 +237,8 @@ class Shapes:
         shapes = [self.of_value(v) for v in op.operands]
         if any(s is None for s in shapes):
             return VARYING
+        if op.name in _QUOTIENTS or op.name in _REMAINDERS:
+            return self.divided(op)
         steps = [s for s in shapes if s is not None]
         wide = op.result.type == Scalar(dtypes.index) or op in self.unwrapped
         name, size = op.name, None
@@ -246,6 +253,39 @@ class Shapes:
         if size is None or abs(size) > _LARGEST_STEP:
             return VARYING
         return Step(size, size == 0 or (wide and all(s.exact for s in steps)))
+
+    def divided(self, op: Op) -> Shape:
+        """Quotient and remainder of an id that begins at a multiple of the width, by a multiple of it."""
+        value, by = op.operands[0], constant_number(op.operands[1])
+        if by is None or not self.is_aligned(value):
+            return VARYING
+        divisor = 1 << int(by) if op.name == "shr_raw" else int(by) + 1 if op.name == "and" else int(by)
+        if divisor <= 0 or divisor % self.width or (op.name == "and" and divisor & (divisor - 1)):
+            return VARYING
+        return UNIFORM if op.name in _QUOTIENTS else Step(1)
+
+    def is_aligned(self, value: Value) -> bool:
+        """Whether the lanes hold a multiple of the width, and the numbers that follow it."""
+        op = value.op
+        if op is None or self.width < 2 or self.of_value(value) != Step(1):
+            return False
+        if op.name == "local_id":
+            return op.attrs["dim"] == 0 and self.kernel.attrs["local_size"][0] % self.width == 0
+        if op.name == "cast" or op.name in _REMAINDERS:
+            return self.is_aligned(op.operands[0])
+        if op.name != "add":
+            return False
+        return any(self.is_aligned(a) and self._is_multiple(b) for a, b in (op.operands, reversed(op.operands)))
+
+    def _is_multiple(self, value: Value) -> bool:
+        """Whether a value, the same in all lanes, is a product with a multiple of the width."""
+        op = value.op
+        if op is None or op.name not in ("mul", "shl_raw") or not self.is_uniform(value):
+            return False
+        number = constant_number(op.operands[1])
+        if number is None:
+            return False
+        return (1 << int(number) if op.name == "shl_raw" else int(number)) % self.width == 0
 
     @staticmethod
     def scaled(op: Op, steps: list[Step]) -> int | None:

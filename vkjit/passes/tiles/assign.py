@@ -32,6 +32,7 @@ class Assignment:
 
     bits: dict[str, int]
     vector: int
+    lanes: int
     parents: dict[Value, Value] = field(default_factory=dict)
     layouts: dict[Value, Layout] = field(default_factory=dict)
 
@@ -57,7 +58,7 @@ class Assignment:
 
     def own(self, value: Value) -> Layout:
         kind = tile_of(value)
-        return canonical(kind.shape, self.bits[kind.scope], kind.scope, self.vector)
+        return canonical(kind.shape, self.bits[kind.scope], kind.scope, self.vector, self.lanes)
 
 
 def tile_of(value: Value) -> Tile:
@@ -66,9 +67,9 @@ def tile_of(value: Value) -> Tile:
     return value.type
 
 
-def assign(function: Function, bits: dict[str, int], vector: int) -> Assignment:
+def assign(function: Function, bits: dict[str, int], vector: int, lanes: int) -> Assignment:
     """See the module's docstring; `bits` is the logarithm of the invocations of each scope."""
-    found = Assignment(bits, vector)
+    found = Assignment(bits, vector, lanes)
     relations: list[tuple[Value, Value, Derive]] = []
     values: list[Value] = []
     for op in function.body.walk():

@@ -57,6 +57,7 @@ class Options:
     shared_bytes: int
     vector: int
     direct: bool
+    lanes: int
     unroll: int
     most_held: int
 

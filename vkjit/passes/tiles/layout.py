@@ -134,14 +134,15 @@ def _grouped(size: int, bits: int, most: int) -> int:
     return group
 
 
-def canonical(shape: tuple[int, ...], bits: int, scope: str, vector: int = 1) -> Layout:
+def canonical(shape: tuple[int, ...], bits: int, scope: str, vector: int = 1, lanes: int = 0) -> Layout:
     """The layout of a tile that nothing else decides, over 2**bits invocations.
 
-    Matrices: half of the bits, the upper ones, go to rows, so that tiles with as many rows agree on who holds which.
+    Matrices: half of the bits, the upper ones, go to rows, so that tiles with as many rows agree on who holds which; at
+    least 2**lanes neighbours, which are one vector of a processor, stay in one row.
     """
     if len(shape) == 2:
         rows, columns = shape
-        upper = min(ceil_log2(rows), bits // 2)
+        upper = min(ceil_log2(rows), bits // 2, max(bits - lanes, 0))
         lower = min(ceil_log2(columns), bits - upper)
         if rows > 1 and lower < bits - upper and columns == 1:
             upper = min(ceil_log2(rows), bits - lower)

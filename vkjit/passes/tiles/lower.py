@@ -44,6 +44,7 @@ def options_for(caps: DeviceCaps) -> Options:
         shared_bytes=caps.shared_bytes,
         vector=1 if processor else 4,
         direct=processor,
+        lanes=4 if processor else 0,
         unroll=128 if processor else 256,
         most_held=512 if processor else 256,
     )
@@ -85,7 +86,7 @@ class _Lowering:
         kernel = self.kernel
         self.shop = Workshop(kernel, self.options, kernel.attrs["local_size"])
         bits = {scope: self.shop.bits(scope) for scope in ("workgroup", "subgroup")}
-        self.layouts = assign(kernel, bits, self.options.vector)
+        self.layouts = assign(kernel, bits, self.options.vector, self.options.lanes)
         self._survey(kernel.body)
         self.region(kernel.body, [])
         self.shop.settle()
