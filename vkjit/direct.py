@@ -1,4 +1,4 @@
-"""The shortest way of a call: from positional arguments to a command buffer, without anything but what differs between calls.
+"""What the short way of calls needs to know of a kernel: see `runtime.direct`.
 
 Enters: launches that have just gone the long way. Leaves: a function per form of call (see `Shorts`), which repeats such
 launches, with other arrays and other shapes too. Holds: a short call does what the long way would do, or says False and has
@@ -11,16 +11,18 @@ the grid of a kernel over an array), or, where a function of the user or an expr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .direct_calls import CallForm, Entry, Short, call_form, key_of, picker, short_way
-from .frontend import Captures, KernelSpec
+from . import findings, staging
+from .frontend import Captures, KernelSpec, exact
 from .frontend.dims import Dim
 from .plan import Grid, LaunchPlan
 from .runtime.array import DeviceArray
-from .runtime.direct import Record
+from .runtime.artifact import ArgField
+from .runtime.direct import MOST_ARRAYS, Calls, DirectLaunch
 
 __all__ = ["Launched", "Shorts"]
 
@@ -42,122 +44,205 @@ class Launched:
     simple: bool
 
 
+@dataclass(slots=True)
+class _Known:
+    """Calls of one form: the numbers of the parameters that arrays and other arguments belong to; by key, what is launched, and
+    the grids that were found for shapes.
+    """
+
+    calls: Calls
+    arrays: tuple[int, ...]
+    others: tuple[int, ...]
+    plans: dict[Any, LaunchPlan]
+    shapes: dict[Any, dict[Any, Grid]]
+
+
 class Shorts:
     """The short ways of a kernel. `ways` has a function by number of arguments, or by grid and number of arguments."""
 
     def __init__(self, spec: KernelSpec, captures: Captures) -> None:
         self._spec = spec
         self._captures = captures
-        self.ways: dict[Any, Short] = {}
-        self._known: dict[Any, tuple[CallForm, dict[Any, Entry], dict[Any, dict[Any, Any]]]] = {}
+        self._known: dict[Any, _Known] = {}
+        self.ways: dict[Any, Callable[[tuple[Any, ...]], bool]] = {}
 
     def remember(
         self, groups: Grid | None, args: Sequence[Any], slots: Sequence[tuple[int, bool, bool]], launched: Launched
     ) -> None:
-        """Takes a launch whose arguments are the parameters `slots` says: number, whether an array, whether by value."""
+        """Takes a launch. `slots` says of each argument the number of its parameter, whether that is an array, and whether
+        its value counts.
+        """
         name = len(args) if groups is None else (groups, len(args))
-        if name not in self._known:
-            form = call_form(self._spec, slots)
-            if not form.arrays:
-                return
-            self._known[name] = (form, {}, {})
-        form, entries, shapes = self._known[name]
-        record = launched.plan.record()
-        if (
-            record is None
-            or min(launched.grid) == 0
-            or any(
-                type(args[place]) is not launched.fits[number]
-                for place, number in zip(form.others, form.other_params, strict=True)
-                if number in launched.fits
-            )
+        if not 0 < sum(is_array for _, is_array, _ in slots) <= MOST_ARRAYS or min(launched.grid) == 0:
+            return
+        if any(
+            i in launched.fits and type(v) is not launched.fits[i] for (i, _, _), v in zip(slots, args, strict=True)
         ):
             return
-        arrays = [args[place].__vkjit_array__ for place in form.arrays]
-        key = key_of(form, arrays, tuple(args[place] for place in form.others))
-        if len(entries) >= _MOST_ENTRIES:
-            entries.clear()
-            shapes.clear()
-        fields = _Fields(form, arrays, launched)
-        if launched.simple and fields.plain:
-            entries[key] = _computed(fields, record, launched)
-        else:
-            ways = shapes.setdefault(key, {})
-            if len(ways) >= _MOST_SHAPES:
-                ways.clear()
-            ways[fields.shapes(fields.words(arrays))] = (record, *launched.grid)
-            entries.setdefault(key, _looked_up(fields, ways))
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = self._form(slots)
+        calls = known.calls
+        arrays = [args[place].__vkjit_array__ for place in calls.arrays]
+        others = () if calls.others is None else calls.others(args)
+        key = (arrays[0].buffer.device, *(a.form for a in arrays))
+        if len({id(a.buffer) for a in arrays}) < len(arrays):
+            key += calls.overlap(tuple(arrays))
+        if others:
+            key += calls.kinds(others)
+        if len(calls.entries) >= _MOST_ENTRIES:
+            calls.entries.clear()
+            known.plans.clear()
+            known.shapes.clear()
+        if known.plans.setdefault(key, launched.plan) is not launched.plan:
+            return  # a function of the user chooses workgroups by shape
+        fields = _Fields(self._spec, known, arrays, launched)
+        launch = fields.launch(known.shapes.setdefault(key, {}), arrays)
+        if key not in calls.entries:
+            entry = launched.plan.direct(launch)
+            if entry is None:
+                return
+            calls.entries[key] = entry
         if name not in self.ways:
-            self.ways[name] = short_way(form, entries, self._captures)
+            self.ways[name] = calls.function()
+
+    def _form(self, slots: Sequence[tuple[int, bool, bool]]) -> _Known:
+        spec = self._spec
+        arrays = tuple(place for place, (_, is_array, _) in enumerate(slots) if is_array)
+        others = tuple(place for place, (_, is_array, _) in enumerate(slots) if not is_array)
+        numbers = tuple(slots[place][0] for place in arrays)
+        written = tuple(spec.params[number].mode != "in" for number in numbers)
+        names, cells, checks = self._captures.quick()
+        calls = Calls(
+            arrays=arrays,
+            written=written,
+            others=_picker(others) if others else None,
+            kinds=_kinds([slots[place][2] for place in others]),
+            names=names,
+            more=_unchanged(cells, checks) if cells or checks else None,
+            blocks=findings.OPEN,
+            overlap=lambda found: (True,) if staging.overlaps(list(found), list(written)) else (),
+            told=tuple(place for place, is_written in zip(arrays, written, strict=True) if is_written),
+        )
+        return _Known(calls, numbers, tuple(slots[place][0] for place in others), {}, {})
+
+
+def _unchanged(cells: Sequence[tuple[Any, Any]], checks: Sequence[Callable[[], bool]]) -> Callable[[], bool]:
+    def unchanged() -> bool:
+        for cell, value in cells:
+            if cell.cell_contents is not value:
+                return False
+        return all(holds() for holds in checks)
+
+    return unchanged
+
+
+def _kinds(by_value: Sequence[bool]) -> Callable[[Any], tuple[Any, ...]]:
+    """What counts of arguments that are no arrays: types of numbers, values of constants."""
+    if not any(by_value):
+        return lambda others: tuple(map(type, others))
+    ways: list[Callable[[Any], Any]] = [exact if value else type for value in by_value]
+    return lambda others: tuple([way(value) for way, value in zip(ways, others)])  # noqa: B905
+
+
+def _picker(places: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
+    """Takes the items at these places of a sequence, as a tuple."""
+    if len(places) > 1:
+        return operator.itemgetter(*places)
+    if not places:
+        return lambda _: ()
+    place = places[0]
+    return lambda items: (items[place],)
 
 
 class _Fields:
-    """Where things are in the words of a call: those of the arrays, one after another, then the other arguments.
+    """Where things are in the words of a call: those of the arrays, one after another, then the other arguments, constants."""
 
-    `plain`: the demands on shapes are names and numbers. `shapes` takes shapes and strides out of words, `reads` and `writes`
-    buffers out of those of all arrays.
-    """
-
-    def __init__(self, form: CallForm, arrays: Sequence[DeviceArray], launched: Launched) -> None:
+    def __init__(self, spec: KernelSpec, known: _Known, arrays: Sequence[DeviceArray], launched: Launched) -> None:
         self._starts: dict[int, int] = {}
         self._ranks: dict[int, int] = {}
         place = 0
-        for number, array in zip(form.params, arrays, strict=True):
+        for number, array in zip(known.arrays, arrays, strict=True):
             self._starts[number], self._ranks[number] = place, len(array.shape)
             place += len(array.words)
-        self.constants: list[Any] = []
-        self._others = {number: place + i for i, number in enumerate(form.other_params)}
-        self._end = place + len(form.other_params)
-        self.form, self.launched = form, launched
-        params = form.spec.params
-        dims = [(n, d) for n in form.params if (spelled := params[n].dims) is not None for d in enumerate(spelled.dims)]
-        self.plain = all(_is_plain(dim) for _, (_, dim) in dims)
-        self._dims = dims
-        self.reads = picker([form.params.index(n) for n in sorted(launched.plan.artifact.reads)])
-        self.writes = picker([form.params.index(n) for n in sorted(launched.plan.artifact.writes)])
-        self.shapes = picker([self.extent(n, i) for n in form.params for i in range(2 * self._ranks[n])])
+        self._others = {number: place + i for i, number in enumerate(known.others)}
+        self._end = place + len(known.others)
+        self._constants: list[Any] = []
+        self._spec, self._launched = spec, launched
+        self._dims: list[tuple[int, int, Dim]] = []
+        for number in known.arrays:
+            dims = spec.params[number].dims
+            self._dims += [] if dims is None else [(self._extent(number, i), i, d) for i, d in enumerate(dims.dims)]
 
-    @staticmethod
-    def words(arrays: Sequence[DeviceArray]) -> tuple[int, ...]:
-        return tuple(word for array in arrays for word in array.words)
+    def launch(self, grids: dict[Any, Grid], arrays: Sequence[DeviceArray]) -> DirectLaunch:
+        """The description. `grids` takes what was found for the shapes, where nothing simpler serves."""
+        plan, launched = self._launched.plan, self._launched
+        pick = _picker([self._place(field) for field in plan.artifact.fields])
+        plain = launched.simple and all(_is_plain(dim) for _, _, dim in self._dims)
+        over, grid = self._over() if plain and self._spec.over is not None else ((), None)
+        pairs, mixed = self._pairs() if plain else ([], False)
+        if not plain:
+            shapes = _picker([start + 1 + i for n, start in self._starts.items() for i in range(2 * self._ranks[n])])
+            if len(grids) >= _MOST_SHAPES:
+                grids.clear()
+            grids[shapes([word for array in arrays for word in array.words])] = launched.grid
+            grid = _looked_up(grids, shapes)
+        left, right = (_picker(places) for places in zip(*pairs, strict=True)) if pairs else (None, None)
+        return DirectLaunch(
+            plan.block_format,
+            tuple(self._constants),
+            left,
+            right,
+            mixed,
+            pick,
+            launched.grid,
+            grid,
+            over,
+            launched.local,
+        )
 
-    def extent(self, number: int, axis: int) -> int:
-        """The place of an extent of parameter `number`."""
+    def _extent(self, number: int, axis: int) -> int:
         return self._starts[number] + 1 + axis
 
-    def constant(self, value: Any) -> int:
+    def _constant(self, value: Any) -> int:
         """A place behind the words for what doesn't change between calls."""
-        self.constants.append(value)
-        return self._end + len(self.constants) - 1
+        self._constants.append(value)
+        return self._end + len(self._constants) - 1
 
-    def block(self) -> list[int]:
-        """The places of what is packed, in order."""
-        return [self._place(field) for field in self.launched.plan.artifact.fields]
-
-    def _place(self, field: Any) -> int:
+    def _place(self, field: ArgField) -> int:
         if field.role in ("report", "print"):
-            return self.constant(0)  # nothing is reported
+            return self._constant(0)  # nothing is reported
         if field.role == "scalar":
             known = self._others.get(field.arg)
-            return self.constant(self.launched.values[field.arg]) if known is None else known
-        start, axis = self._starts[field.arg], int(field.axis)
+            return self._constant(self._launched.values[field.arg]) if known is None else known
+        start = self._starts[field.arg]
         if field.role == "address":
             return start
-        return start + 1 + axis + (self._ranks[field.arg] if field.role == "stride" else 0)
+        return start + 1 + field.axis + (self._ranks[field.arg] if field.role == "stride" else 0)
 
-    def pairs(self) -> list[tuple[int, int]]:
-        """Places of words that must be equal for the dimensions to agree."""
-        first: dict[str, int] = {}
-        found = []
-        for number, (axis, dim) in self._dims:
-            place = self.extent(number, axis)
+    def _over(self) -> tuple[tuple[int, ...], Callable[[tuple[Any, ...]], Grid | None] | None]:
+        """The places of the extents along x and y, or what folds more axes than these."""
+        number = next(i for i, p in enumerate(self._spec.params) if p.name == self._spec.over)
+        rank = self._ranks[number]
+        places = tuple(self._extent(number, axis) for axis in reversed(range(rank))) or (self._constant(1),)
+        if rank <= 2:
+            return places, None
+        return (), _folded(places, self._launched.local, self._launched.plan.device.caps.max_groups)
+
+    def _pairs(self) -> tuple[list[tuple[int, int]], bool]:
+        """Places of words that must be equal for the dimensions to agree; False where equal shapes are enough for that."""
+        first: dict[str, tuple[int, int]] = {}
+        found, mixed = [], False
+        for place, axis, dim in self._dims:
             if dim.simple:
-                known = first.setdefault(dim.text, place)
+                known, its_axis = first.setdefault(dim.text, (place, axis))
                 if known != place:
                     found.append((known, place))
+                    mixed |= axis != its_axis
             elif dim.value is not None:
-                found.append((self.constant(dim.value({})), place))
-        return found
+                found.append((self._constant(dim.value({})), place))
+                mixed = True
+        return found, mixed
 
 
 def _is_plain(dim: Dim) -> bool:
@@ -165,63 +250,20 @@ def _is_plain(dim: Dim) -> bool:
     return not dim.variadic and (dim.simple or not dim.names)
 
 
-def _computed(fields: _Fields, record: Record, launched: Launched) -> Entry:
-    """For kernels whose grid and whose demands on shapes are simple."""
-    pairs, pick = fields.pairs(), picker(fields.block())
-    left, right = picker([a for a, _ in pairs]), picker([b for _, b in pairs])
-    constants, reads, writes, checked = tuple(fields.constants), fields.reads, fields.writes, bool(pairs)
-    over = fields.form.spec.over
-    if over is None:
-        x, y, z = launched.grid
+def _folded(places: tuple[int, ...], local: Grid, limits: Grid) -> Callable[[tuple[Any, ...]], Grid | None]:
+    """The grid of a kernel over three axes and more, as `grid_for_shape` finds it."""
+    last, row, *outer = places
+    (wide, high, deep), (most, most_rows, most_folds) = local, limits
 
-        def fixed(buffers: Sequence[Any], words: tuple[Any, ...]) -> bool:
-            words += constants
-            if checked and left(words) != right(words):
-                return False
-            return record(reads(buffers), writes(buffers), x, y, z, pick(words))
-
-        return fixed
-    number = next(i for i, p in enumerate(fields.form.spec.params) if p.name == over)
-    places = [fields.extent(number, axis) for axis in range(len(launched.values[number].shape))]
-    limits = launched.plan.device.caps.max_groups
-    (wide, high, deep), (most, most_y, most_z) = launched.local, limits
-    if len(places) == 1:
-        last = places[0]
-
-        def line(buffers: Sequence[Any], words: tuple[Any, ...]) -> bool:
-            words += constants
-            x = -(-words[last] // wide)
-            if x > most or (checked and left(words) != right(words)):
-                return False
-            return x == 0 or record(reads(buffers), writes(buffers), x, 1, 1, pick(words))
-
-        return line
-    *outer, row, last = places if len(places) > 1 else (fields.constant(1), fields.constant(1))
-    constants = tuple(fields.constants)
-
-    def plane(buffers: Sequence[Any], words: tuple[Any, ...]) -> bool:
-        words += constants
+    def folded(words: tuple[Any, ...]) -> Grid | None:
         x, y, z = -(-words[last] // wide), -(-words[row] // high), 1
         for place in outer:
             z *= words[place]
         z = -(-z // deep)
-        if x > most or y > most_y or z > most_z or (checked and left(words) != right(words)):
-            return False
-        return x == 0 or y == 0 or z == 0 or record(reads(buffers), writes(buffers), x, y, z, pick(words))
+        return (x, y, z) if 0 < x <= most and 0 < y <= most_rows and 0 < z <= most_folds else None
 
-    return plane
+    return folded
 
 
-def _looked_up(fields: _Fields, ways: dict[Any, tuple[Record, int, int, int]]) -> Entry:
-    """For the others: what the long way has found for these shapes."""
-    pick, shapes = picker(fields.block()), fields.shapes
-    constants, reads, writes = tuple(fields.constants), fields.reads, fields.writes
-
-    def known(buffers: Sequence[Any], words: tuple[Any, ...]) -> bool:
-        way = ways.get(shapes(words))
-        if way is None:
-            return False
-        record, x, y, z = way
-        return record(reads(buffers), writes(buffers), x, y, z, pick(words + constants))
-
-    return known
+def _looked_up(grids: dict[Any, Grid], shapes: Callable[[Any], Any]) -> Callable[[tuple[Any, ...]], Grid | None]:
+    return lambda words: grids.get(shapes(words))

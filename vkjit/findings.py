@@ -149,6 +149,8 @@ class _Block(threading.local):
 
 
 BLOCK = _Block()
+OPEN: list[Any] = []
+"""As long as there are `sanitized` blocks, in whichever threads."""
 
 
 @contextmanager
@@ -158,9 +160,11 @@ def sanitized(checks: bool | str | Iterable[str] = True) -> Iterator[None]:
     checks: as for `checks_of`. Kernels with `sanitize=` of their own keep that. Launches wait, and raise SanitizerError.
     """
     saved, BLOCK.checks = BLOCK.checks, checks_of(checks)
+    OPEN.append(BLOCK.checks)
     try:
         yield
     finally:
+        OPEN.pop()
         BLOCK.checks = saved
 
 

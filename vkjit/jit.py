@@ -127,6 +127,7 @@ class Kernel:
         self._plans: dict[Any, tuple[LaunchPlan, tuple[frontend.Captures, ...]]] = {}
         self._captures = frontend.Captures(fn)
         self._shorts = Shorts(self.spec, self._captures)
+        self._ways = self._shorts.ways
         self._expanded = frontend.expanded(self.spec)
         self._elements = [c.parameter.element for c in self._expanded.composites]
         self._recipes: dict[Any, Recipe] = {}
@@ -178,12 +179,12 @@ class Kernel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Launches; returns the Outs that were left out (one, or a tuple in order), or None."""
         __tracebackhide__ = True
-        if self._cost is not None and spans.listeners:
-            return self._launch_stating_cost(None, *args, **kwargs)
         if not kwargs:
-            short = self._shorts.ways.get(len(args))
+            short = self._ways.get(len(args))
             if short is not None and short(args):
                 return None
+        if self._cost is not None and spans.listeners:
+            return self._launch_stating_cost(None, *args, **kwargs)
         return self._launch(None, *args, **kwargs)
 
     def inspect(self, *args: Any, **kwargs: Any) -> Inspection:
@@ -197,7 +198,7 @@ class Kernel:
     def _launch(self, groups: Grid | None, /, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         if groups is not None and not kwargs:
-            short = self._shorts.ways.get((groups, len(args)))
+            short = self._ways.get((groups, len(args)))
             if short is not None and short(args):
                 return None
         if self._captures.changed():
@@ -223,6 +224,7 @@ class Kernel:
             self._recipes.clear()
             self._captures = frontend.Captures(self.spec.fn).taken()
             self._shorts = Shorts(self.spec, self._captures)
+            self._ways = self._shorts.ways
 
     def _launch_fully(
         self, groups: Grid | None, call: Call | None, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -18,7 +18,7 @@ from .dtypes import DType
 from .errors import ArgumentError
 from .runtime import native
 from .runtime.artifact import ArgField, KernelArtifact
-from .runtime.direct import Record
+from .runtime.direct import DirectEntry, DirectLaunch
 from .runtime.interface import Buffer, Device, DeviceArray, DeviceCaps, LoadedKernel
 
 if TYPE_CHECKING:
@@ -87,8 +87,7 @@ class LaunchPlan:
     """An artifact on a device, with the recipe of its argument block."""
 
     __slots__ = (
-        "_cut", "_fields", "_packer", "_read_args", "_record", "_write_args", "artifact", "device", "guarded", "kernel",
-        "trip_bound",
+        "_cut", "_fields", "_packer", "_read_args", "_write_args", "artifact", "device", "guarded", "kernel", "trip_bound",
     )  # fmt: skip
 
     def __init__(self, device: Device, artifact: KernelArtifact) -> None:
@@ -105,7 +104,6 @@ class LaunchPlan:
         if bound is not None and bound.kind == "constant" and cap is not None and bound.numbers[0] <= cap - CAP_MARGIN:
             bound = None  # the same for all launches, and low enough
         self.trip_bound = bound
-        self._record: list[Record | None] = []
         self.guarded: LaunchPlan | None = None  # the variant for launches whose loops may pass the driver's cap
 
     def may_pass_cap(self, groups: Grid, values: Sequence[Any]) -> bool:
@@ -150,13 +148,14 @@ class LaunchPlan:
             self._read_args, self._write_args,
         )  # fmt: skip
 
-    def record(self) -> Record | None:
-        """The device's short way for this kernel, where there is one and each launch is one dispatch of this very code."""
-        if not self._record:
-            usable = not self._cut and self.trip_bound is None
-            block = _format(self._fields, self.artifact.block_size)[1:]
-            self._record.append(self.device.direct(self.kernel, block) if usable else None)
-        return self._record[0]
+    def direct(self, launch: DirectLaunch) -> DirectEntry | None:
+        """The device's short way for this launch, where there is one and each launch is one dispatch of this very code."""
+        return None if self._cut or self.trip_bound is not None else self.device.direct(self.kernel, launch)
+
+    @property
+    def block_format(self) -> str:
+        """The struct format of the argument block, without byte order."""
+        return _format(self._fields, self.artifact.block_size)[1:]
 
     def _queue(
         self, size: Grid, values: Sequence[Any], reads: list[Buffer], writes: list[Buffer], base: Grid, groups: Grid

@@ -58,14 +58,13 @@ class DeviceArray:
         self.buffer = buffer
         self.offset = offset
         self.dtype = dtype
-        self.shape = shape
-        self.strides = strides
         layout = _layouts.get((dtype, shape, strides))
         if layout is None:
             layout = _layout(dtype, shape, strides)
         address = buffer.address + offset
         self.form = layout[address % ROW_ALIGNMENT == 0]
         self.words: tuple[int, ...] = (address, *layout[2])
+        self.shape, self.strides = layout[3], layout[4]  # mostly the same objects for equal shapes
 
     @property
     def device(self) -> Device:
@@ -95,8 +94,8 @@ class DeviceArray:
         return self.buffer, self.offset, self.dtype, self.shape, self.strides
 
 
-_Layout = tuple[Form, Form, tuple[int, ...]]
-"""Forms at an address that isn't a multiple of `ROW_ALIGNMENT`, and at one that is; shape and strides."""
+_Layout = tuple[Form, Form, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""Forms at an address that isn't a multiple of `ROW_ALIGNMENT`, and at one that is; shape and strides together, and each."""
 
 _layouts: dict[tuple[DType, tuple[int, ...], tuple[int, ...]], _Layout] = {}
 _forms: dict[tuple[Any, ...], Form] = {}
@@ -119,7 +118,7 @@ def _layout(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]) -> _
     steps = strides[:-1] if not contiguous else shape[-1:] if len(shape) > 1 else ()
     rows = not any(step * dtype.itemsize % ROW_ALIGNMENT for step in steps)
     known = (dtype, len(shape), contiguous, _is_narrow(shape, strides), any(stride < 0 for stride in strides))
-    layout = (_form(*known, False), _form(*known, rows), (*shape, *strides))
+    layout = (_form(*known, False), _form(*known, rows), (*shape, *strides), shape, strides)
     if len(_layouts) >= _MOST_LAYOUTS:
         _layouts.clear()
     _layouts[dtype, shape, strides] = layout

@@ -20,7 +20,7 @@ from .artifact import KernelArtifact
 from .buffer import HostView, Storage, VulkanBuffer
 from .cuda_clock import NVIDIA, CudaClock
 from .cuda_share import CudaShare
-from .direct import DirectRecorder, Record
+from .direct import DirectEntry, DirectLaunch, DirectRecorder
 from .features import enabling_chain, extensions_for
 from .graph import Entry
 from .handles import Handle, close_at_exit, on_fork
@@ -75,7 +75,7 @@ class VulkanDevice(Device):
             undo.pop_all()
         self._storage = Storage(Memory(physical, self._functions, device, self._queues.indices), self._queue)
         self._current = _Current(QueueStream(self, self._queue, 0))
-        self._direct = DirectRecorder(self._queue, self._current)
+        self._direct = DirectRecorder(self._queue, self._current, caps.max_groups)
         self._timestamps: Timestamps | None = None
         self._transfer = Transfer(lambda: self._current.queue, self._storage, caps.unified_memory)
         self._reports = Reports(self._queue, self._storage)
@@ -159,13 +159,13 @@ class VulkanDevice(Device):
                 block = self._placed(queue, block)
             queue.dispatch(kernel, groups, block, reads, writes)  # type: ignore[arg-type]
 
-    def direct(self, kernel: LoadedKernel, block: str) -> Record | None:
+    def direct(self, kernel: LoadedKernel, launch: DirectLaunch) -> DirectEntry | None:
         """As in `Device`."""
         if kernel.__class__ is not VulkanKernel or kernel.queue is not self._queue:
             raise self._not_ours(kernel)
         if kernel.report_offset >= 0 or kernel.print_offset >= 0 or kernel.artifact.indirect:
             return None
-        return self._direct.prepare(kernel, block)
+        return self._direct.entry(kernel, launch)
 
     def watch(self, change: int) -> None:
         """As in `Device`."""

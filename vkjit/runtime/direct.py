@@ -1,43 +1,100 @@
-"""The shortest way of a launch into a command buffer.
+"""The shortest way of a call: from positional arguments into a command buffer, without anything but what differs between calls.
 
-Enters: a kernel whose argument block the host alone fills, then, per launch, buffers, a grid and the numbers of the block.
-Leaves: commands in the open submission of this thread's queue. Holds: what is recorded is what `Queue.dispatch` would record;
-a launch that needs more than that (another queue's buffers, copies to wait for, a capture or a profile that watches, a device
-that failed) is left to `Device.launch`, and nothing has happened.
+Enters: what the calls of one form have in common (`Calls`), and per key a description of the launch (`DirectLaunch`). Leaves:
+a function of the arguments, which records the launch into the open submission of this thread's queue. Holds: what is
+recorded is what `Queue.dispatch` would record; where a launch needs more than that (another queue's buffers, copies to wait for, a
+capture or a profile that watches, a device that failed, shapes that disagree) it says False, and nothing has happened.
 
-Everything that stays the same lies prepared in a record (see `native`), and a launch fills the rest by one `pack_into`.
+The functions are written out in `_gen_direct`. Everything that stays the same lies prepared in a record (see `native`), and a
+launch fills the rest by one `pack_into`.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from . import native
+from ._gen_direct import MAKERS
+from .array import DeviceArray
 
 if TYPE_CHECKING:
-    from .buffer import VulkanBuffer
     from .pipeline import VulkanKernel
     from .queue import Queue
 
-__all__ = ["DirectRecorder", "Record"]
+__all__ = ["MOST_ARRAYS", "Calls", "DirectEntry", "DirectLaunch", "DirectRecorder"]
 
-Record: TypeAlias = Callable[[Any, Any, int, int, int, Sequence[Any]], bool]
-"""Records a launch: buffers read, buffers written, workgroups along x, y and z (at least one each, and within the device's
-limits), the numbers of the block. False where that is left to `Device.launch`."""
+MOST_ARRAYS = len(MAKERS)
+
+DirectEntry = tuple[Any, ...]
+"""A `DirectLaunch` made ready by its device."""
+
+Picker = Callable[[Any], tuple[Any, ...]]
 
 _NATIVE_AFTER = 8
 """Submissions by this way after which the native recorder is compiled: short programs do without."""
 
 
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Calls of one form, with at most `MOST_ARRAYS` arrays.
+
+    `arrays` are the places of the arrays among the arguments, `written` whether the kernel may write each; `others` takes the
+    other arguments, `kinds` says what of these counts for the key. Nothing may have changed since the key's code was
+    compiled: `names` are look-ups that must find the same objects, `more` what must be True besides; `blocks` is filled
+    while every launch has to go the long way. `overlap` adds to the key of arrays in the same buffers. `told` are the
+    places of what learns that it was written. `entries` may grow later; a key is the device, the forms of the arrays, what
+    `overlap` and `kinds` say.
+    """
+
+    arrays: tuple[int, ...]
+    written: tuple[bool, ...]
+    others: Picker | None
+    kinds: Picker
+    names: tuple[tuple[dict[str, Any], str, Any], ...]
+    more: Callable[[], bool] | None
+    blocks: list[Any]
+    overlap: Callable[[tuple[DeviceArray, ...]], tuple[Any, ...]]
+    told: tuple[int, ...]
+    entries: dict[Any, DirectEntry] = field(default_factory=dict)
+
+    def function(self) -> Callable[[tuple[Any, ...]], bool]:
+        """Launches with these positional arguments; False where that is left to the long way."""
+        return MAKERS[len(self.arrays)](self)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectLaunch:
+    """What is launched for a key. Words are those of the arrays, one after another, then the other arguments, then `constants`.
+
+    `left` and `right` take words that must be equal, unless not `mixed` and all shapes are equal; `pick` those that
+    the argument block holds, in its struct format `block` (without byte order). The grid is `groups`, or what
+    `grid` finds (None: it doesn't know), or, with `over`, follows from the words there (the extents along x, and y
+    if there are two) and the workgroup's size `local`.
+    """
+
+    block: str
+    constants: tuple[Any, ...]
+    left: Picker | None
+    right: Picker | None
+    mixed: bool
+    pick: Picker
+    groups: tuple[int, int, int] = (1, 1, 1)
+    grid: Callable[[tuple[Any, ...]], tuple[int, int, int] | None] | None = None
+    over: tuple[int, ...] = ()
+    local: tuple[int, int, int] = (1, 1, 1)
+
+
 class DirectRecorder:
     """What the kernels of a device share. `call` is the native recorder once there is one."""
 
-    def __init__(self, queue: Queue, current: Any) -> None:
-        """`current.queue` is the queue of the thread that asks."""
+    def __init__(self, queue: Queue, current: Any, limits: tuple[int, int, int]) -> None:
+        """`current.queue` is the queue of the thread that asks, `limits` are the most workgroups along each axis."""
         self._queue = queue
         self._current = current
+        self._limits = limits
         self._submissions = 0
         self._ffi = queue.vulkan.ffi
         self.call: Callable[[int], None] | None = None
@@ -49,15 +106,25 @@ class DirectRecorder:
         if self._submissions == _NATIVE_AFTER and self._make_table():
             self.call = native.recorder()
 
-    def prepare(self, kernel: VulkanKernel, block: str) -> Record:
-        """How to record the kernel; `block` is the struct format of its argument block, without byte order."""
+    def entry(self, kernel: VulkanKernel, launch: DirectLaunch) -> DirectEntry:
+        """The launch made ready; its order of fields is that of the generated functions."""
+        self._make_table()
         size = kernel.artifact.block_size
         memory = bytearray(native.BLOCK + size)
-        place = self._ffi.from_buffer(memory)
-        self._make_table()
-        fixed = (self._address(self._table), self._address(kernel.pipeline), self._address(kernel.layout), size, 0)
-        native.RECORD.pack_into(memory, 0, *fixed)
-        return _record(self, kernel, struct.Struct(native.VARYING + block), memory, place, self._current)
+        place = self._ffi.from_buffer(memory)  # never resized, so it stays where it is
+        x, y, z = launch.groups
+        fixed = (self._table, kernel.pipeline, kernel.layout)
+        native.RECORD.pack_into(memory, 0, *map(self._address, fixed), size, y, z)
+        address = self._address(place)
+        flat = launch.grid is None and len(launch.over) < 2  # y and z stay
+        packer = struct.Struct((native.FLAT if flat else native.DEEP) + launch.block)
+        deep = (launch.over[1], launch.local[1], self._limits[1]) if len(launch.over) > 1 else None
+        return (
+            self._current, self, kernel, launch.constants, launch.left, launch.right, launch.mixed, launch.pick,
+            launch.over[0] if launch.over else None, launch.local[0], self._limits[0], launch.grid, deep, x,
+            packer.pack_into, native.FLAT_PLACE if flat else 0, memory,
+            tuple(address | flags for flags in range(4)), place + native.BLOCK,
+        )  # fmt: skip
 
     def _make_table(self) -> bool:
         """Fills the table of the driver's functions; False where they aren't the driver's own, as in tests."""
@@ -73,74 +140,3 @@ class DirectRecorder:
 
     def _address(self, value: Any) -> int:
         return int(self._ffi.cast("uintptr_t", value))
-
-
-def _record(  # noqa: C901  calls would cost more than what they do
-    owner: DirectRecorder, kernel: VulkanKernel, packer: struct.Struct, memory: bytearray, place: Any, current: Any
-) -> Record:
-    """A function rather than an object: its names are the quickest that there are."""
-    pack, varying, block, size = packer.pack_into, native.RECORD.size, place + native.BLOCK, kernel.artifact.block_size
-    address = owner._address(place)
-    pipeline, layout = kernel.pipeline, kernel.layout
-    call = owner.call
-    bind, barrier = native.BIND, native.BARRIER
-
-    def record(  # noqa: C901  see above
-        reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer], x: int, y: int, z: int, numbers: Sequence[Any]
-    ) -> bool:
-        nonlocal call
-        queue: Queue = current.queue
-        lock = queue.lock
-        lock.acquire()
-        try:
-            command = queue.ticket or queue.open_ticket()
-            if not command:
-                return False
-            epoch, flags = queue.epoch, 0
-            for buffer in reads:
-                if buffer.queue is not queue:
-                    return False
-                if buffer.write_epoch == epoch:
-                    flags = barrier
-            for buffer in writes:
-                if buffer.queue is not queue or buffer.readers is not None:
-                    return False
-                if epoch in (buffer.write_epoch, buffer.read_epoch):
-                    flags = barrier
-            if flags:
-                if queue.transferred:
-                    return False
-                epoch = next(queue.group.epochs)
-            if queue.bound is not kernel:
-                flags |= bind
-            try:
-                pack(memory, varying, command, flags, x, y, z, *numbers)
-            except (struct.error, OverflowError):  # a number that doesn't fit; the long way says which
-                return False
-            serial = queue.serial
-            for buffer in reads:
-                buffer.read_epoch = epoch
-                buffer.last_use = serial
-            for buffer in writes:
-                buffer.write_epoch = epoch
-                buffer.last_use = buffer.last_write = serial
-            queue.epoch = epoch
-            if call is None:
-                queue.emit(flags, pipeline, layout, size, block, x, y, z)
-                call = owner.call
-            else:
-                call(address)
-            queue.bound = kernel
-            kernel.last_use = serial
-            recorded = queue.recorded = queue.recorded + 1
-            if recorded >= queue.budget:
-                queue.submit()
-                owner.submitted()
-        except BaseException:
-            queue.distrust()
-            raise
-        finally:
-            lock.release()
-        return True
-
-    return record

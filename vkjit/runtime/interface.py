@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ..errors import ArgumentError
 from .array import DeviceArray, contiguous_strides
 from .artifact import KernelArtifact
-from .direct import Record
+from .direct import DirectEntry, DirectLaunch
 from .graph import DeviceGraph, Entry
 from .streams import DeviceEvent, DeviceStream, ImmediateEvent, ImmediateStream
 
@@ -140,11 +140,9 @@ class Device(ABC):
     ) -> None:
         """Queues `groups` workgroups with the packed argument block. Buffers are kept alive until it has run."""
 
-    def direct(self, kernel: LoadedKernel, block: str) -> Record | None:
-        """A short way to launch the kernel, whose argument block has the struct format `block` (without byte order); None
-        where there is none. The device may refuse single launches; `launch` takes them then.
-        """
-        del kernel, block
+    def direct(self, kernel: LoadedKernel, launch: DirectLaunch) -> DirectEntry | None:
+        """A short way to launch the kernel; None where there is none. It may refuse single launches; `launch` takes them."""
+        del kernel, launch
         return None
 
     def watch(self, change: int) -> None:

@@ -4,8 +4,9 @@ Enters: from above, a compiler of LLVM's text, where one is installed. Leaves: `
 address of a record and calls the driver, or None. Holds: nothing here touches Python's objects, so the function keeps the
 interpreter's lock and is called without any of ctypes' conversions but that of one number.
 
-A record, in bytes: 0 the address of a table, 8 pipeline, 16 layout, 24 size of the argument block, 32 command buffer,
-40 flags (`BIND`, `BARRIER`), 44 workgroups (three u32), 56 the argument block. A table: 0 vkCmdBindPipeline, 8
+A record lies at a multiple of eight and holds, in bytes: 0 the address of a table, 8 pipeline, 16 layout, 24 size of the
+argument block, 32 workgroups along y and z (u32), 40 command buffer, 48 workgroups along x (u32), 56 the argument block. The
+address is passed with flags (`BIND`, `BARRIER`) added. A table: 0 vkCmdBindPipeline, 8
 vkCmdPushConstants, 16 vkCmdDispatch, 24 vkCmdPipelineBarrier, 32 the VkMemoryBarrier, 40 its stages (u32).
 """
 
@@ -19,26 +20,29 @@ from collections.abc import Callable
 
 from ..errors import VkjitError
 
-__all__ = ["BARRIER", "BIND", "BLOCK", "RECORD", "TABLE", "VARYING", "made_by", "recorder"]
+__all__ = ["BARRIER", "BIND", "BLOCK", "DEEP", "FLAT", "FLAT_PLACE", "RECORD", "TABLE", "groups", "made_by", "recorder"]
 
 BIND, BARRIER = 1, 2
-RECORD = struct.Struct("<QQQII")
-"""The part of a record that stays: table, pipeline, layout, size of the block."""
-VARYING = "<QIIII"
-"""The part that each launch fills, up to the block."""
-BLOCK = RECORD.size + struct.calcsize(VARYING)
+RECORD = struct.Struct("<QQQQII")
+"""What stays in a record: table, pipeline, layout, size of the block, and y and z of most kernels."""
+FLAT, FLAT_PLACE = "<QI4x", 40
+"""What each launch fills, up to the block: command buffer, x."""
+DEEP = "<IIQI4x"
+"""The same with y and z before, at 32."""
+BLOCK = FLAT_PLACE + struct.calcsize(FLAT)
+_ACROSS, _ALONG = struct.Struct("<II"), struct.Struct("<I")
 TABLE = struct.Struct("<QQQQQI4x")
 
 _TEXT = """
-define void @vkjit_record(ptr %record) {
+define void @vkjit_record(i64 %flagged) {
 entry:
+  %address = and i64 %flagged, -8
+  %record = inttoptr i64 %address to ptr
   %table = load ptr, ptr %record
-  %command.at = getelementptr i8, ptr %record, i64 32
+  %command.at = getelementptr i8, ptr %record, i64 40
   %command = load ptr, ptr %command.at
-  %flags.at = getelementptr i8, ptr %record, i64 40
-  %flags = load i32, ptr %flags.at
-  %bind.bit = and i32 %flags, 1
-  %bind.skipped = icmp eq i32 %bind.bit, 0
+  %bind.bit = and i64 %flagged, 1
+  %bind.skipped = icmp eq i64 %bind.bit, 0
   br i1 %bind.skipped, label %bound, label %bind
 bind:
   %pipeline.at = getelementptr i8, ptr %record, i64 8
@@ -47,8 +51,8 @@ bind:
   call void %bind.call(ptr %command, i32 1, i64 %pipeline)
   br label %bound
 bound:
-  %barrier.bit = and i32 %flags, 2
-  %barrier.skipped = icmp eq i32 %barrier.bit, 0
+  %barrier.bit = and i64 %flagged, 2
+  %barrier.skipped = icmp eq i64 %barrier.bit, 0
   br i1 %barrier.skipped, label %ordered, label %barrier
 barrier:
   %barrier.at = getelementptr i8, ptr %table, i64 24
@@ -75,11 +79,11 @@ push:
 pushed:
   %dispatch.at = getelementptr i8, ptr %table, i64 16
   %dispatch.call = load ptr, ptr %dispatch.at
-  %x.at = getelementptr i8, ptr %record, i64 44
+  %x.at = getelementptr i8, ptr %record, i64 48
   %x = load i32, ptr %x.at
-  %y.at = getelementptr i8, ptr %record, i64 48
+  %y.at = getelementptr i8, ptr %record, i64 32
   %y = load i32, ptr %y.at
-  %z.at = getelementptr i8, ptr %record, i64 52
+  %z.at = getelementptr i8, ptr %record, i64 36
   %z = load i32, ptr %z.at
   call void %dispatch.call(ptr %command, i32 %x, i32 %y, i32 %z)
   ret void
@@ -87,6 +91,11 @@ pushed:
 """
 
 _makers: list[Callable[[str, str], int]] = []
+
+
+def groups(record: bytearray) -> tuple[int, int, int]:
+    """The workgroups in a record."""
+    return (*_ALONG.unpack_from(record, 48), *_ACROSS.unpack_from(record, 32))
 
 
 def made_by(maker: Callable[[str, str], int]) -> None:

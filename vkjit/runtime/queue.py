@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DeviceError, DeviceLostError, InternalError, OutOfMemoryError
 from ._vk import Functions, Vulkan
 from .handles import Handle
-from .native import BARRIER, BIND
+from .native import BARRIER, BIND, groups
 from .queue_group import NOW, QueueGroup, Releasable
 from .queue_submission import KERNELS_AND_COPIES, Submission, memory_barriers
 from .semaphores import create_timeline, with_semaphores
@@ -55,6 +55,46 @@ class Queue:
     """
 
     foreign = False
+
+    __slots__ = (
+        "__weakref__",
+        "_all",
+        "_begin_info",
+        "_bind",
+        "_copy_region",
+        "_deferred",
+        "_dispatch",
+        "_free",
+        "_in_flight",
+        "_lenders",
+        "_next_budget",
+        "_open",
+        "_pipeline_barrier",
+        "_pool",
+        "_push",
+        "_spin_ns",
+        "_timeline",
+        "_timeline_start",
+        "_waited",
+        "_waits",
+        "barriers",
+        "bound",
+        "budget",
+        "completed",
+        "deferred_bytes",
+        "device",
+        "dropped",
+        "epoch",
+        "functions",
+        "group",
+        "handle",
+        "lock",
+        "recorded",
+        "serial",
+        "ticket",
+        "transferred",
+        "vulkan",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -307,19 +347,20 @@ class Queue:
         self.ticket = (self._open or self._begin()).number
         return self.ticket
 
-    def emit(self, flags: int, pipeline: Any, layout: Any, size: int, block: Any, x: int, y: int, z: int) -> None:
-        """What the native recorder does, in Python."""
+    def emit(self, kernel: VulkanKernel, flags: int, memory: bytearray, block: Any) -> None:
+        """What the native recorder does with a record, in Python."""
         if self._open is None:
             raise InternalError("a launch was recorded without an open submission")
         command, null = self._open.command, self.vulkan.null
         if flags & BIND:
-            self._bind(command, 1, pipeline)
+            self._bind(command, 1, kernel.pipeline)
         if flags & BARRIER:
             stages, barrier = self.barriers[0]
             self._pipeline_barrier(command, stages, stages, 0, 1, barrier, 0, null, 0, null)
+        size = kernel.artifact.block_size
         if size:
-            self._push(command, layout, 0x20, 0, size, block)
-        self._dispatch(command, x, y, z)
+            self._push(command, kernel.layout, 0x20, 0, size, block)
+        self._dispatch(command, *groups(memory))
 
     def distrust(self) -> None:
         """After an interruption in the middle of recording: what comes later is ordered after all that may be there."""
