@@ -95,9 +95,7 @@ def _multiply_add(ctx: Context, op: Op) -> None:
     ]
     operands = [ctx.get(value) for value in op.operands]
     flags = ("|".join(signed),) if signed else ()
-    ctx.values[op.result] = ctx.block.emit(
-        "OpCooperativeMatrixMulAddKHR", ctx.type(op.result.type), *operands, *flags
-    )
+    ctx.values[op.result] = ctx.block.emit("OpCooperativeMatrixMulAddKHR", ctx.type(op.result.type), *operands, *flags)
 
 
 def _map(ctx: Context, op: Op) -> None:

@@ -226,4 +226,3 @@ def cast_matrix(ctx: Context, node: Place, value: Value, dtype: DType) -> Value:
     if not dtype.is_float:
         raise ctx.error(node, f"matrices are converted to floats only, not to {dtype!r}", "store it, and convert then")
     return emit(ctx, "mat_cast", value, type=Matrix(dtype, kind.rows, kind.columns, kind.use))
-

@@ -77,13 +77,14 @@ class _Subgroups:
         groups, count = elements.shape[:2]
         components = components_of(matrix, self.size)
         flat = elements.reshape(groups, count, matrix.rows * matrix.columns)
-        places = np.zeros((groups, count, components * self.size), dtype=elements.dtype)
+        places: Lanes = np.zeros((groups, count, components * self.size), dtype=elements.dtype)
         order = _order(matrix)
         places[..., : len(order)] = flat[..., order]
         places = places.reshape(groups, count, components, self.size)
         if count != self.count:
             places = np.broadcast_to(places, (groups, self.count, components, self.size))
-        return places.transpose(2, 0, 1, 3).reshape(components, groups, self.count * self.size)
+        lanes: Lanes = places.transpose(2, 0, 1, 3).reshape(components, groups, self.count * self.size)
+        return lanes
 
     def first(self, value: Lanes) -> Lanes:
         """(g, subgroups, 1, 1): what the first lane of each subgroup holds; all hold the same."""
@@ -101,7 +102,7 @@ class _Subgroups:
             torn = np.repeat(some & ~every, self.size, axis=-1) & ~self.batch.full(mask)
             message = "divergent matrix operation: this invocation doesn't take part where others of its subgroup do"
             raise self.batch.error(KernelError, message, op.loc, torn)
-        return every[..., None, None]
+        return np.asarray(every)[..., None, None]
 
 
 def _subgroups(frame: Frame) -> _Subgroups:
@@ -201,15 +202,17 @@ def _store(compiler: FunctionCompiler, op: Op) -> Step:
 def _bits(dtype_name: str, values: Lanes) -> Lanes:
     """Values as they lie in memory."""
     if dtype_name == "bf16":
-        return (np.ascontiguousarray(values, dtype=np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+        words: Lanes = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32) >> np.uint32(16)
+        return words.astype(np.uint16)
     return np.ascontiguousarray(values)
 
 
 def _values(matrix: Matrix, raw: npt.NDArray[np.uint8]) -> Lanes:
     """Bytes as elements of the matrix."""
     if matrix.dtype.name == "bf16":
-        return (raw.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return raw.view(matrix.dtype.numpy)
+        words: Lanes = raw.view(np.uint16).astype(np.uint32) << np.uint32(16)
+        return words.view(np.float32)
+    return np.asarray(raw.view(matrix.dtype.numpy))
 
 
 def _as_elements(found: Lanes, place: _Place) -> Lanes:
@@ -259,9 +262,7 @@ def _multiply_add(compiler: FunctionCompiler, op: Op) -> Step:
 
     def step(frame: Frame, _mask: Mask) -> None:
         subgroups = _subgroups(frame)
-        a, b, acc = (
-            subgroups.gather(frame[slot], kind).astype(wide) for slot, kind in zip(slots, kinds, strict=True)
-        )
+        a, b, acc = (subgroups.gather(frame[slot], kind).astype(wide) for slot, kind in zip(slots, kinds, strict=True))
         total = acc + np.matmul(a, b)
         rounded = total.astype(matrix.dtype.numpy)
         if matrix.dtype.name == "bf16":

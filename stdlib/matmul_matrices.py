@@ -1,0 +1,243 @@
+"""Matrix products on cooperative matrices: c[g, i, j] = sum over k of a[g, i, k] * b[g, k, j].
+
+Enters: arrays of three axes whose rows, or columns, are neighbours in memory and begin at multiples of 16 bytes. Leaves:
+c. Tiles of a and b lie in shared memory in vectors of 16 bytes, rows padded by one; while the subgroups multiply one
+slice of them, the next one is on its way into matrices, and the next tiles into registers. A tile of a may reach over
+several tiles of b along the depth, so that whole lines of memory are read of both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import vkjit as vk
+from vkjit.runtime.interface import DeviceArray, MatrixShape
+from vkjit.stdlib.matmul_operands import flat_operand, part
+
+__all__ = ["TileShape", "multiply_matrices"]
+
+R = TypeVar("R", bound=vk.Element)
+
+
+@dataclass(frozen=True, slots=True)
+class TileShape:
+    """How a workgroup's tile is made: `rows` x `columns` results, by `down` x `across` subgroups, `depth` of b (and
+    `halves` times that of a) in shared memory at a time. `early`: the next loads are issued between the barriers.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    down: int
+    across: int
+    halves: int = 1
+    early: bool = False
+    band: int = 8
+
+
+@vk.func
+def left_matrix(sg, tile, line, k, T, ALONG, E, MM, MK):
+    """The matrix of a at a line of the tile, from k on along the depth."""
+    if ALONG:
+        q = k // E
+        return sg.load(tile[line : line + MM, q : q + MK // E], "a", dtype=T)
+    else:
+        q = line // E
+        return sg.load(tile[k : k + MK, q : q + MM // E], "a", "column", dtype=T)
+
+
+@vk.func
+def right_matrix(sg, tile, column, k, T, ALONG, E, MN, MK):
+    """The matrix of b at a column of the tile, from k on along the depth."""
+    if ALONG:
+        q = k // E
+        return sg.load(tile[column : column + MN, q : q + MK // E], "b", "column", dtype=T)
+    else:
+        q = column // E
+        return sg.load(tile[k : k + MK, q : q + MN // E], "b", dtype=T)
+
+
+@vk.kernel(
+    groups=lambda c, BM, BN: (vk.cdiv(c.shape[2], BN), vk.cdiv(c.shape[1], BM), c.shape[0]),
+    local=lambda DOWN, ACROSS, SIZE: DOWN * ACROSS * SIZE,
+    debug=False,
+)
+def multiply_tiles_of_matrices(  # noqa: PLR0915  one pipeline, which falls apart in pieces
+    a: vk.In[vk.u32, "X"],
+    b: vk.In[vk.u32, "Y"],
+    c: vk.Out[R, "G M N"],
+    depth: vk.i32,
+    a_line: vk.i32,
+    a_batch: vk.i32,
+    b_line: vk.i32,
+    b_batch: vk.i32,
+    T: vk.Const[Any],
+    ACC: vk.Const[Any],
+    E: vk.Const[int],
+    BM: vk.Const[int],
+    BN: vk.Const[int],
+    BK: vk.Const[int],
+    HALVES: vk.Const[int],
+    DOWN: vk.Const[int],
+    ACROSS: vk.Const[int],
+    SIZE: vk.Const[int],
+    MM: vk.Const[int],
+    MN: vk.Const[int],
+    MK: vk.Const[int],
+    A_ALONG: vk.Const[bool],
+    B_ALONG: vk.Const[bool],
+    A_LINE: vk.Const[int],
+    B_LINE: vk.Const[int],
+    EXACT: vk.Const[bool],
+    EDGES: vk.Const[bool],
+    EARLY: vk.Const[bool],
+    BAND: vk.Const[int],
+):
+    """`depth`, lines and batches are given in vectors of 16 bytes, of E elements; A_LINE and B_LINE, unless 0, are a_line
+    and b_line known at compile time. A_ALONG, B_ALONG: vectors lie along the depth. Matrices are MM x MN, MK deep.
+    """
+    V = vk.vec(vk.u32, 4)
+    KV, PARTS, COUNT = BK // E, BK // MK, DOWN * ACROSS * SIZE
+    AK, TM, TN = BK * HALVES, BM // DOWN, BN // ACROSS
+    FM, FN = TM // MM, TN // MN
+    AV = AK // E if A_ALONG else BM // E
+    BV = KV if B_ALONG else BN // E
+    A_LINES, B_LINES = BM if A_ALONG else AK, BN if B_ALONG else BK
+    A_STEP, B_STEP = COUNT // AV, COUNT // BV
+    NA, NB = A_LINES // A_STEP, B_LINES // B_STEP
+    a_tile, b_tile = vk.shared(V, (A_LINES, AV + 1)), vk.shared(V, (B_LINES, BV + 1))
+    sg = vk.subgroup()
+    lane, w, g = vk.i32(vk.local_id(0)), vk.i32(sg.id()), vk.i32(vk.group_id(2))
+    rows, columns = vk.i32(c.shape[1]), vk.i32(c.shape[2])
+    down, across = vk.i32(vk.num_groups(1)), vk.i32(vk.num_groups(0))
+    number = vk.i32(vk.group_id(1)) * across + vk.i32(vk.group_id(0))
+    band, rest = number // (BAND * across), number % (BAND * across)
+    high = vk.min(down - band * BAND, BAND)
+    tile_row, tile_column = band * BAND + rest % high, rest // high
+    row, column = tile_row * BM, tile_column * BN
+    a_first = row if A_ALONG else tile_row * (BM // E)
+    b_first = column if B_ALONG else tile_column * (BN // E)
+    a_last = rows - 1 if A_ALONG else rows // E - 1
+    b_last = columns - 1 if B_ALONG else columns // E - 1
+    lda = A_LINE if A_LINE > 0 else a_line
+    ldb = B_LINE if B_LINE > 0 else b_line
+    a_base, b_base = g * a_batch, g * b_batch
+    my_row, my_column = w // ACROSS * TM, w % ACROSS * TN
+    ra, ca, rb, cb = lane // AV, lane % AV, lane // BV, lane % BV
+    acc = ()
+    for _ in vk.unroll(FM * FN):
+        acc = acc + (sg.matrix((MM, MN), ACC),)
+    for t in vk.unroll(NA):
+        a_tile[ra + t * A_STEP, ca] = part(
+            a, a_base, lda, 0, a_first, a_last, depth, ra + t * A_STEP, ca, vk.u32, A_ALONG, E, EXACT, EDGES
+        )
+    for t in vk.unroll(NB):
+        b_tile[rb + t * B_STEP, cb] = part(
+            b, b_base, ldb, 0, b_first, b_last, depth, rb + t * B_STEP, cb, vk.u32, B_ALONG, E, EXACT, EDGES
+        )
+    ka = vk.min(KV * HALVES, depth - KV * HALVES) if EXACT else KV * HALVES
+    kb = vk.min(KV, depth - KV) if EXACT else KV
+    ahead_a, ahead_b = (), ()
+    for t in vk.unroll(NA // HALVES):
+        ahead_a = ahead_a + (
+            part(a, a_base, lda, ka, a_first, a_last, depth, ra + t * A_STEP, ca, vk.u32, A_ALONG, E, EXACT, EDGES),
+        )
+    for t in vk.unroll(NB):
+        ahead_b = ahead_b + (
+            part(b, b_base, ldb, kb, b_first, b_last, depth, rb + t * B_STEP, cb, vk.u32, B_ALONG, E, EXACT, EDGES),
+        )
+    vk.barrier()
+    left, right = (), ()
+    for i in vk.unroll(FM):
+        left = left + (left_matrix(sg, a_tile, my_row + i * MM, 0, T, A_ALONG, E, MM, MK),)
+    for j in vk.unroll(FN):
+        right = right + (right_matrix(sg, b_tile, my_column + j * MN, 0, T, B_ALONG, E, MN, MK),)
+    for k in range(0, depth, KV * HALVES):
+        for s in vk.unroll(PARTS * HALVES):
+            if s % PARTS == PARTS - 1:
+                half = s // PARTS
+                LAST = half == HALVES - 1
+                vk.barrier()
+                for t in vk.unroll(NB):
+                    b_tile[rb + t * B_STEP, cb] = ahead_b[t]
+                if LAST:
+                    for t in vk.unroll(NA):
+                        a_tile[ra + t * A_STEP, ca] = ahead_a[t]
+                    ahead_a = ()
+                if not EARLY:
+                    vk.barrier()
+                ka, kb = k + KV * HALVES * (2 if LAST else 1), k + KV * (half + 2)
+                if EXACT:
+                    ka, kb = vk.min(ka, depth - KV * HALVES), vk.min(kb, depth - KV)
+                for t in vk.unroll(NA // HALVES):
+                    r = ra + ((0 if LAST else half + 1) * (NA // HALVES) + t) * A_STEP
+                    ahead_a = ahead_a + (
+                        part(a, a_base, lda, ka, a_first, a_last, depth, r, ca, vk.u32, A_ALONG, E, EXACT, EDGES),
+                    )
+                ahead_b = ()
+                for t in vk.unroll(NB):
+                    r = rb + t * B_STEP
+                    ahead_b = ahead_b + (
+                        part(b, b_base, ldb, kb, b_first, b_last, depth, r, cb, vk.u32, B_ALONG, E, EXACT, EDGES),
+                    )
+                if EARLY:
+                    vk.barrier()
+            next_left, next_right, total = (), (), ()
+            for i in vk.unroll(FM):
+                q = (s + 1) % (PARTS * HALVES) * MK
+                next_left = next_left + (left_matrix(sg, a_tile, my_row + i * MM, q, T, A_ALONG, E, MM, MK),)
+            for j in vk.unroll(FN):
+                q = (s + 1) % PARTS * MK
+                next_right = next_right + (right_matrix(sg, b_tile, my_column + j * MN, q, T, B_ALONG, E, MN, MK),)
+            for i in vk.unroll(FM):
+                for j in vk.unroll(FN):
+                    total = total + (sg.mma(left[i], right[j], acc[i * FN + j]),)
+            acc, left, right = total, next_left, next_right
+    NATIVE = c.dtype is ACC or (c.dtype is vk.f16 and ACC is vk.f32)
+    if NATIVE and (not EDGES or (row + BM <= rows and column + BN <= columns)):
+        for i in vk.unroll(FM):
+            for j in vk.unroll(FN):
+                p, q = row + my_row + i * MM, column + my_column + j * MN
+                sg.store(c[g, p : p + MM, q : q + MN], R(acc[i * FN + j]))
+    elif not NATIVE or EDGES:
+        WORDS, WORD = MN // 4, vk.f32 if ACC is vk.f16 else ACC
+        line, place = w // ((AV + 1) // WORDS) * MM, w % ((AV + 1) // WORDS) * WORDS
+        for i in vk.unroll(FM):
+            for j in vk.unroll(FN):
+                vk.barrier()
+                sg.store(
+                    a_tile[line : line + MM, place : place + WORDS],
+                    acc[i * FN + j] if WORD is ACC else WORD(acc[i * FN + j]),
+                )
+                vk.barrier()
+                for step in vk.unroll(MM * WORDS // SIZE):
+                    at = step * SIZE + vk.i32(sg.rank())
+                    words = a_tile[line + at // WORDS, place + at % WORDS]
+                    p, q = row + my_row + i * MM + at // WORDS, column + my_column + j * MN + at % WORDS * 4
+                    for t in vk.unroll(4):
+                        c.put(g, p, q + t, R(vk.bitcast(WORD, words[t])))
+
+
+def multiply_matrices(
+    a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, shape: MatrixShape, tile: TileShape, *, fixed: bool
+) -> bool:
+    """Queues the product on the device of c, unless the arrays' layout doesn't allow it: then False.
+
+    `fixed`: the distances between lines are compiled in.
+    """
+    left, right = flat_operand(a, vk.u32), flat_operand(b, vk.u32)
+    each = 16 // a.dtype.itemsize
+    if left is None or right is None or a.shape[2] % each:
+        return False
+    rows, columns, depth = c.shape[1], c.shape[2], a.shape[2]
+    multiply_tiles_of_matrices(
+        left.words, right.words, c, depth // each, left.line, left.batch, right.line, right.batch,
+        T=a.dtype, ACC=accumulate, E=each, BM=tile.rows, BN=tile.columns, BK=tile.depth, HALVES=tile.halves,
+        DOWN=tile.down, ACROSS=tile.across, SIZE=c.device.caps.subgroup_size, MM=shape.m, MN=shape.n, MK=shape.k,
+        A_ALONG=left.along, B_ALONG=not right.along, A_LINE=left.line if fixed else 0,
+        B_LINE=right.line if fixed else 0,
+        EXACT=depth % (tile.depth * tile.halves) == 0, EDGES=rows % tile.rows != 0 or columns % tile.columns != 0,
+        EARLY=tile.early, BAND=tile.band,
+    )  # fmt: skip
+    return True
