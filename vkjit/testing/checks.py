@@ -180,7 +180,9 @@ class _Check:
 
     def _choices(self) -> dict[str, list[tuple[str, list[Any]]]]:
         uses_subgroups = self._uses_subgroups()
-        strict = (False, True) if self.settings["strict"] and not self.kernel._fast_math else ()
+        # a strict kernel's results are bit for bit those of strict ones: without the mode it is another kernel
+        settled = self.kernel._fast_math or self.kernel._strict
+        strict = (False, True) if self.settings["strict"] and not settled else ()
         return {
             e.name: choices_for(
                 self.kernel, e.device, uses_subgroups=uses_subgroups, has_groups=self.groups is not None, strict=strict

@@ -156,7 +156,7 @@ class Executor:
             launch(**values)
 
     def _variant(self, schedule: Schedule) -> Kernel:
-        key = (schedule.local, schedule.strict, schedule.debug, schedule.optimisation)
+        key = (schedule.local, schedule.strict, schedule.debug, schedule.optimisation, schedule.vector_width)
         if key not in self._variants:
             self._variants[key] = variant(self.kernel, schedule)
         return self._variants[key]
@@ -195,16 +195,20 @@ class Executor:
 @contextlib.contextmanager
 def _scheduled(device: Device, schedule: Schedule) -> Iterator[None]:
     """Sets what the device and the compiler are told outside of the kernel."""
-    saved = os.environ.get("VKJIT_OPT")
+    saved, caps = os.environ.get("VKJIT_OPT"), device.caps
     if schedule.optimisation is not None:
         os.environ["VKJIT_OPT"] = str(schedule.optimisation)
     if isinstance(device, InterpreterDevice):
         device.order = schedule.order
         sizes = INTERPRETER_CAPS.subgroup_sizes if schedule.subgroup_size is None else (schedule.subgroup_size,)
         device.caps = replace(device.caps, subgroup_sizes=sizes)
+    elif caps.kind == "llvm-cpu" and schedule.vector_width is not None:
+        device.caps = replace(caps, subgroup_sizes=(schedule.vector_width,))
     try:
         yield
     finally:
+        if caps.kind == "llvm-cpu":
+            device.caps = caps
         if schedule.optimisation is not None:
             if saved is None:
                 del os.environ["VKJIT_OPT"]

@@ -2,15 +2,16 @@
 
 Enters: a kernel and a device. Leaves: `Schedule`s to try, the plain one first: the workgroup's size where the kernel
 leaves it open, the order of workgroups, the subgroup's size and cut grids in the interpreter, the optimisation level
-on others.
+and the width of vectors on others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from ..frontend import Signature
 from ..jit import Kernel
 from ..lang.control import Tune
 from ..runtime.interface import Device
@@ -26,7 +27,8 @@ class Schedule:
 
     `local`: the workgroup's size. `order` of workgroups: "forward", "reverse" or the seed of a permutation
     (interpreter). `subgroup_size` (interpreter). `most_groups`: larger grids are cut into several dispatches
-    (interpreter). `optimisation`: 0 to 2. `strict`, `debug`: as at the decoration.
+    (interpreter). `optimisation`: 0 to 2. `vector_width`: invocations per vector (processor); 1 on a Vulkan device means
+    that neighbouring elements are read and written one by one. `strict`, `debug`: as at the decoration.
     """
 
     local: Triple | None = None
@@ -36,6 +38,7 @@ class Schedule:
     optimisation: int | None = None
     strict: bool | None = None
     debug: bool | None = None
+    vector_width: int | None = None
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self.given().items()) or "as decorated"
@@ -59,7 +62,17 @@ def variant(kernel: Kernel, schedule: Schedule, **options: Any) -> Kernel:
             options[name] = getattr(schedule, name)
     if schedule.strict:
         options["fast_math"] = False
-    return kernel.variant(**options)
+    made = kernel.variant(**options)
+    if schedule.vector_width == 1:
+        made.__class__ = _ByElements
+    return made
+
+
+class _ByElements(Kernel):
+    """A kernel that never knows that its arrays are aligned, so that accesses aren't joined."""
+
+    def _signature(self, *args: Any) -> Signature:
+        return replace(super()._signature(*args), aligned=False)
 
 
 def choices_for(
@@ -73,7 +86,7 @@ def choices_for(
         if uses_subgroups:
             found += [("subgroup_size", _subgroup_sizes(kernel))]
     else:
-        found += [("optimisation", [None, 0, 1])]
+        found += [("optimisation", [None, 0, 1]), ("vector_width", _vector_widths(device))]
     found += [("strict", list(dict.fromkeys((None, *strict))))]
     return [(name, values) for name, values in found if len(values) > 1]
 
@@ -90,6 +103,13 @@ def _locals(kernel: Kernel, uses_subgroups: bool, has_groups: bool) -> list[Trip
         return [None, (32, 1, 1)]
     flat: list[Triple | None] = [None, (1, 1, 1), (32, 1, 1), (48, 1, 1)]
     return [*flat, (8, 8, 1)] if _rank(kernel) > 1 else flat
+
+
+def _vector_widths(device: Device) -> list[int | None]:
+    """The processor's own width and narrower ones; on other devices, accesses joined and not."""
+    if device.caps.kind != "llvm-cpu":
+        return [None, 1]
+    return [None, *(width for width in (4, 8) if width < device.caps.subgroup_size)]
 
 
 def _rank(kernel: Kernel) -> int:

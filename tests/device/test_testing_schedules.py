@@ -1,0 +1,76 @@
+"""Schedules change how a launch is made, and what depends on them is found: the width of vectors on processors, joined
+accesses on Vulkan devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkjit as vk
+from vkjit.testing.case import Case
+from vkjit.testing.run import Executor
+from vkjit.testing.schedules import Schedule, choices_for, variant
+
+
+@vk.kernel(over="y")
+def fours(x: vk.In[vk.f32, "N 4"], y: vk.Out[vk.f32, "N"]):
+    i = vk.global_id(0)
+    y[i] = (x[i, 0] + x[i, 1]) + (x[i, 2] + x[i, 3])
+
+
+@vk.kernel(groups=lambda y: vk.cdiv(y.shape[0], 32), local=32)
+def vectors(y: vk.Out[vk.i32, "N"]):
+    y.put(vk.global_id(0), vk.i32(vk.subgroup().size()))
+
+
+@vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], 32), local=32)
+def eights(x: vk.In[vk.i32, "N"], y: vk.Out[vk.i32, "N"]):
+    i, sg = vk.global_id(0), vk.subgroup()
+    y.put(i, sg.sum(x.get(i, pad=0)))  # the sum of as many as a vector has
+
+
+def widths(device: Any, kernel: Any) -> list[Any]:
+    found = dict(choices_for(kernel, device, uses_subgroups=False, has_groups=False))
+    return list(found.get("vector_width", [None]))
+
+
+def test_results_are_the_same_at_every_width(device: Any) -> None:
+    x = np.arange(400, dtype=np.float32).reshape(100, 4)
+    chosen = widths(device, fours)
+    assert (len(chosen) > 1) == (device.caps.kind != "interpreter")
+    for width in chosen:
+        arguments = {"x": x, "y": vk.testing.out(vk.f32, (100,))}
+        y = vk.testing.run(fours, arguments, device=device, schedule=Schedule(vector_width=width))
+        assert (y["y"] == x.sum(axis=1)).all()
+
+
+def test_a_processor_takes_narrower_vectors(device: Any) -> None:
+    if device.caps.kind != "llvm-cpu":
+        pytest.skip("vectors of invocations are the processor's device's")
+    before = device.caps
+    executor = Executor(vectors, device)
+    case = Case({}, {}, {"y": vk.testing.out(vk.i32, (40,))})
+    for width in (4, None):
+        found = executor.run(case, Schedule(vector_width=width)).raw["y"]
+        assert (found == (width or before.subgroup_size)).all()
+    assert device.caps is before
+
+
+def test_a_kernel_that_counts_on_its_subgroup_is_found_on_a_processor(device: Any) -> None:
+    if device.caps.kind != "llvm-cpu" or device.caps.subgroup_size <= 4:
+        pytest.skip("the processor's device with vectors of 8 or 16 is needed")
+    with pytest.raises(vk.testing.CheckFailure) as caught:
+        vk.testing.check_kernel(eights, devices=device, max_examples=60, seed=1)
+    assert caught.value.schedule.vector_width == 4
+
+
+def test_accesses_one_by_one_are_another_program(device: Any) -> None:
+    if device.caps.kind in ("llvm-cpu", "interpreter"):
+        pytest.skip("accesses are joined on Vulkan devices")
+    for width in (None, 1):
+        kernel = variant(fours, Schedule(vector_width=width))
+        with vk.use_device(device):
+            kernel(np.ones((8, 4), np.float32))
+        assert [signature.aligned for _, signature in kernel._plans] == [width is None]
