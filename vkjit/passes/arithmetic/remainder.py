@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ... import dtypes
 from ...ir.core import Region
-from ..formats import format_of, half_precision_part, power_of_two
+from ..formats import FloatFormat, format_of, half_precision_part, power_of_two
 from ..formula import Formula, Term
 
 __all__ = ["REMAINDER_RULES", "quotient"]
@@ -59,14 +60,16 @@ def _significand(f: Formula, x: Term) -> tuple[Term, Term]:
     return f.select(normal, fraction | (1 << fmt.mantissa), fraction), f.select(normal, exponent, 1)
 
 
-def _long_division(f: Formula, x: Term, y: Term) -> Term:
-    """The remainder by integer division, `64 - digits` bits of the quotient at a time."""
+def _long_division(f: Formula, x: Term, y: Term, far: Term | None) -> Term:
+    """The remainder by integer division, `64 - digits` bits of the quotient at a time; x is raised where `far` says so."""
     fmt = format_of(x)
     step = 64 - fmt.digits
-    rounds = -(-(2 * fmt.bias) // step)
+    rounds = -(-(2 * fmt.bias + fmt.mantissa) // step)
     (top, x_exponent), (divisor, y_exponent) = _significand(f, x), _significand(f, y)
     divisor = f.select(divisor.equals(0), 1, divisor)
     rest, left = f.call("urem_raw", top, divisor), x_exponent - y_exponent
+    if far is not None:
+        left = left + f.select(far, f.term(_raise_of(fmt), left.dtype), 0)
     if rounds <= 8:
         for _ in range(rounds):
             now = f.select(left < step, left, step)
@@ -95,8 +98,8 @@ def _division_loop(f: Formula, rest: Term, left: Term, divisor: Term, step: int,
     return f.term(build.op("for", *bounds, rest.value, left.value, types=[word, word], regions=[body]).results[0])
 
 
-def _magnitude_remainder(f: Formula, x: Term, y: Term) -> Term:
-    """|x| mod |y| for values that aren't negative; NaN where there is none."""
+def _magnitude_remainder(f: Formula, x: Term, y: Term, far: Term | None) -> Term:
+    """|x| mod |y| for values that aren't negative; NaN where there is none. `far`: x stands for more, see `_Pair`."""
     fmt = format_of(x)
     number = y.constant
     if number is not None and math.isfinite(number) and math.frexp(number)[0] == 0.5 and 2.0**-60 < number < 2.0**60:
@@ -104,37 +107,53 @@ def _magnitude_remainder(f: Formula, x: Term, y: Term) -> Term:
         rest = f.select(x < number * 2.0**fmt.digits, few, 0.0)
     else:
         near = x < y * 2.0 ** (fmt.digits - 2)
-        (far,) = f.branch(near, lambda: [f.term(0.0, x.dtype)], lambda: [_long_division(f, x, y)])
-        rest = f.select(x < y, x, f.select(near, _short_division(f, x, y), far))
+        (long,) = f.branch(near, lambda: [f.term(0.0, x.dtype)], lambda: [_long_division(f, x, y, far)])
+        rest = f.select(x < y, x, f.select(near, _short_division(f, x, y), long))
     valid = (x.bits() < fmt.infinity_bits) & ((y.bits() - 1) < fmt.infinity_bits)
     return f.select(valid, rest, math.nan)
 
 
-def _raised(f: Formula, x: Term, y: Term) -> tuple[Term, Term, Term | None]:
-    """Both times a power of two where the remainder may be subnormal, which devices may take for 0, and its inverse."""
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Dividend and divisor, times a power of two where the remainder may be subnormal, which devices may take for 0.
+
+    `back` undoes the power; `far`: only the divisor was raised, as the dividend would overflow; None where neither can be.
+    """
+
+    x: Term
+    y: Term
+    back: Term | None = None
+    far: Term | None = None
+
+    def lowered(self, value: Term) -> Term:
+        return value if self.back is None else value * self.back
+
+
+def _raised(f: Formula, x: Term, y: Term) -> _Pair:
     fmt = format_of(x)
-    far = 2 * fmt.digits
+    shift = _raise_of(fmt)
     number = y.constant
-    if number is not None and abs(number) >= 2.0 ** (fmt.min_exponent + far):
-        return x, y, None
-    low = (y.abs() < 2.0 ** (fmt.min_exponent + far)) & (x.abs() < 2.0 ** (fmt.bias - far))
-    one = f.term(1.0, x.dtype)
-    factor = f.select(low, 2.0**far, one)
-    return x * factor, y * factor, f.select(low, 2.0**-far, one)
+    if number is not None and abs(number) >= 2.0 ** (fmt.min_exponent + shift):
+        return _Pair(x, y)
+    low, fits = y.abs() < 2.0 ** (fmt.min_exponent + shift), x.abs() < 2.0 ** (fmt.bias - shift)
+    one, factor = f.term(1.0, x.dtype), 2.0**shift
+    raised = x * f.select(low & fits, factor, one)
+    far = low & ~fits & (x.abs() < math.inf)
+    return _Pair(raised, y * f.select(low, factor, one), f.select(low, 1.0 / factor, one), far)
 
 
-def _lowered(value: Term, back: Term | None) -> Term:
-    return value if back is None else value * back
+def _raise_of(fmt: FloatFormat) -> int:
+    return 2 * fmt.digits
 
 
 def truncrem(f: Formula, x: Term, y: Term) -> Term:
     """C's fmod: exact, with the dividend's sign."""
-    x, y, back = _raised(f, x, y)
-    return _lowered(_signed_remainder(f, x, y), back)
+    pair = _raised(f, x, y)
+    return pair.lowered(_signed_remainder(f, pair))
 
 
-def _signed_remainder(f: Formula, x: Term, y: Term) -> Term:
-    return _with_sign_of(_magnitude_remainder(f, x.abs(), _absolute(f, y)), x)
+def _signed_remainder(f: Formula, pair: _Pair) -> Term:
+    return _with_sign_of(_magnitude_remainder(f, pair.x.abs(), _absolute(f, pair.y), pair.far), pair.x)
 
 
 def _absolute(f: Formula, y: Term) -> Term:
@@ -151,20 +170,21 @@ def truncdiv(f: Formula, x: Term, y: Term) -> Term:
 
 def floormod(f: Formula, x: Term, y: Term) -> Term:
     """Python's %: the remainder has the divisor's sign, zeros too."""
-    x, y, back = _raised(f, x, y)
-    rest = _signed_remainder(f, x, y)
+    pair = _raised(f, x, y)
+    rest = _signed_remainder(f, pair)
     other_sign = (rest < 0.0) ^ (y < 0.0)
-    moved = f.select(other_sign, rest + y, rest)
+    moved = f.select(other_sign, rest + pair.y, rest)
     zero = f.term(0.0, x.dtype)
-    return _lowered(f.select(rest.equals(0.0), _with_sign_of(zero, y), moved), back)
+    return pair.lowered(f.select(rest.equals(0.0), _with_sign_of(zero, y), moved))
 
 
 def floordiv(f: Formula, x: Term, y: Term) -> Term:
     """Python's //: the exact multiple of y below x, divided by y and rounded to the integer nearby."""
-    x, y, _ = _raised(f, x, y)
-    rest = _signed_remainder(f, x, y)
+    pair = _raised(f, x, y)
+    rest = _signed_remainder(f, pair)
     plain = x / y
-    whole = (x - rest) / y
+    whole = (pair.x - rest) / pair.y
+    whole = whole if pair.far is None else f.select(pair.far, plain, whole)  # too large for the remainder to count
     lower = rest.differs(0.0) & ((rest < 0.0) ^ (y < 0.0))
     whole = f.select(lower, whole - 1.0, whole)
     floor = f.call("floor", whole)

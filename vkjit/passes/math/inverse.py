@@ -87,8 +87,9 @@ def _scaled(f: Formula, small: Term, large: Term) -> tuple[Term, Term]:
 def atan2(f: Formula, y: Term, x: Term) -> Term:
     """The angle of the point (x, y); zeros have signs, infinities are directions."""
     table = tables_of(x)
-    rise, run = y.abs(), x.abs()
-    steep = rise.bits() > run.bits()  # devices may take subnormal numbers for 0 in comparisons, but not in products
+    mask = format_of(x).magnitude_mask  # by bits: devices may take subnormal numbers for 0, not in products though
+    rise_bits, run_bits = y.bits() & mask, x.bits() & mask
+    rise, run, steep = rise_bits.as_bits_of(y.dtype), run_bits.as_bits_of(x.dtype), rise_bits > run_bits
     angle = _angle(f, *_scaled(f, f.select(steep, run, rise), f.select(steep, rise, run)))
     behind = x.bits() >= format_of(x).sign_mask
     zero = f.term(0.0, x.dtype)
