@@ -44,6 +44,7 @@ from ..passes.poison_shared import PoisonShared
 from ..passes.simplify_branches import SimplifyBranches
 from ..passes.sroa import ScalarReplacement
 from ..passes.strength_reduction import StrengthReduction
+from ..passes.tiles import LowerTiles, options_for
 from ..passes.uniformity import CheckUniformity
 from ..passes.unroll import Unroll
 from ..passes.widen_access import WidenAccess
@@ -70,6 +71,7 @@ PASSES: dict[str, Callable[[], Pass]] = {
     LowerBf16.name: LowerBf16,
     LowerExits.name: LowerExits,
     LowerMath.name: LowerMath,
+    LowerTiles.name: lambda: LowerTiles(options_for(PLAIN_DEVICE), PLAIN_DEVICE),
     NarrowIndex.name: NarrowIndex,
     PoisonShared.name: PoisonShared,
     RemoveBarriers.name: RemoveBarriers,

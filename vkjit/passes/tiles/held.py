@@ -235,15 +235,21 @@ class Workshop:
             )
 
     # -- order of memory accesses between invocations
-    def access(self, array: Value, kind: str) -> None:
-        """Notes a read ("r") or write ("w") of an array, after a barrier where one that it conflicts with is pending."""
+    def access(self, array: Value, kind: str, scope: str = "workgroup") -> None:
+        """Notes a read ("r") or write ("w") of an array, after a barrier where one that it conflicts with is pending.
+
+        A subgroup waits for nobody else: it orders its own accesses.
+        """
         key = alias_class(array)
         is_shared = isinstance(origin(array).type, Array) and origin(array).type.space == "shared"  # type: ignore[attr-defined]
         if not is_shared and key not in self.written:
             return
         against = ("w",) if kind == "r" else ("r", "w")
         if any((one, other) in self.pending for one in (key, ALL) for other in against):
-            self.barrier()
+            if scope == "subgroup":
+                self.builder.op("fence", scope="workgroup")
+            else:
+                self.barrier()
         self.pending.add((key, kind))
 
     def barrier(self) -> None:

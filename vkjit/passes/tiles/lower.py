@@ -22,7 +22,7 @@ from typing import ClassVar
 from ...errors import CompileError, InternalError
 from ...ir.core import Function, Module, Op, Region, Value
 from ...ir.ops import OPS, Effect
-from ...ir.rewrite import LOOPS, exits_of, replace_uses, resolve
+from ...ir.rewrite import LOOPS, constant_of, exits_of, replace_uses, resolve
 from ...ir.types import Scalar, Tile
 from ...runtime.interface import DeviceCaps
 from ..memory import ALL, alias_class
@@ -211,7 +211,7 @@ class _Lowering:
         if isinstance(found, Held):
             return exchange.moved(self.shop, found, wanted)
         if isinstance(found, Deferred):
-            self.shop.access(found.operands[0], "r")
+            self.shop.access(found.operands[0], "r", wanted.scope)
             return access.load(self.shop, found.op, found.operands, wanted)
         raise InternalError("a tile that only products read is needed in registers")
 
@@ -250,7 +250,8 @@ def _load(low: _Lowering, op: Op) -> None:
         uses = low.uses[op.result]
         choice = choose_engine(uses[0], low.options, low.caps)
         near = len(uses) == 1 and low.homes[uses[0]] is low.homes[op]
-        if low.stays(op) and (near or choice.engine != "fma"):
+        padded = constant_of(op.operands[-1]) == 0  # products leave out steps that lie outside of a factor
+        if padded and low.stays(op) and (near or choice.engine != "fma"):
             low.tiles[op.result] = Deferred(op, tuple(operands))
             return
         if choice.engine == "fma":
@@ -258,7 +259,7 @@ def _load(low: _Lowering, op: Op) -> None:
             shop.notes.append(f"{op.loc}: the slice is staged in shared memory once, for {len(uses)} products")
             return
     low.check_held(op.result)
-    shop.access(operands[0], "r")
+    shop.access(operands[0], "r", kind.scope)
     low.tiles[op.result] = access.load(shop, op, operands, low.layouts.of(op.result))
     shop.notes.append(f"{op.loc}: tile of {_shape(kind)} held in registers: {low.layouts.of(op.result)}")
 
@@ -274,33 +275,33 @@ def _shape(kind: Tile) -> str:
 def _store(low: _Lowering, op: Op) -> None:
     tile = low.held(op.operands[-1])
     operands = [resolve(low.replaced, v) for v in op.operands[:-1]]
-    low.shop.access(operands[0], "w")
+    low.shop.access(operands[0], "w", tile.layout.scope)
     access.store(low.shop, op, operands, tile)
 
 
-def _touch(low: _Lowering, op: Op) -> None:
+def _touch(low: _Lowering, op: Op, scope: str) -> None:
     """What the region of an operation does to memory, for everything that comes after."""
     replace_uses(op.regions[0], low.replaced)
     for inner in op.regions[0].walk():
         effect = OPS[inner.name].effect
         if effect in (Effect.WRITE, Effect.READ_WRITE):
-            low.shop.access(inner.operands[0], "w")
+            low.shop.access(inner.operands[0], "w", scope)
         elif effect == Effect.READ:
-            low.shop.access(inner.operands[0], "r")
+            low.shop.access(inner.operands[0], "r", scope)
 
 
 def _map(low: _Lowering, op: Op) -> None:
     low.check_held(op.result)
     layout = low.layouts.of(op.result)
     operands = [low.held(v, layout.operand(access.kind_of(v).shape)) for v in op.operands]
-    _touch(low, op)
+    _touch(low, op, layout.scope)
     low.tiles[op.result] = access.map_region(low.shop, op, layout, operands)
 
 
 def _each(low: _Lowering, op: Op) -> None:
     layout = low.layouts.of(op.operands[0])
     operands = [low.held(v, layout.operand(access.kind_of(v).shape)) for v in op.operands]
-    _touch(low, op)
+    _touch(low, op, layout.scope)
     access.run_each(low.shop, op, layout, operands)
 
 
@@ -348,7 +349,7 @@ def _mma(low: _Lowering, op: Op) -> None:
     sources = [low.tiles[v] for v in (left, right)]
     for source in sources:
         if isinstance(source, Deferred):
-            low.shop.access(source.operands[0], "r")
+            low.shop.access(source.operands[0], "r", acc.layout.scope)
     if choice.engine == "direct" and any(isinstance(s, Held) for s in sources):
         sources = [_stage(low, s, v) if isinstance(s, Held) else s for s, v in zip(sources, (left, right), strict=True)]
     _read_staged(low, sources)

@@ -17,14 +17,19 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from ...compiler import emit_module
+from ...errors import CompileError
 from ...ir.core import Module
 from ...ir.rewrite import clone_module
 from ...ir.verify import violations
 from ...passes import pipeline
+from ...passes.inline import Inline
+from ...passes.lower_exits import LowerExits
+from ...passes.tiles import LowerTiles
+from ...passes.tiles.held import Options as TileOptions
 from ...runtime.artifact import KernelArtifact
 from ...runtime.interface import Device
 from ...spirv import tools
-from ...tools.opt import run_passes
+from ...tools.opt import PLAIN_DEVICE, run_passes
 from . import validate, variants
 from .compare import difference
 from .execute import Outcome, interpret, launch, launch_module
@@ -40,9 +45,25 @@ CHAINS = (
     "lower_exits,inline,lower_access,narrow_index,fold,dce",
 )  # fmt: skip
 """Passes by themselves, one chain per program."""
+TILE_CHAINS = ("lower_exits,inline", "lower_exits,inline,lower_tiles", "lower_exits,inline,lower_tiles,fold,cse,licm,dce")
+"""The same for programs on tiles, which are taken apart before anything simplifies them."""
 LEVELS = (0, 1, 2)
 OPTIMISED_EVERY = 6
 """One program in so many also runs as spirv-opt makes it."""
+
+
+def tile_options(random: Random) -> TileOptions:
+    """A choice of what the lowering of tiles may use."""
+    return TileOptions(
+        subgroup=random.choice([4, 8, 16]),
+        shuffles=random.random() < 0.6,
+        shared_bytes=random.choice([48 << 10, 48 << 10, 4096]),
+        vector=random.choice([1, 4]),
+        direct=random.random() < 0.4,
+        lanes=random.choice([0, 2, 4]),
+        unroll=64,
+        most_held=4096,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +125,7 @@ class _Run:
         self.memory = Memory.of(program)
         self.random = Random(program.seed ^ 0x5EED)
         self.oracles: dict[int, Outcome] = {}
+        self.has_tiles = any(op.name.startswith("tile_") for op in program.module.kernel.body.walk())
         self.prints = any(site.kind == "print" for site in program.module.sites)
 
     def all(self) -> None:
@@ -114,6 +136,8 @@ class _Run:
         self.orders()
         if self.checker.options.chains and self.wanted("chain"):
             self.chain()
+        if self.has_tiles and self.wanted("tiles"):
+            self.tiles()
         for device in self.checker.devices:
             for level in self.levels():
                 name = f"spirv-opt on {device.name}" if level == 2 else ""
@@ -121,6 +145,25 @@ class _Run:
                     self.level(device, level)
         if self.checker.options.variants and self.wanted("variant"):
             self.variant()
+
+    def tiles(self) -> None:
+        """Tiles taken apart in one of the many ways that devices may ask for, on the interpreter."""
+        options = tile_options(self.random)
+        stage = "tiles"
+        with self.stage(stage):
+            module = Inline().run(LowerExits().run(clone_module(self.program.module)))
+            try:
+                module = LowerTiles(options, PLAIN_DEVICE).run(module)
+            except CompileError as error:  # too large for this choice of a device
+                if "shared memory" in str(error):
+                    self.checker.counts["tiles too large"] += 1
+                    return
+                raise
+            broken = violations(module, "normal")
+            if broken:
+                raise _Found(Finding(stage, "\n".join(broken)))
+            found = interpret(self.program, self.memory, module, subgroup_size=options.subgroup)
+            self.compare(stage, found, self.oracle(options.subgroup))
 
     def levels(self) -> tuple[int, ...]:
         """The levels that devices run at."""
@@ -179,7 +222,8 @@ class _Run:
 
     def chain(self) -> None:
         """A few passes by themselves, and the whole pipeline of a device without features, on the interpreter."""
-        for chain in (self.random.choice(CHAINS), f"pipeline{self.random.choice(LEVELS)}"):
+        chains = TILE_CHAINS if self.has_tiles else CHAINS
+        for chain in (self.random.choice(chains), f"pipeline{self.random.choice(LEVELS)}"):
             stage = f"chain {chain}"
             with self.stage(stage):
                 module = run_passes(clone_module(self.program.module), chain.split(","))

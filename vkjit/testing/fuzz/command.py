@@ -18,7 +18,7 @@ from typing import Any
 from ...ir.ops import OPS
 from ..console import say
 from .crew import Crew
-from .generate import generate
+from .generate import TILES, generate
 from .planted import run_planted
 from .program import program_text
 from .worker import Config
@@ -37,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--devices", default="all", help="parts of device names, with commas; 'none': interpreter only")
     parser.add_argument("--jobs", type=int, default=2, help="worker processes (default 2)")
     parser.add_argument("--statements", type=int, default=0, help="statements of a program (default: 6 to 26)")
+    parser.add_argument("--tiles", action="store_true", help="only programs on tiles (otherwise one in eight)")
     parser.add_argument("--keep", default="fuzz-findings", help="folder for failing programs")
     parser.add_argument("--thorough", action="store_true", help="every level for every program, all passes verified")
     parser.add_argument("--no-shrink", action="store_true", help="keep failing programs as they are")
@@ -60,13 +61,16 @@ def device_names(wanted: str) -> tuple[str, ...]:
     return tuple(name for name in present if any(part in name for part in parts))
 
 
-def requests(seed: int, count: int, statements: int = 0, minutes: float = 0.0) -> Iterator[dict[str, Any]]:
-    """The programs of a run."""
+def requests(
+    seed: int, count: int, statements: int = 0, minutes: float = 0.0, *, tiles: bool = False
+) -> Iterator[dict[str, Any]]:
+    """The programs of a run: one in eight works on tiles, or all."""
     start = time.monotonic()
     for number in itertools.count():
         if number >= count or (minutes and time.monotonic() - start > 60 * minutes):
             return
-        yield {"seed": seed * 1_000_003 + number, "statements": statements}
+        first = TILES if tiles or number % 8 == 7 else 0
+        yield {"seed": first + seed * 1_000_003 + number, "statements": statements}
 
 
 def coverage_text(seen: Counter[str]) -> str:
@@ -148,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.replay:
         options.jobs, options.no_shrink, options.thorough = 1, True, True
         return _run(options, iter([{"text": Path(options.replay).read_text(encoding="utf-8")}]))
-    return _run(options, requests(options.seed, options.programs, options.statements, options.minutes))
+    return _run(options, requests(options.seed, options.programs, options.statements, options.minutes, tiles=options.tiles))
 
 
 if __name__ == "__main__":

@@ -19,8 +19,9 @@ from . import algebra, collectives, control, expressions, layouts, memory  # noq
 from .maker import COLUMNS as INEXACT_COLUMNS
 from .maker import Inexact, Maker, Place, Probe, Traits
 from .program import Layout, Program, Triple
+from .tiles import generate_tiles
 
-__all__ = ["generate"]
+__all__ = ["TILES", "generate"]
 
 _LOCAL: list[Triple] = [
     (4, 1, 1),
@@ -40,8 +41,14 @@ _NUMBERS: list[Scalar] = [Scalar(d) for d in dtypes.ALL if d.kind != "bool"]
 COLUMNS, PROBES = 4, 8
 
 
+TILES = 1 << 40
+"""Seeds from here on are those of programs on tiles."""
+
+
 def generate(seed: int, statements: int = 0) -> Program:
     """The program that follows from a seed; `statements` 0 lets the seed decide on the size too."""
+    if seed >= TILES:
+        return generate_tiles(seed, statements)
     random = Random(seed)
     traits, lane_free = _traits(random)
     if seed % 4 == 3:

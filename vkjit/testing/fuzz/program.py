@@ -34,7 +34,7 @@ class Layout:
 
     `shape` in elements; `strides` in elements, signed; the first element lies `first` elements into a buffer of
     `total`. `like` is the number of the parameter whose buffer this one shares (-1: its own). `fill` is "data",
-    "zeros" or "ones" (all bits).
+    "zeros", "ones" (all bits), or "small" (whole numbers from -4 to 4, from 0 on where the type has no sign).
     """
 
     shape: tuple[int, ...]
@@ -139,6 +139,12 @@ def contents(random: np.random.Generator, element: Scalar | Vector, layout: Layo
         return np.zeros(count, dtype.storage)
     if layout.fill == "ones":
         return np.full(count * dtype.itemsize, 0xFF, np.uint8).view(np.uint8 if dtype.kind == "bool" else dtype.storage)
+    if layout.fill == "small" and dtype.kind != "bool":
+        low = -4 if dtype.is_float or dtype.is_signed else 0
+        whole = random.integers(low, 5, count)
+        if dtype is dtypes.bf16:
+            return np.asarray((whole.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16))
+        return whole.astype(dtype.storage)
     return numbers(random, dtype, count)
 
 

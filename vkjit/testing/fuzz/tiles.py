@@ -1,0 +1,494 @@
+"""Makes programs that work on tiles: loads at edges, elementwise regions, reductions, scans, products, other shapes, loops
+and branches that hand tiles on, stores, scatters.
+
+Enters: a seed. Leaves: a `Program`. Every value is exact, whatever order sums are made in: floats are small whole numbers,
+held small after every operation that makes them larger; integers wrap. Each workgroup (or subgroup) writes elements of its
+own, and counters only by atomic additions of integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from ... import dtypes
+from ...dtypes import DType
+from ...ir.builder import Builder
+from ...ir.core import Function, Module, Region, Value
+from ...ir.tiles import broadcast_shape, reduced_shape
+from ...ir.types import BOOL, INDEX, Array, Scalar, Tile
+from . import layouts
+from .program import Layout, Program, Triple
+
+__all__ = ["generate_tiles"]
+
+_LOCAL: list[Triple] = [(4, 1, 1), (8, 1, 1), (16, 1, 1), (8, 4, 1), (24, 1, 1), (32, 1, 1), (64, 1, 1), (6, 2, 1), (1, 1, 1)]
+_LOCAL_LANES: list[Triple] = [(32, 1, 1), (64, 1, 1)]
+_GROUPS: list[Triple] = [(1, 1, 1), (2, 1, 1), (3, 1, 1), (2, 2, 1)]
+_SIZES = (1, 2, 3, 4, 5, 8, 8, 11, 16, 16, 32)
+_DTYPES = (dtypes.f32, dtypes.i32, dtypes.f64, dtypes.f16, dtypes.i8, dtypes.u32, dtypes.i64, dtypes.u16, dtypes.bf16)
+_BOUND, _FACTOR_BOUND = 16, 4
+_MOST = 1024
+"""Elements of a tile."""
+
+
+def generate_tiles(seed: int, statements: int = 0) -> Program:
+    """The program that follows from a seed."""
+    random = Random(seed)
+    scope = "subgroup" if random.random() < 0.2 else "workgroup"
+    local = random.choice(_LOCAL_LANES if scope == "subgroup" else _LOCAL)
+    build = _Build(random, scope, local, random.choice(_GROUPS), statements or random.randint(3, 14))
+    return build.program(seed)
+
+
+class _Build:
+    """One program. `tiles` are the tiles that there are, `stores` those that have to be stored in the end."""
+
+    def __init__(self, random: Random, scope: str, local: Triple, groups: Triple, statements: int) -> None:
+        self.random, self.scope = random, scope
+        self.local, self.groups = local, groups
+        self.statements = statements
+        self.region = Region([])
+        self.b = Builder(self.region)
+        self.layouts: list[Layout] = []
+        self.tiles: list[Value] = []
+        self.stored: set[Value] = set()
+        self.number: Value | None = None
+        self.most = 64 if scope == "subgroup" else _MOST
+        self.palette = random.sample(_DTYPES, 3) + [random.choice([dtypes.f32, dtypes.i32])]
+
+    def program(self, seed: int) -> Program:
+        """Builds it."""
+        self.number = self.unit()
+        for _ in range(2):
+            self.load()
+        for _ in range(self.statements):
+            self.statement(depth=0)
+        for tile in self.tiles:
+            if tile not in self.stored and (tile is self.tiles[-1] or self.random.random() < 0.4):
+                self.store(tile)
+        self.b.op("return")
+        kernel = Function("tiles", self.region, attrs={"local_size": self.local})
+        return Program(
+            Module(kernel), self.groups, tuple(self.layouts), seed, lane_free=self.scope == "workgroup"
+        )
+
+    # -- what there is
+    def unit(self) -> Value:
+        """The number of the workgroup, or of the subgroup, in the grid."""
+        b = self.b
+        x, y, _ = self.groups
+        number = b.emit("group_id", dim=0)
+        if y > 1:
+            number = b.emit("add", b.emit("mul", b.emit("group_id", dim=1), b.index(x)), number)
+        if self.scope == "subgroup":
+            number = b.emit("add", b.emit("mul", number, b.emit("num_subgroups")), b.emit("subgroup_id"))
+        return number
+
+    @property
+    def units(self) -> int:
+        """The most that there can be of them."""
+        count = self.groups[0] * self.groups[1]
+        return count if self.scope == "workgroup" else count * self.local[0] // 4
+
+    def param(self, kind: Array, layout: Layout) -> Value:
+        value = Value(kind, self.region, len(self.region.args), f"x{len(self.region.args)}")
+        self.region.args.append(value)
+        self.layouts.append(layout)
+        return value
+
+    def shape(self, rank: int = 0) -> tuple[int, ...]:
+        rank = rank or self.random.choice([1, 2, 2, 2, 3])
+        while True:
+            shape = tuple(self.random.choice(_SIZES) for _ in range(rank))
+            size = 1
+            for extent in shape:
+                size *= extent
+            if size <= self.most:
+                return shape
+
+    def kind(self, value: Value) -> Tile:
+        assert isinstance(value.type, Tile)
+        return value.type
+
+    def pick(self, test: Callable[[Tile], bool] = lambda _: True) -> Value | None:
+        found = [t for t in self.tiles if test(self.kind(t))]
+        return self.random.choice(found) if found else None
+
+    def keep(self, value: Value) -> Value:
+        self.tiles.append(value)
+        return value
+
+    def constant(self, dtype: DType, low: int = -3, high: int = 3) -> Value:
+        if dtype.kind == "bool":
+            return self.b.const(self.random.random() < 0.5, dtype)
+        low = max(low, 0) if not dtype.is_signed and not dtype.is_float else low
+        number = self.random.randint(low, high)
+        return self.b.const(float(number) if dtype.is_float else number, dtype)
+
+    # -- statements
+    def statement(self, depth: int) -> None:
+        choices = [
+            self.load, self.mapped, self.mapped, self.mapped, self.full, self.reduced, self.reduced, self.argument,
+            self.scanned, self.transposed, self.reshaped, self.product, self.product, self.element, self.gathered,
+            self.scattered, self.stores,
+        ]  # fmt: skip
+        if depth < 2:
+            choices += [lambda: self.loop(depth), lambda: self.branch(depth)]
+        self.random.choice(choices)()
+
+    def load(self) -> None:
+        """A slice at the edge of an array, or beyond it."""
+        dtype, shape = self.random.choice(self.palette), self.shape()
+        self.keep(self.loaded(dtype, shape))
+
+    def loaded(self, dtype: DType, shape: tuple[int, ...]) -> Value:
+        random, b = self.random, self.b
+        order = list(range(len(shape)))
+        if random.random() < 0.3:
+            random.shuffle(order)
+        axes: list[int | None] = [*order]
+        if random.random() < 0.3:
+            axes.insert(random.randint(0, len(axes)), None)
+        extents = [random.randint(1, 4) if a is None else max(0, shape[a] + random.choice([0, 0, 1, 3, -1, -2])) for a in axes]
+        layout = layouts.strided([max(e, 1) for e in extents], random, written=False, fill="small")
+        if random.random() < 0.5 or 0 in extents:
+            layout = layouts.contiguous(extents, random, fill="small")
+        array = self.param(Array(Scalar(dtype), len(axes), access="in", restrict=random.random() < 0.7), layout)
+        starts, lengths = [], [b.index(0)] * len(shape)
+        for place, axis in enumerate(axes):
+            if axis is None:
+                starts.append(b.index(random.randrange(extents[place])))
+                continue
+            start = b.index(0) if random.random() < 0.6 or self.number is None else self.number
+            size = b.emit("extent", array, axis=place) if random.random() < 0.8 else b.index(extents[place])
+            starts.append(start)
+            stop = b.emit("min", b.emit("add", start, b.index(shape[axis])), size)
+            lengths[axis] = b.emit("max", b.emit("sub", stop, start), b.index(0))
+        kind = Tile(dtype, shape, self.scope)
+        return b.emit("tile_load", array, *starts, *lengths, self.constant(dtype), axes=tuple(axes), type=kind)
+
+    def mapped(self) -> None:
+        """An elementwise region of one to three tiles that broadcast."""
+        first = self.pick()
+        if first is None:
+            return
+        operands = [first]
+        for _ in range(self.random.randint(0, 2)):
+            other = self.pick(lambda k: broadcast_shape([k.shape, *(self.kind(o).shape for o in operands)]) is not None)
+            if other is not None:
+                operands.append(other)
+        shape = broadcast_shape([self.kind(o).shape for o in operands]) or ()
+        if self.kind(first).size and self._size(shape) > self.most:
+            return
+        self.keep(self.map(operands, shape, self.expression))
+
+    @staticmethod
+    def _size(shape: tuple[int, ...]) -> int:
+        size = 1
+        for extent in shape:
+            size *= extent
+        return size
+
+    def map(
+        self, operands: list[Value], shape: tuple[int, ...], body: Callable[[list[Value], list[Value]], Value]
+    ) -> Value:
+        """A `tile_map` whose region `body(positions, elements)` gives."""
+        kinds = [self.kind(o) for o in operands]
+        region = Region([INDEX] * len(shape) + [Scalar(k.dtype) for k in kinds])
+        with self.b.at(region):
+            result = body(region.args[: len(shape)], region.args[len(shape) :])
+            self.b.op("yield", result)
+        assert isinstance(result.type, Scalar)
+        kind = Tile(result.type.dtype, shape, self.scope)
+        return self.b.op("tile_map", *operands, types=[kind], regions=[region], type=kind).result
+
+    def expression(self, positions: list[Value], elements: list[Value]) -> Value:
+        """Some arithmetic on elements and positions; the result is small."""
+        b, random = self.b, self.random
+        value = elements[0] if elements else b.cast(random.choice(positions), dtypes.i32)
+        for _ in range(random.randint(1, 3)):
+            value = self.step(value, positions, elements)
+        return self.small(value)
+
+    def step(self, value: Value, positions: list[Value], elements: list[Value]) -> Value:
+        b, random = self.b, self.random
+        assert isinstance(value.type, Scalar)
+        dtype = value.type.dtype
+        if dtype.kind == "bool":
+            return b.cast(value, dtypes.i32)
+        other = random.choice([*elements, b.cast(random.choice(positions), dtypes.i32), self.constant(dtype)])
+        way = random.random()
+        if way < 0.15:
+            target = random.choice([d for d in self.palette if d is not dtypes.index])
+            return b.cast(self.small(value), target)
+        other = self.like(other, dtype)
+        if way < 0.3:
+            yes, no = Region(), Region()
+            with b.at(yes):
+                b.op("yield", b.emit("add", value, other))
+            with b.at(no):
+                b.op("yield", value)
+            return b.op("if", b.emit("lt", value, other), types=[value.type], regions=[yes, no]).result
+        if way < 0.45:
+            return b.emit("select", b.emit("le", other, value), other, value)
+        return self.small(b.emit(random.choice(["add", "sub", "mul", "min", "max"]), self.small(value), self.small(other)))
+
+    def like(self, value: Value, dtype: DType) -> Value:
+        """A small value in another type."""
+        assert isinstance(value.type, Scalar)
+        if value.type.dtype is dtype:
+            return value
+        return self.b.cast(self.small(value), dtype)
+
+    def small(self, value: Value, bound: int = _BOUND) -> Value:
+        """Held between -bound and bound, so that floats stay exact; integers need it only to fit narrower types."""
+        assert isinstance(value.type, Scalar)
+        dtype = value.type.dtype
+        if dtype.kind == "bool":
+            return value
+        is_signed = dtype.is_float or dtype.is_signed
+        low = self.b.const((float(-bound) if dtype.is_float else -bound) if is_signed else 0, dtype)
+        high = self.b.const(float(bound) if dtype.is_float else bound, dtype)
+        return self.b.emit("max", self.b.emit("min", value, high), low)
+
+    def bounded(self, tile: Value, bound: int = _BOUND) -> Value:
+        """A tile of small values."""
+        return self.map([tile], self.kind(tile).shape, lambda _at, elements: self.small(elements[0], bound))
+
+    def full(self) -> None:
+        """A tile from nothing, or from positions."""
+        shape = self.shape()
+        if self.random.random() < 0.5:
+            made = self.constant(self.random.choice(self.palette))
+            self.keep(self.map([], shape, lambda _at, _elements: made))
+        else:
+            self.keep(self.map([], shape, self.expression))
+
+    def reduced(self) -> None:
+        tile = self.pick(lambda k: k.dtype is not dtypes.bf16)
+        if tile is None:
+            return
+        kind = self.kind(tile)
+        axis = self.random.randrange(len(kind.shape))
+        ops = ["and", "or"] if kind.dtype.kind == "bool" else ["min", "max"] if kind.size > 64 and kind.dtype.bits < 32 else ["add", "add", "min", "max"]
+        ops += [] if kind.dtype.is_float or kind.dtype.kind == "bool" else ["mul", "xor", "or"]
+        target = Tile(kind.dtype, reduced_shape(kind.shape, axis), self.scope)
+        found = self.b.emit("tile_reduce", tile, op=self.random.choice(ops), axis=axis, type=target)
+        self.keep(self.bounded(found))
+
+    def argument(self) -> None:
+        tile = self.pick(lambda k: k.dtype.kind != "bool")
+        if tile is None:
+            return
+        kind = self.kind(tile)
+        axis = self.random.randrange(len(kind.shape))
+        target = Tile(dtypes.index, reduced_shape(kind.shape, axis), self.scope)
+        found = self.b.emit("tile_argument", tile, op=self.random.choice(["min", "max"]), axis=axis, type=target)
+        self.keep(self.map([found], target.shape, lambda _at, elements: self.b.cast(elements[0], dtypes.i32)))
+
+    def scanned(self) -> None:
+        tile = self.pick(lambda k: k.dtype.kind != "bool" and k.dtype.bits >= 32)
+        if tile is None:
+            return
+        kind = self.kind(tile)
+        op = self.random.choice(["add", "add", "min", "max"])
+        axis = self.random.randrange(len(kind.shape))
+        self.keep(self.bounded(self.b.emit("tile_scan", tile, op=op, axis=axis, type=kind)))
+
+    def transposed(self) -> None:
+        tile = self.pick(lambda k: len(k.shape) > 1)
+        if tile is None:
+            return
+        kind = self.kind(tile)
+        axes = tuple(self.random.sample(range(len(kind.shape)), len(kind.shape)))
+        target = Tile(kind.dtype, tuple(kind.shape[a] for a in axes), self.scope)
+        self.keep(self.b.emit("tile_transpose", tile, axes=axes, type=target))
+
+    def reshaped(self) -> None:
+        tile = self.pick()
+        if tile is None:
+            return
+        kind = self.kind(tile)
+        shape = list(kind.shape)
+        if self.random.random() < 0.5 and len(shape) < 3:
+            shape.insert(self.random.randint(0, len(shape)), 1)
+        elif self.random.random() < 0.5:
+            shape = [kind.size]
+        else:
+            divisor = self.random.choice([d for d in (1, 2, 4, 8) if kind.size % d == 0])
+            shape = [divisor, kind.size // divisor]
+        self.keep(self.b.emit("tile_reshape", tile, type=Tile(kind.dtype, tuple(shape), self.scope)))
+
+    def product(self) -> None:
+        """A product of what there is, or of slices."""
+        random = self.random
+        total = random.choice([dtypes.f32, dtypes.f32, dtypes.i32, dtypes.f64])
+        factors = {"f32": (dtypes.f16, dtypes.bf16, dtypes.f32), "i32": (dtypes.i8, dtypes.i32), "f64": (dtypes.f64,)}
+        dtype = random.choice(factors[total.name])
+        sizes = (1, 2, 3, 4, 5, 8) if self.scope == "subgroup" else (1, 3, 4, 8, 8, 13, 16, 32)
+        m, k, n = (random.choice(sizes) for _ in range(3))
+        sides = [self.factor(dtype, shape) for shape in ((m, k), (k, n))]
+        kind = Tile(total, (m, n), self.scope)
+        acc = self.pick(lambda found: found == kind) if random.random() < 0.7 else None
+        if acc is None:
+            start = self.constant(total)
+            acc = self.map([], (m, n), lambda _at, _elements: start)
+        self.keep(self.bounded(self.b.emit("tile_mma", *sides, acc, type=kind)))
+
+    def factor(self, dtype: DType, shape: tuple[int, ...]) -> Value:
+        found = self.pick(lambda k: k.shape == shape and k.dtype is dtype)
+        if found is not None and self.random.random() < 0.6:
+            return self.bounded(found, _FACTOR_BOUND)
+        return self.loaded(dtype, shape)
+
+    def element(self) -> None:
+        """One element, which becomes part of a tile again."""
+        tile = self.pick(lambda k: k.dtype.kind != "bool")
+        if tile is None:
+            return
+        kind = self.kind(tile)
+        at = [self.b.index(self.random.randrange(size)) for size in kind.shape]
+        found = self.b.emit("tile_get", tile, *at, type=Scalar(kind.dtype))
+        other = self.pick(lambda k: k.dtype is kind.dtype)
+        assert other is not None
+        shape = self.kind(other).shape
+        self.keep(self.map([other], shape, lambda _at, elements: self.small(self.b.emit("sub", elements[0], found))))
+
+    def gathered(self) -> None:
+        """Elements of an array at positions that a tile holds."""
+        tile = self.pick(lambda k: k.dtype is dtypes.i32)
+        if tile is None:
+            return
+        dtype = self.random.choice(self.palette)
+        extent = self.random.randint(1, 12)
+        layout = layouts.strided((extent,), self.random, written=False, fill="small")
+        array = self.param(Array(Scalar(dtype), 1, access="in", restrict=True), layout)
+        rest = self.constant(dtype)
+
+        def body(_at: list[Value], elements: list[Value]) -> Value:
+            b = self.b
+            place = b.cast(elements[0], INDEX)
+            inside, outside = Region(), Region()
+            with b.at(inside):
+                b.op("yield", b.emit("load", array, place))
+            with b.at(outside):
+                b.op("yield", rest)
+            test = b.emit("and", b.emit("ge", place, b.index(0)), b.emit("lt", place, b.emit("extent", array, axis=0)))
+            return b.op("if", test, types=[Scalar(dtype)], regions=[inside, outside]).result
+
+        self.keep(self.map([tile], self.kind(tile).shape, body))
+
+    def scattered(self) -> None:
+        """Counts at positions that a tile holds."""
+        tile = self.pick(lambda k: k.dtype is dtypes.i32)
+        if tile is None:
+            return
+        layout = layouts.contiguous((16,), self.random, fill="small")
+        array = self.param(Array(Scalar(dtypes.i32), 1, restrict=True), layout)
+        region = Region([INDEX] * len(self.kind(tile).shape) + [Scalar(dtypes.i32)])
+        b = self.b
+        with b.at(region):
+            value = region.args[-1]
+            place = b.emit("floormod", b.cast(value, INDEX), b.index(16))
+            b.emit("atomic", array, place, value, op="add", order="relaxed", scope="device")
+            b.op("yield")
+        b.op("tile_each", tile, types=[], regions=[region])
+
+    def stores(self) -> None:
+        tile = self.pick()
+        if tile is not None and tile not in self.stored:
+            self.store(tile)
+
+    def store(self, tile: Value) -> None:
+        """Writes a tile to where this unit's are; the last one's is cut off."""
+        self.stored.add(tile)
+        b, kind = self.b, self.kind(tile)
+        if kind.dtype is dtypes.index:
+            return
+        extents = [*kind.shape]
+        extents[0] = max(1, extents[0] * self.units - self.random.choice([0, 0, 1, 2]))
+        if len(extents) > 1:
+            extents[-1] = max(1, extents[-1] + self.random.choice([0, 0, 2, -1]))
+        layout = layouts.strided(extents, self.random, written=True, fill="small")
+        array = self.param(Array(Scalar(kind.dtype), len(extents), restrict=self.random.random() < 0.7), layout)
+        assert self.number is not None
+        first = b.emit("mul", self.number, b.index(kind.shape[0]))
+        starts = [first, *[b.index(0)] * (len(extents) - 1)]
+        lengths = []
+        for axis, (start, size) in enumerate(zip(starts, kind.shape, strict=True)):
+            stop = b.emit("min", b.emit("add", start, b.index(size)), b.emit("extent", array, axis=axis))
+            lengths.append(b.emit("max", b.emit("sub", stop, start), b.index(0)))
+        b.op("tile_store", array, *starts, *lengths, tile, axes=tuple(range(len(extents))))
+        if self.random.random() < 0.3:  # what was written is read again, by others of the scope
+            again = [b.emit("mul", self.number, b.index(kind.shape[0])), *starts[1:]]
+            rest = self.constant(kind.dtype)
+            self.keep(b.emit("tile_load", array, *again, *lengths, rest, axes=tuple(range(len(extents))), type=kind))
+            self.stored.add(self.tiles[-1])
+
+    # -- control flow
+    def inner(self, region: Region, depth: int, count: int) -> list[Value]:
+        """Statements in a region; gives the tiles that they leave."""
+        saved, known = self.tiles, set(self.tiles)
+        self.tiles = list(saved)
+        with self.b.at(region):
+            for _ in range(count):
+                self.statement(depth + 1)
+        made = [t for t in self.tiles if t not in known]
+        self.tiles = saved
+        return made
+
+    def loop(self, depth: int) -> None:
+        """A few rounds that carry tiles."""
+        first = self.pick()
+        if first is None:
+            return
+        b = self.b
+        carried = [first, *([other] if (other := self.pick()) is not None and self.random.random() < 0.4 else [])]
+        body = Region([INDEX, *(c.type for c in carried)])
+        saved = self.tiles
+        self.tiles = [*saved, *body.args[1:]]
+        self.inner_tiles = self.inner(body, depth, self.random.randint(1, 3))
+        with b.at(body):
+            following = []
+            for argument in body.args[1:]:
+                fits = [t for t in (*self.inner_tiles, argument) if t.type == argument.type]
+                following.append(self.changed(self.random.choice(fits), body.args[0]))
+            b.op("continue", *following)
+        self.tiles = saved
+        bounds = (b.index(0), b.index(self.random.randint(0, 3)), b.index(1))
+        made = b.op("for", *bounds, *carried, types=[c.type for c in carried], regions=[body])
+        for result in made.results:
+            self.keep(result)
+
+    def changed(self, tile: Value, number: Value) -> Value:
+        """A tile that has something of the round's number."""
+        kind = self.kind(tile)
+        if kind.dtype.kind == "bool":
+            return tile
+
+        def body(_at: list[Value], elements: list[Value]) -> Value:
+            return self.small(self.b.emit("add", self.small(elements[0]), self.b.cast(number, kind.dtype)))
+
+        return self.map([tile], kind.shape, body)
+
+    def branch(self, depth: int) -> None:
+        """Two ways, by a test that is the same in the whole unit."""
+        tile = self.pick()
+        if tile is None:
+            return
+        b = self.b
+        assert self.number is not None
+        other = self.pick(lambda k: k.dtype is dtypes.i32)
+        test = b.emit("lt", self.number, b.index(1))
+        if other is not None:
+            found = b.emit("tile_get", other, *[b.index(0)] * len(self.kind(other).shape), type=Scalar(dtypes.i32))
+            test = b.emit("gt", found, b.const(0, dtypes.i32))
+        assert test.type == BOOL
+        sides = [Region(), Region()]
+        for side in sides:
+            made = self.inner(side, depth, self.random.randint(0, 2))
+            with b.at(side):
+                fits = [t for t in (*made, tile) if t.type == tile.type]
+                b.op("yield", self.random.choice(fits))
+        self.keep(b.op("if", test, types=[tile.type], regions=sides).result)
