@@ -1,12 +1,17 @@
-"""Steps of optimisers: one kernel per tensor that updates parameters and state in place.
+"""Steps of optimisers: kernels that update parameters and state in place, one tensor or several at a time.
 
-Enters: arrays of one shape (parameters, gradients, state) and the hyperparameters as scalars. Leaves: nothing; parameters and
-state are changed. Arithmetic is done in f32 (f64 for f64) and stored in each array's own type. Formulas are PyTorch's.
+Enters: arrays of parameters and gradients, state, a rule of `optimizer_rules`, its hyperparameters. Leaves: nothing; parameters
+and state are changed. Arithmetic is done in f32 (f64 for f64) and stored in each array's own type.
+
+Of several tensors the state lies in one array each; a table says where each tensor begins. On processors each tensor has its
+own launch: there a launch costs less than finding a tensor for every element.
 """
 
 from __future__ import annotations
 
-import math
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,243 +20,209 @@ import vkjit as vk
 from vkjit.runtime.interface import DeviceArray
 
 from .partial import accumulator, dense, flat
+from .registry import device_class
 
-__all__ = ["adagrad", "adam", "lion", "rmsprop", "sgd"]
+__all__ = ["MOST_TENSORS", "Tensors", "step", "step_tensors"]
 
 T = TypeVar("T", bound=vk.Element)
 G = TypeVar("G", bound=vk.Element)
 S = TypeVar("S", bound=vk.Element)
 A = TypeVar("A", bound=vk.Element)
 
-
-@vk.kernel(over="p", debug=False)
-def sgd_step(
-    p: vk.InOut[T, "*N"],
-    g: vk.In[G, "*N"],
-    velocity: vk.InOut[S, "*N"],
-    rate: A,
-    momentum: A,
-    undamped: A,
-    decay: A,
-    MOMENTUM: vk.Const[bool],
-    FIRST: vk.Const[bool],
-    NESTEROV: vk.Const[bool],
-):
-    i = vk.index()
-    value = A(p[i])
-    step = A(g[i]) + decay * value
-    if MOMENTUM:
-        speed = step
-        if not FIRST:
-            speed = momentum * A(velocity[i]) + undamped * step
-        velocity[i] = S(speed)
-        if NESTEROV:
-            step = step + momentum * speed
-        else:
-            step = speed
-    p[i] = T(value - rate * step)
+MOST_NUMBERS = 8
+"""Hyperparameters of a rule."""
+MOST_STATES = 3
+MOST_TENSORS = 8
+"""Tensors of one launch."""
+LOCAL = 256
 
 
 @vk.kernel(over="p", debug=False)
-def adam_step(
+def step_one(
     p: vk.InOut[T, "*N"],
     g: vk.In[G, "*N"],
-    mean: vk.InOut[S, "*N"],
-    square: vk.InOut[S, "*N"],
-    largest: vk.InOut[S, "*N"],
-    rate: A,
-    fresh1: A,
-    beta2: A,
-    fresh2: A,
-    epsilon: A,
-    decay: A,
-    kept: A,
-    root_correction: A,
-    DECOUPLED: vk.Const[bool],
-    LARGEST: vk.Const[bool],
+    a: vk.InOut[S, "*N"],
+    b: vk.InOut[S, "*N"],
+    c: vk.InOut[S, "*N"],
+    n0: A,
+    n1: A,
+    n2: A,
+    n3: A,
+    n4: A,
+    n5: A,
+    n6: A,
+    n7: A,
+    RULE: vk.Const[Any],
+    FLAGS: vk.Const[Any],
+    STATES: vk.Const[int],
+    NEGATE: vk.Const[bool],
 ):
+    """p and the first STATES of a, b, c by the rule; NEGATE goes up instead of down."""
     i = vk.index()
-    value, slope = A(p[i]), A(g[i])
-    if DECOUPLED:
-        value = value * kept
-    else:
-        slope = slope + decay * value
-    m = A(mean[i]) + fresh1 * (slope - A(mean[i]))
-    v = beta2 * A(square[i]) + fresh2 * slope * slope
-    mean[i], square[i] = S(m), S(v)
-    if LARGEST:
-        v = vk.max(A(largest[i]), v)
-        largest[i] = S(v)
-    p[i] = T(value - rate * (m / (vk.sqrt(v) / root_correction + epsilon)))
+    slope = A(g[i])
+    if NEGATE:
+        slope = -slope
+    x, y, z = A(0), A(0), A(0)
+    if STATES > 0:
+        x = A(a[i])
+    if STATES > 1:
+        y = A(b[i])
+    if STATES > 2:
+        z = A(c[i])
+    value, x, y, z = RULE(A(p[i]), slope, x, y, z, (n0, n1, n2, n3, n4, n5, n6, n7), FLAGS)
+    if STATES > 0:
+        a[i] = S(x)
+    if STATES > 1:
+        b[i] = S(y)
+    if STATES > 2:
+        c[i] = S(z)
+    p[i] = T(value)
 
 
-@vk.kernel(over="p", debug=False)
-def rmsprop_step(
-    p: vk.InOut[T, "*N"],
-    g: vk.In[G, "*N"],
-    square: vk.InOut[S, "*N"],
-    velocity: vk.InOut[S, "*N"],
-    mean: vk.InOut[S, "*N"],
-    rate: A,
-    alpha: A,
-    fresh: A,
-    epsilon: A,
-    decay: A,
-    momentum: A,
-    MOMENTUM: vk.Const[bool],
-    CENTERED: vk.Const[bool],
+@vk.kernel(groups=lambda count: vk.cdiv(count, LOCAL), local=LOCAL, debug=False)
+def step_many(
+    p0: vk.InOut[T, "N0"],
+    p1: vk.InOut[T, "N1"],
+    p2: vk.InOut[T, "N2"],
+    p3: vk.InOut[T, "N3"],
+    p4: vk.InOut[T, "N4"],
+    p5: vk.InOut[T, "N5"],
+    p6: vk.InOut[T, "N6"],
+    p7: vk.InOut[T, "N7"],
+    g0: vk.In[G, "N0"],
+    g1: vk.In[G, "N1"],
+    g2: vk.In[G, "N2"],
+    g3: vk.In[G, "N3"],
+    g4: vk.In[G, "N4"],
+    g5: vk.In[G, "N5"],
+    g6: vk.In[G, "N6"],
+    g7: vk.In[G, "N7"],
+    a: vk.InOut[S, "M"],
+    b: vk.InOut[S, "M"],
+    c: vk.InOut[S, "M"],
+    table: vk.In[vk.i32, "2 8"],
+    count: vk.i32,
+    n0: A,
+    n1: A,
+    n2: A,
+    n3: A,
+    n4: A,
+    n5: A,
+    n6: A,
+    n7: A,
+    RULE: vk.Const[Any],
+    FLAGS: vk.Const[Any],
+    STATES: vk.Const[int],
+    NEGATE: vk.Const[bool],
+    TENSORS: vk.Const[int],
 ):
-    i = vk.index()
-    value = A(p[i])
-    slope = A(g[i]) + decay * value
-    v = alpha * A(square[i]) + fresh * slope * slope
-    square[i] = S(v)
-    if CENTERED:
-        m = A(mean[i]) + fresh * (slope - A(mean[i]))
-        mean[i] = S(m)
-        v = v - m * m
-    step = slope / (vk.sqrt(v) + epsilon)
-    if MOMENTUM:
-        step = momentum * A(velocity[i]) + step
-        velocity[i] = S(step)
-    p[i] = T(value - rate * step)
-
-
-@vk.kernel(over="p", debug=False)
-def adagrad_step(
-    p: vk.InOut[T, "*N"],
-    g: vk.In[G, "*N"],
-    total: vk.InOut[S, "*N"],
-    rate: A,
-    epsilon: A,
-    decay: A,
-):
-    i = vk.index()
-    value = A(p[i])
-    slope = A(g[i]) + decay * value
-    v = A(total[i]) + slope * slope
-    total[i] = S(v)
-    p[i] = T(value - rate * slope / (vk.sqrt(v) + epsilon))
-
-
-@vk.kernel(over="p", debug=False)
-def lion_step(
-    p: vk.InOut[T, "*N"],
-    g: vk.In[G, "*N"],
-    mean: vk.InOut[S, "*N"],
-    rate: A,
-    beta1: A,
-    fresh1: A,
-    beta2: A,
-    fresh2: A,
-    kept: A,
-):
-    i = vk.index()
-    slope, m = A(g[i]), A(mean[i])
-    value = A(p[i]) * kept
-    p[i] = T(value - rate * vk.sign(beta1 * m + fresh1 * slope))
-    mean[i] = S(beta2 * m + fresh2 * slope)
+    """As `step_one` for the first TENSORS tensors, which have `count` elements together. Tensor k takes the elements from
+    table[0, k] on, and its state begins at table[1, k].
+    """
+    i = vk.global_id(0)
+    ps, gs = (p0, p1, p2, p3, p4, p5, p6, p7), (g0, g1, g2, g3, g4, g5, g6, g7)
+    if i < count:
+        tensor = 0
+        for k in vk.unroll(1, TENSORS):
+            if i >= table[0, k]:
+                tensor = k
+        place = i - table[0, tensor]
+        at = place + table[1, tensor]
+        value, slope = A(0), A(0)
+        for k in vk.unroll(TENSORS):
+            if tensor == k:
+                value, slope = A(ps[k][place]), A(gs[k][place])
+        if NEGATE:
+            slope = -slope
+        x, y, z = A(0), A(0), A(0)
+        if STATES > 0:
+            x = A(a[at])
+        if STATES > 1:
+            y = A(b[at])
+        if STATES > 2:
+            z = A(c[at])
+        value, x, y, z = RULE(value, slope, x, y, z, (n0, n1, n2, n3, n4, n5, n6, n7), FLAGS)
+        if STATES > 0:
+            a[at] = S(x)
+        if STATES > 1:
+            b[at] = S(y)
+        if STATES > 2:
+            c[at] = S(z)
+        for k in vk.unroll(TENSORS):
+            if tensor == k:
+                p = ps[k]
+                p[place] = T(value)
 
 
 # -- launching
 
 
-def _ready(*arrays: DeviceArray) -> list[DeviceArray]:
-    """The arrays as one axis each where all are dense, else as they are."""
-    return [flat(a) for a in arrays] if all(dense(a) for a in arrays) else list(arrays)
+def _numbers(p: DeviceArray, values: Sequence[float]) -> list[Any]:
+    """Hyperparameters as scalars of the type that steps of p are computed in, with zeros behind."""
+    dtype = accumulator(p.dtype).numpy
+    return [np.asarray(v, dtype) for v in values] + [_zero(dtype)] * (MOST_NUMBERS - len(values))
 
 
-def _numbers(p: DeviceArray, *values: float) -> list[np.ndarray[Any, Any]]:
-    """Hyperparameters as scalars of the type that steps of p are computed in."""
-    return [np.asarray(v, accumulator(p.dtype).numpy) for v in values]
+@functools.cache
+def _zero(dtype: Any) -> Any:
+    return np.asarray(0, dtype)
 
 
-def sgd(
+def step(
+    rule: Any,
     p: DeviceArray,
     g: DeviceArray,
-    velocity: DeviceArray | None = None,
+    states: Sequence[DeviceArray],
+    numbers: Sequence[float],
+    flags: tuple[bool, ...] = (),
     *,
-    rate: float,
-    momentum: float = 0.0,
-    dampening: float = 0.0,
-    decay: float = 0.0,
-    nesterov: bool = False,
-    first: bool = False,
+    negate: bool = False,
 ) -> None:
-    """Gradient descent; with `velocity` with momentum, whose `first` step takes the gradient itself as the velocity."""
+    """One tensor's step: all arrays of one shape, with any strides. `negate` goes up the gradient."""
     if 0 in p.shape:
         return
-    p, g, state = _ready(p, g, p if velocity is None else velocity)
-    flags = (velocity is not None, first, nesterov)
-    sgd_step(p, g, state, *_numbers(p, rate, momentum, 1 - dampening, decay), *flags)
+    arrays = [p, g, *states]
+    if all(dense(x) for x in arrays):
+        arrays = [flat(x) for x in arrays]
+    unused = [arrays[2] if states else arrays[0]] * (MOST_STATES - len(states))
+    step_one(*arrays, *unused, *_numbers(p, numbers), rule, flags, len(states), negate)
 
 
-def adam(
-    p: DeviceArray,
-    g: DeviceArray,
-    mean: DeviceArray,
-    square: DeviceArray,
-    largest: DeviceArray | None = None,
+@dataclass(frozen=True, slots=True)
+class Tensors:
+    """Up to MOST_TENSORS dense parameters of one type, as one axis each, whose state lies in `states`, one array per kind.
+
+    `table` (2, MOST_TENSORS) of i32: where each begins among their elements, and in the states; `count`: all elements.
+    """
+
+    parameters: tuple[DeviceArray, ...]
+    states: tuple[DeviceArray, ...]
+    table: DeviceArray
+    count: int
+
+
+def worth_merging(device: Any) -> bool:
+    """Whether a device takes several tensors in one launch rather than one each."""
+    return device_class(device) == "gpu"
+
+
+def step_tensors(
+    rule: Any,
+    tensors: Tensors,
+    gradients: Sequence[DeviceArray],
+    numbers: Sequence[float],
+    flags: tuple[bool, ...] = (),
     *,
-    step: int,
-    rate: float,
-    betas: tuple[float, float] = (0.9, 0.999),
-    epsilon: float = 1e-8,
-    decay: float = 0.0,
-    decoupled: bool = False,
+    negate: bool = False,
 ) -> None:
-    """Adam at `step` (1, 2, ...); `decoupled`: AdamW; with `largest`: AMSGrad."""
-    if 0 in p.shape:
+    """The steps of several tensors in one launch; gradients: dense, of one type, as one axis each."""
+    if tensors.count == 0:
         return
-    p, g, mean, square, top = _ready(p, g, mean, square, mean if largest is None else largest)
-    numbers = _numbers(
-        p, rate / (1 - betas[0] ** step), 1 - betas[0], betas[1], 1 - betas[1], epsilon, decay, 1 - rate * decay,
-        math.sqrt(1 - betas[1] ** step),
+    parameters, many = tensors.parameters, len(tensors.parameters)
+    rest = MOST_TENSORS - many
+    states = tensors.states or parameters[:1]
+    step_many(
+        *parameters, *[parameters[0]] * rest, *gradients, *[gradients[0]] * rest, *states,
+        *[states[0]] * (MOST_STATES - len(states)), tensors.table, tensors.count, *_numbers(parameters[0], numbers), rule, flags,
+        len(tensors.states), negate, many,
     )  # fmt: skip
-    adam_step(p, g, mean, square, top, *numbers, decoupled, largest is not None)
-
-
-def rmsprop(
-    p: DeviceArray,
-    g: DeviceArray,
-    square: DeviceArray,
-    velocity: DeviceArray | None = None,
-    mean: DeviceArray | None = None,
-    *,
-    rate: float,
-    alpha: float = 0.99,
-    epsilon: float = 1e-8,
-    decay: float = 0.0,
-    momentum: float = 0.0,
-) -> None:
-    """RMSprop; with `velocity` with momentum, with `mean` centred."""
-    if 0 in p.shape:
-        return
-    p, g, square, speed, center = _ready(
-        p, g, square, square if velocity is None else velocity, square if mean is None else mean
-    )
-    numbers = _numbers(p, rate, alpha, 1 - alpha, epsilon, decay, momentum)
-    rmsprop_step(p, g, square, speed, center, *numbers, velocity is not None, mean is not None)
-
-
-def adagrad(
-    p: DeviceArray, g: DeviceArray, total: DeviceArray, *, rate: float, epsilon: float = 1e-10, decay: float = 0.0
-) -> None:
-    """Adagrad; `rate` has the decay of the rate over the steps in it already."""
-    if 0 not in p.shape:
-        adagrad_step(*_ready(p, g, total), *_numbers(p, rate, epsilon, decay))
-
-
-def lion(
-    p: DeviceArray,
-    g: DeviceArray,
-    mean: DeviceArray,
-    *,
-    rate: float,
-    betas: tuple[float, float] = (0.9, 0.99),
-    decay: float = 0.0,
-) -> None:
-    """Lion."""
-    if 0 not in p.shape:
-        numbers = _numbers(p, rate, betas[0], 1 - betas[0], betas[1], 1 - betas[1], 1 - rate * decay)
-        lion_step(*_ready(p, g, mean), *numbers)

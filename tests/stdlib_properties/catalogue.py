@@ -6,6 +6,7 @@ kernel of `stdlib/`; a test holds that against the list of them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,7 @@ from vkjit.stdlib import (
     scan,
     softmax_lines,
 )
+from vkjit.stdlib import optimizer_rules as rules
 
 __all__ = ["KERNELS", "OPERATIONS", "KernelProperty"]
 
@@ -133,52 +135,98 @@ _SHARED = (
 )  # fmt: skip
 
 
-def _sgd(p: Any, g: Any, velocity: Any, rate: Any, momentum: Any, undamped: Any, decay: Any, MOMENTUM: Any, FIRST: Any,
-         NESTEROV: Any) -> Any:  # fmt: skip
-    step = g + decay * p
-    if MOMENTUM:
-        velocity = step if FIRST else momentum * velocity + undamped * step
-        step = step + momentum * velocity if NESTEROV else velocity
-    return p - rate * step, velocity
+def _sgd(p: Any, g: Any, states: Any, n: Any, flags: Any) -> Any:
+    (velocity,) = states
+    step = g + n[3] * p
+    if flags[0]:
+        velocity = step if flags[1] else n[1] * velocity + n[2] * step
+        step = step + n[1] * velocity if flags[2] else velocity
+    return p - n[0] * step, velocity
 
 
-def _adam(p: Any, g: Any, mean: Any, square: Any, largest: Any, rate: Any, fresh1: Any, beta2: Any, fresh2: Any,
-          epsilon: Any, decay: Any, kept: Any, root_correction: Any, DECOUPLED: Any, LARGEST: Any) -> Any:  # fmt: skip
-    slope = g if DECOUPLED else g + decay * p
-    value = p * kept if DECOUPLED else p
-    mean = mean + fresh1 * (slope - mean)
-    square = beta2 * square + fresh2 * slope**2
-    largest = np.maximum(largest, square) if LARGEST else largest
-    root = np.sqrt(largest if LARGEST else square)
-    return value - rate * mean / (root / root_correction + epsilon), mean, square, largest
+def _adam(p: Any, g: Any, states: Any, n: Any, flags: Any) -> Any:
+    mean, square, largest = states
+    slope = g if flags[0] else g + n[5] * p
+    value = p * n[6] if flags[0] else p
+    mean = mean + n[1] * (slope - mean)
+    square = n[2] * square + n[3] * slope**2
+    largest = np.maximum(largest, square) if flags[1] else largest
+    root = np.sqrt(largest if flags[1] else square)
+    return value - n[0] * mean / (root / n[7] + n[4]), mean, square, largest
 
 
-def _rmsprop(p: Any, g: Any, square: Any, velocity: Any, mean: Any, rate: Any, alpha: Any, fresh: Any, epsilon: Any,
-             decay: Any, momentum: Any, MOMENTUM: Any, CENTERED: Any) -> Any:  # fmt: skip
-    slope = g + decay * p
-    square = alpha * square + fresh * slope**2
+def _rmsprop(p: Any, g: Any, states: Any, n: Any, flags: Any) -> Any:
+    square, velocity, mean = states
+    slope = g + n[4] * p
+    square = n[1] * square + n[2] * slope**2
     v = square
-    if CENTERED:
-        mean = mean + fresh * (slope - mean)
+    if flags[1]:
+        mean = mean + n[2] * (slope - mean)
         v = square - mean**2
-    step = slope / (np.sqrt(v) + epsilon)
-    if MOMENTUM:
-        step = velocity = momentum * velocity + step
-    return p - rate * step, square, velocity, mean
+    step = slope / (np.sqrt(v) + n[3])
+    if flags[0]:
+        step = velocity = n[5] * velocity + step
+    return p - n[0] * step, square, velocity, mean
 
 
-def _adagrad(p: Any, g: Any, total: Any, rate: Any, epsilon: Any, decay: Any) -> Any:
-    slope = g + decay * p
-    total = total + slope**2
-    return p - rate * slope / (np.sqrt(total) + epsilon), total
+def _adagrad(p: Any, g: Any, states: Any, n: Any, _: Any) -> Any:
+    slope = g + n[2] * p
+    total = states[0] + slope**2
+    return p - n[0] * slope / (np.sqrt(total) + n[1]), total
 
 
-def _lion(p: Any, g: Any, mean: Any, rate: Any, beta1: Any, fresh1: Any, beta2: Any, fresh2: Any, kept: Any) -> Any:
-    return p * kept - rate * np.sign(beta1 * mean + fresh1 * g), beta2 * mean + fresh2 * g
+def _lion(p: Any, g: Any, states: Any, n: Any, _: Any) -> Any:
+    (mean,) = states
+    return p * n[5] - n[0] * np.sign(n[1] * mean + n[2] * g), n[3] * mean + n[4] * g
 
 
-def _numbers(**ranges: Any) -> Any:
-    return {"rate": (0.1, 0.5), "decay": (0.1, 0.5), "momentum": (0.5, 0.9), "epsilon": (0.01, 0.1), **ranges}
+_RANGES = {
+    "rate": (0.1, 0.5), "decay": (0.1, 0.5), "momentum": (0.5, 0.9), "epsilon": (0.01, 0.1), "undamped": (0.5, 0.9),
+    "alpha": (0.5, 0.9), "beta": (0.5, 0.9), "fresh": (0.1, 0.5), "kept": (0.5, 0.9), "root_correction": (0.5, 1.0),
+    "square": (1.0, 3.0), "largest": (1.0, 4.0), "mean": (-0.5, 0.5), "total": (0.5, 2.0), "velocity": (-1.0, 1.0),
+}  # fmt: skip
+
+
+def _step(rule: Any, reference: Any, states: str, numbers: tuple[str, ...], flags: int) -> KernelProperty:
+    """A rule in the kernel of one tensor; states that it doesn't have stay as they are."""
+    names = states.split()
+    elements: dict[str, Any] = {
+        "RULE": [rule], "STATES": [len(names)], "NEGATE": [False, True],
+        "FLAGS": list(itertools.product((False, True), repeat=flags)),
+    }  # fmt: skip
+    elements |= {key: _RANGES[name] for key, name in zip("abc", names, strict=False)}
+    elements |= {f"n{i}": _RANGES[name] for i, name in enumerate(numbers)}
+
+    def expected(
+        p: Any, g: Any, a: Any, b: Any, c: Any, n0: Any, n1: Any, n2: Any, n3: Any, n4: Any, n5: Any, n6: Any, n7: Any,
+        FLAGS: Any, NEGATE: Any,
+    ) -> Any:  # fmt: skip
+        given = (a, b, c)
+        found = reference(p, -g if NEGATE else g, given[: len(names)], (n0, n1, n2, n3, n4, n5, n6, n7), FLAGS)
+        return (*found, *given[len(names) :])
+
+    return KernelProperty(optimizers.step_one, expected, {**_SMALL, "elements": elements}, f"step_one, {reference.__name__[1:]}")
+
+
+def _step_many() -> KernelProperty:
+    """The kernel of several tensors with one of them."""
+    elements: dict[str, Any] = {
+        "RULE": [rules.lion], "STATES": [1], "NEGATE": [False], "FLAGS": [()], "TENSORS": [1], "table": (0, 0), "count": "N0",
+        "a": _RANGES["mean"],
+    }  # fmt: skip
+    numbers = ("rate", "beta", "fresh", "beta", "fresh", "kept")
+    elements |= {f"n{i}": _RANGES[name] for i, name in enumerate(numbers)}
+
+    def expected(
+        p0: Any, p1: Any, p2: Any, p3: Any, p4: Any, p5: Any, p6: Any, p7: Any, g0: Any, a: Any, b: Any, c: Any, n0: Any,
+        n1: Any, n2: Any, n3: Any, n4: Any, n5: Any,
+    ) -> Any:  # fmt: skip
+        count = len(p0)
+        value, mean = _lion(p0, g0, (a[:count],), (n0, n1, n2, n3, n4, n5), ())
+        return (value, p1, p2, p3, p4, p5, p6, p7, np.concatenate([mean, a[count:]]), b, c)
+
+    dims = {"N0": (1, 9), "M": [9], **{f"N{i}": [1] for i in range(1, 8)}}
+    return KernelProperty(optimizers.step_many, expected, {"elements": elements, "dims": dims, **_ALL_F32})
 
 
 def _wide(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
@@ -232,22 +280,16 @@ def _direct() -> tuple[KernelProperty, ...]:
     """Kernels that operations launch on some devices only."""
     lanes = {"ACC": [vk.f32], "SIZE": [32]}
     choices = [False, True]
-    state = {"square": (1.0, 3.0), "largest": (1.0, 4.0), "mean": (-0.5, 0.5), "total": (0.5, 2.0)}
-
-    def step(kernel: Any, reference: Any, **given: Any) -> KernelProperty:
-        names = {p.name for p in kernel.spec.params}
-        merged = {k: v for k, v in {**state, **_numbers(), **given}.items() if k in names}
-        return KernelProperty(kernel, reference, {**_SMALL, "elements": merged})
-
     wide = {k: v for k, v in _WIDE.items() if k != "B"}
     return (
-        step(optimizers.sgd_step, _sgd, undamped=(0.5, 0.9), MOMENTUM=choices, FIRST=choices, NESTEROV=choices),
-        step(optimizers.adam_step, _adam, fresh1=(0.1, 0.5), beta2=(0.5, 0.9), fresh2=(0.1, 0.5), kept=(0.5, 0.9),
-             root_correction=(0.5, 1.0), DECOUPLED=choices, LARGEST=choices),
-        step(optimizers.rmsprop_step, _rmsprop, alpha=(0.5, 0.9), fresh=(0.1, 0.5), MOMENTUM=choices, CENTERED=choices),
-        step(optimizers.adagrad_step, _adagrad),
-        step(optimizers.lion_step, _lion, beta1=(0.5, 0.9), fresh1=(0.1, 0.5), beta2=(0.5, 0.9), fresh2=(0.1, 0.5),
-             kept=(0.5, 0.9)),
+        _step(rules.sgd, _sgd, "velocity", ("rate", "momentum", "undamped", "decay"), 3),
+        _step(rules.adam, _adam, "mean square largest", (
+            "rate", "fresh", "beta", "fresh", "epsilon", "decay", "kept", "root_correction"), 2),
+        _step(rules.rmsprop, _rmsprop, "square velocity mean", (
+            "rate", "alpha", "fresh", "epsilon", "decay", "momentum"), 2),
+        _step(rules.adagrad, _adagrad, "total", ("rate", "epsilon", "decay"), 0),
+        _step(rules.lion, _lion, "mean", ("rate", "beta", "fresh", "beta", "fresh", "kept"), 0),
+        _step_many(),
         KernelProperty(norm_kernels.moved, lambda running, found, keep, take: keep * running + take * found, _F32),
         KernelProperty(elementwise.wide1, _wide(np.square, "a"), {
             "elements": {**wide, "F": [functions.square], "a": _WORDS}, "dims": {"N": (1, 40)}}),
@@ -298,6 +340,8 @@ OPERATIONS = (
     Operation("clamp", lambda F, xp, x: x.clamp(-0.5, 0.5) + F.softplus(x, 2.0, 3.0), [[(7,)], [(3, 5)]]),
     Operation("fill", lambda F, xp, x: x + xp.full((3, 5), 2.5), [[(3, 5)]]),
     Operation("softmax", lambda F, xp, x: F.softmax(x, dim=1), ROWS, BOTH),
+    Operation("ctc_loss", lambda F, xp, x: F.ctc_loss(
+        F.log_softmax(x, dim=2), xp.tensor([[1, 2], [2, 2]]), (5, 4), (2, 1)), [[(5, 2, 3)]]),
     Operation("log_softmax", lambda F, xp, x: F.log_softmax(x, dim=1), ROWS, BOTH),
     Operation("softmax of columns", lambda F, xp, x: F.softmax(x, dim=0), ROWS, BOTH),
     Operation("softmax, long", lambda F, xp, x: F.softmax(x, dim=1) + F.log_softmax(x, dim=1), [[(1, 20_000)]], ("gpu",)),

@@ -34,7 +34,19 @@ SCHEDULES: list[tuple[str, dict[str, Any]]] = [
     ("ConstantLR", {"factor": 0.5, "total_iters": 4}),
     ("CosineAnnealingLR", {"T_max": 10, "eta_min": 0.01}),
     ("LambdaLR", {"lr_lambda": lambda epoch: 1 / (1 + epoch)}),
+    ("MultiplicativeLR", {"lr_lambda": lambda epoch: 1 - 0.1 / epoch}),
+    ("PolynomialLR", {"total_iters": 7, "power": 1.5}),
+    ("CosineAnnealingWarmRestarts", {"T_0": 2, "T_mult": 2, "eta_min": 0.01}),
+    ("CyclicLR", {"base_lr": 0.1, "max_lr": 0.4, "step_size_up": 3, "step_size_down": 2}),
+    ("CyclicLR", {"base_lr": 0.1, "max_lr": 0.4, "step_size_up": 2, "mode": "triangular2"}),
+    ("CyclicLR", {"base_lr": 0.1, "max_lr": 0.4, "step_size_up": 2, "mode": "exp_range", "gamma": 0.9}),
+    ("OneCycleLR", {"max_lr": 0.7, "total_steps": EPOCHS}),
+    ("OneCycleLR", {"max_lr": 0.7, "total_steps": EPOCHS, "three_phase": True, "anneal_strategy": "linear"}),
 ]
+
+
+OF_PYTORCH = {"CyclicLR": {"cycle_momentum": False}, "OneCycleLR": {"cycle_momentum": False}}
+"""Options that PyTorch's have besides: momentum stays here."""
 
 
 @pytest.mark.parametrize(("name", "options"), SCHEDULES, ids=[s[0] for s in SCHEDULES])
@@ -44,7 +56,7 @@ def test_rates_are_pytorchs(name: str, options: dict[str, Any]) -> None:
     reference = torch.optim.SGD([{"params": [torch.zeros(1)], "lr": 0.5}, {"params": [torch.zeros(1)]}], lr=0.1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch warns of steps without optimiser steps
-        theirs = getattr(torch.optim.lr_scheduler, name)(reference, **options)
+        theirs = getattr(torch.optim.lr_scheduler, name)(reference, **options, **OF_PYTORCH.get(name, {}))
         for _ in range(EPOCHS):
             assert ours.get_last_lr() == pytest.approx(theirs.get_last_lr(), rel=1e-9)
             ours.step()
@@ -58,7 +70,7 @@ def test_a_resumed_schedule_goes_on(name: str, options: dict[str, Any]) -> None:
         first.step()
     second = getattr(lr_scheduler, name)(make_optimizer(), **options)
     second.load_state_dict(first.state_dict())
-    for _ in range(EPOCHS):
+    for _ in range(EPOCHS - 5):
         assert second.get_last_lr() == first.get_last_lr()
         first.step()
         second.step()
@@ -113,3 +125,45 @@ def test_what_does_not_fit_is_refused() -> None:
         lr_scheduler.ReduceLROnPlateau(make_optimizer(), factor=1.5)
     with pytest.raises(ArgumentError, match='"min" or "max"'):
         lr_scheduler.ReduceLROnPlateau(make_optimizer(), mode="best")
+
+
+def sequence(library: Any, optimizer: Any) -> Any:
+    parts = [library.ConstantLR(optimizer, factor=0.5, total_iters=2), library.ExponentialLR(optimizer, gamma=0.9)]
+    return library.SequentialLR(optimizer, parts, milestones=[4])
+
+
+def chain(library: Any, optimizer: Any) -> Any:
+    parts = [library.ConstantLR(optimizer, factor=0.5, total_iters=3), library.ExponentialLR(optimizer, gamma=0.9)]
+    return library.ChainedScheduler(parts, optimizer=optimizer)
+
+
+@pytest.mark.parametrize("make", [sequence, chain])
+def test_schedules_made_of_others_are_pytorchs_and_resume(make: Any) -> None:
+    torch = pytest.importorskip("torch")
+    ours = make(lr_scheduler, make_optimizer())
+    reference = torch.optim.SGD([{"params": [torch.zeros(1)], "lr": 0.5}, {"params": [torch.zeros(1)]}], lr=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = make(torch.optim.lr_scheduler, reference)
+        for step in range(EPOCHS):
+            if step == 6:
+                resumed = make(lr_scheduler, make_optimizer())
+                resumed.load_state_dict(ours.state_dict())
+                ours = resumed
+            assert ours.get_last_lr() == pytest.approx(theirs.get_last_lr(), rel=1e-9)
+            ours.step()
+            theirs.step()
+
+
+def test_schedules_that_do_not_fit_are_refused() -> None:
+    optimizer = make_optimizer()
+    one = lr_scheduler.ExponentialLR(optimizer, 0.9)
+    with pytest.raises(ArgumentError, match="1 schedules need 0 rising milestones"):
+        lr_scheduler.SequentialLR(optimizer, [one], [3])
+    with pytest.raises(ArgumentError, match="belongs to another optimiser"):
+        lr_scheduler.ChainedScheduler([one], make_optimizer())
+    schedule = lr_scheduler.OneCycleLR(optimizer, 0.1, 2)
+    schedule.step()
+    schedule.step()
+    with pytest.raises(ArgumentError, match="was made for 2 steps"):
+        schedule.step()

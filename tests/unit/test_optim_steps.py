@@ -11,6 +11,8 @@ import pytest
 import vkjit as vk
 from vkjit import optim
 from vkjit.errors import ArgumentError
+from vkjit.stdlib import optimizer_rules, optimizers
+from vkjit.stdlib.registry import as_class
 
 STEPS = 6
 
@@ -49,18 +51,27 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("Adam", {"lr": 0.05, "amsgrad": True}),
     ("AdamW", {"lr": 0.1}),
     ("AdamW", {"lr": 0.1, "weight_decay": 0.3, "amsgrad": True, "maximize": True}),
+    ("Adamax", {"lr": 0.05, "weight_decay": 0.1}),
+    ("NAdam", {"lr": 0.05, "weight_decay": 0.1}),
+    ("NAdam", {"lr": 0.05, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("RAdam", {"lr": 0.05, "betas": (0.9, 0.5)}),
+    ("RAdam", {"lr": 0.05, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "initial_accumulator_value": 0.5, "weight_decay": 0.1}),
+    ("Adadelta", {"lr": 0.5, "rho": 0.8, "weight_decay": 0.1}),
     ("RMSprop", {"lr": 0.05}),
     ("RMSprop", {"lr": 0.05, "alpha": 0.8, "momentum": 0.5, "centered": True, "weight_decay": 0.1}),
 ]
 NAMES = [f"{name}-{'-'.join(options)}" for name, options in OPTIONS]
 
 
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
 @pytest.mark.parametrize(("name", "options"), OPTIONS, ids=NAMES)
-def test_steps_are_pytorchs(name: str, options: dict[str, Any]) -> None:
+def test_steps_are_pytorchs(name: str, options: dict[str, Any], kind: str) -> None:
     torch = pytest.importorskip("torch")
     ours = [vk.tensor(p, requires_grad=True) for p in parameters()]
     theirs = [torch.tensor(p, requires_grad=True) for p in parameters()]
-    run(ours, getattr(optim, name)(ours, **options), range(STEPS))
+    with as_class(kind):
+        run(ours, getattr(optim, name)(ours, **options), range(STEPS))
     reference = getattr(torch.optim, name)(theirs, **options)
     for step in range(STEPS):
         for tensor, gradient in zip(theirs, gradients(step), strict=True):
@@ -72,8 +83,17 @@ def test_steps_are_pytorchs(name: str, options: dict[str, Any]) -> None:
         np.testing.assert_allclose(mine.detach().numpy(), other.detach().numpy(), rtol=0, atol=bound)
 
 
-@pytest.mark.parametrize(("name", "options"), OPTIONS, ids=NAMES)
-def test_a_resumed_optimiser_goes_on_bit_by_bit(name: str, options: dict[str, Any]) -> None:
+MORE = [("Lion", {"lr": 0.05, "weight_decay": 0.1}), ("LAMB", {"lr": 0.05, "weight_decay": 0.1})]
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+@pytest.mark.parametrize(("name", "options"), [*OPTIONS, *MORE], ids=[*NAMES, "Lion", "LAMB"])
+def test_a_resumed_optimiser_goes_on_bit_by_bit(name: str, options: dict[str, Any], kind: str) -> None:
+    with as_class(kind):
+        resume(name, options)
+
+
+def resume(name: str, options: dict[str, Any]) -> None:
     unbroken = [vk.tensor(p, requires_grad=True) for p in parameters()]
     optimizer = getattr(optim, name)(unbroken, **options)
     run(unbroken, optimizer, range(3))
@@ -235,3 +255,103 @@ def test_values_are_clipped() -> None:
     np.testing.assert_array_equal(tensor.grad.numpy(), np.array([-0.5, 0.1, 0.5], np.float32))
     with pytest.raises(ArgumentError, match="at least 0"):
         optim.clip_grad_value_(tensor, -1)
+
+
+# -- what has no peer in PyTorch
+
+
+def test_lion_follows_the_sign() -> None:
+    p, g = parameters()[0], gradients(0)[0]
+    tensor = vk.tensor(p, requires_grad=True)
+    optimizer = optim.Lion([tensor], lr=0.1, betas=(0.9, 0.99), weight_decay=0.2)
+    tensor.grad = vk.tensor(g)
+    optimizer.step()
+    np.testing.assert_allclose(tensor.detach().numpy(), p * (1 - 0.02) - 0.1 * np.sign(g), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(optimizer.state[tensor]["exp_avg"].numpy(), 0.01 * g, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_lamb_steps_in_proportion_to_the_parameter(kind: str) -> None:
+    values = [*parameters()[:2], np.zeros(3, np.float32)]
+    slopes = [*gradients(0)[:2], np.ones(3, np.float32)]
+    tensors = [vk.tensor(v, requires_grad=True) for v in values]
+    for tensor, slope in zip(tensors, slopes, strict=True):
+        tensor.grad = vk.tensor(slope)
+    with as_class(kind):
+        optim.LAMB(tensors, lr=0.1, weight_decay=0.2).step()
+    for tensor, value, slope in zip(tensors, values, slopes, strict=True):
+        update = slope / (np.abs(slope) + 1e-6) + 0.2 * value
+        ratio = np.linalg.norm(value) / np.linalg.norm(update) if value.any() else 1.0
+        np.testing.assert_allclose(tensor.detach().numpy(), value - 0.1 * ratio * update, rtol=0, atol=1e-5)
+
+
+def test_lookahead_follows_every_k_steps_and_resumes() -> None:
+    fast, slow = parameters()[0].astype(np.float64), parameters()[0].astype(np.float64)
+    unbroken = [vk.tensor(p, requires_grad=True) for p in parameters()]
+    optimizer = optim.Lookahead(optim.SGD(unbroken, lr=0.1), k=2, alpha=0.25)
+    run(unbroken, optimizer, range(3))
+    resumed = [vk.tensor(p.detach(), requires_grad=True) for p in unbroken]
+    second = optim.Lookahead(optim.SGD(resumed, lr=3.0), k=2, alpha=0.25)
+    second.load_state_dict(optimizer.state_dict())
+    run(unbroken, optimizer, range(3, STEPS))
+    run(resumed, second, range(3, STEPS))
+    for step in range(STEPS):
+        fast = fast - 0.1 * gradients(step)[0]
+        if step % 2:
+            slow = slow + 0.25 * (fast - slow)
+            fast = slow
+    np.testing.assert_allclose(unbroken[0].detach().numpy(), fast, rtol=0, atol=1e-5)
+    for one, other in zip(unbroken, resumed, strict=True):
+        np.testing.assert_array_equal(one.detach().numpy(), other.detach().numpy())
+
+
+def test_averages_follow_and_are_lent_to_the_parameters() -> None:
+    tensor = vk.tensor([0.0, 8.0], requires_grad=True)
+    ema = optim.EMA([tensor], decay=0.75)
+    with vk.no_grad():
+        tensor.add_(4.0)
+    ema.update()
+    with ema.averaged():
+        assert tensor.tolist() == [1, 9]
+    assert tensor.tolist() == [4, 12]
+    other = optim.EMA([tensor], decay=0.75)
+    other.load_state_dict(ema.state_dict())
+    assert other.averages[0].tolist() == [1, 9] and other.updates == 1
+
+
+def test_tensors_of_one_plan_are_stepped_in_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = []
+    run_kernel = optimizers.step_many._launch
+    monkeypatch.setattr(optimizers.step_many, "_launch", lambda *a, **k: (counts.append(1), run_kernel(*a, **k))[1])
+    tensors = [vk.ones(3, requires_grad=True) for _ in range(11)]
+    for tensor in tensors:
+        tensor.grad = vk.ones(3)
+    with as_class("gpu"):
+        optim.Adam(tensors).step()
+    assert len(counts) == 2  # eight tensors and three
+
+
+def test_arrays_that_are_not_dense_are_stepped_in_place() -> None:
+    whole = vk.ones(4, 3)
+    optimizers.step(optimizer_rules.sgd, whole.t()._array, vk.ones(3, 4)._array, (), (0.5, 0, 0, 0), (False,) * 3)
+    assert whole.tolist() == [[0.5] * 3] * 4
+    tensor = vk.ones(3, 4).t().detach().requires_grad_()
+    other = vk.ones(2, requires_grad=True)
+    for leaf in (tensor, other):
+        leaf.grad = vk.ones(leaf.shape)
+    with as_class("gpu"):
+        optim.SGD([tensor, other], lr=0.5).step()
+    assert tensor.tolist() == [[0.5] * 3] * 4 and other.tolist() == [0.5, 0.5]
+
+
+def test_a_parameter_that_gets_other_memory_is_stepped_there() -> None:
+    layers = [vk.nn.Parameter(vk.ones(2)), vk.nn.Parameter(vk.ones(3))]
+    with as_class("gpu"):
+        optimizer = optim.SGD(layers, lr=0.5, momentum=0.5)
+        for _ in range(2):
+            for parameter in layers:
+                parameter.grad = vk.ones(parameter.shape)
+            optimizer.step()
+            layers[0].data = vk.full((2,), 10.0)
+    assert layers[0].tolist() == [10, 10]  # replaced after the last step
+    assert layers[1].tolist() == [1 - 0.5 - 0.75] * 3

@@ -1,7 +1,14 @@
-"""Automatic differentiation: recording (`mode`), the tape (`tape`), one gradient rule per operation (`rules`)."""
+"""Automatic differentiation: recording (`mode`), the tape (`tape`), one gradient rule per operation (`rules`); mixed precision,
+and activations that are computed again instead of kept.
+"""
 
+from .autocast import autocast
+from .checkpoint import checkpoint
 from .function import Function
 from .mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from .tape import backward, grad
 
-__all__ = ["Function", "backward", "enable_grad", "grad", "is_grad_enabled", "no_grad", "set_grad_enabled"]
+__all__ = [
+    "Function", "autocast", "backward", "checkpoint", "enable_grad", "grad", "is_grad_enabled", "no_grad",
+    "set_grad_enabled",
+]  # fmt: skip

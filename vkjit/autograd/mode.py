@@ -6,23 +6,33 @@ import functools
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-__all__ = ["enable_grad", "is_grad_enabled", "no_grad", "set_grad_enabled"]
+if TYPE_CHECKING:
+    from ..dtypes import DType
+
+__all__ = ["enable_grad", "is_grad_enabled", "no_grad", "set_grad_enabled", "state"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _State(threading.local):
+    """What a thread's operations look at: one attribute each, since every operation does."""
+
     enabled = True
+    """Whether operations are recorded."""
+    autocast: DType | None = None
+    """The type that products are computed in, where that isn't their operands' own."""
+    filling = False
+    """Whether a walk backwards adds to `.grad`."""
 
 
-_state = _State()
+state = _State()
 
 
 def is_grad_enabled() -> bool:
     """True where operations on tensors that require gradients are recorded."""
-    return _state.enabled
+    return state.enabled
 
 
 class set_grad_enabled:  # noqa: N801  # PyTorch's name
@@ -33,13 +43,13 @@ class set_grad_enabled:  # noqa: N801  # PyTorch's name
         self._saved: list[bool] = []
 
     def __enter__(self) -> None:
-        self._saved.append(_state.enabled)
-        _state.enabled = self._enabled
+        self._saved.append(state.enabled)
+        state.enabled = self._enabled
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _state.enabled = self._saved.pop()
+        state.enabled = self._saved.pop()
 
     def __call__(self, function: F) -> F:
         @functools.wraps(function)

@@ -18,12 +18,23 @@ from typing import TYPE_CHECKING, Any
 from ..dtypes import DType
 from ..errors import ArgumentError, InternalError, ShapeError, VkjitError
 from ..runtime.interface import Device
-from .mode import is_grad_enabled, set_grad_enabled
+from .mode import is_grad_enabled, set_grad_enabled, state
 
 if TYPE_CHECKING:
     from ..tensor.tensor import Tensor
 
-__all__ = ["RULES", "GradMeta", "Node", "RemovableHandle", "RuleRow", "backward", "grad", "record", "rule"]
+__all__ = [
+    "RULES",
+    "GradMeta",
+    "Node",
+    "RemovableHandle",
+    "RuleRow",
+    "backward",
+    "grad",
+    "is_filling",
+    "record",
+    "rule",
+]
 
 Gradient = Any
 Rule = Callable[..., Sequence[Gradient]]
@@ -267,6 +278,13 @@ class _Walk:
 
     def run(self, roots: Sequence[GradMeta], *, retain_graph: bool, fill: bool) -> None:
         """Walks from the roots; with `fill`, adds to `.grad` of leaves and of tensors that retain theirs."""
+        outer, state.filling = state.filling, fill
+        try:
+            self._walk(roots, retain_graph, fill)
+        finally:
+            state.filling = outer
+
+    def _walk(self, roots: Sequence[GradMeta], retain_graph: bool, fill: bool) -> None:
         fills = _Fills()
         for node in _collect([meta.node for meta in roots if meta.node is not None]):
             results = node.results
@@ -289,6 +307,11 @@ class _Walk:
                 fills.add(meta, gradient)
         node = gradient = gradients = None  # type: ignore[assignment]  # lets go of what the walk has held
         fills.deliver()
+
+
+def is_filling() -> bool:
+    """Whether the walk that calls a rule adds to `.grad`, as `backward()` does and `grad()` doesn't."""
+    return state.filling
 
 
 class _Fills:

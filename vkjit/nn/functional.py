@@ -9,7 +9,6 @@ from typing import Any
 
 from ..tensor import elementwise
 from ..tensor.api import Tensor
-from ..tensor.linalg import linear
 from ..tensor.nn_activation import (
     celu,
     glu,
@@ -43,6 +42,7 @@ from ..tensor.nn_distance import (
     triplet_margin_loss,
 )
 from ..tensor.nn_embedding import dropout, dropout1d, dropout2d, dropout3d, embedding, one_hot
+from ..tensor.nn_linear import linear
 from ..tensor.nn_loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,

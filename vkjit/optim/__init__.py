@@ -1,10 +1,21 @@
-"""Optimisers, schedules of the learning rate, and limits on gradients, with PyTorch's names and formulas."""
+"""Optimisers, schedules of the learning rate, limits on gradients, averages of weights and mixed precision, with PyTorch's
+names and formulas.
+"""
 
 from . import lr_scheduler
-from .adam import Adam, AdamW
+from .adagrad import Adadelta, Adagrad
+from .adam import Adam, Adamax, AdamW, NAdam, RAdam
+from .averages import EMA
 from .clipping import clip_grad_norm_, clip_grad_value_
+from .grad_scaler import GradScaler
+from .lamb import LAMB
+from .lion import Lion
+from .lookahead import Lookahead
 from .optimizer import Optimizer
 from .rmsprop import RMSprop
 from .sgd import SGD
 
-__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "clip_grad_norm_", "clip_grad_value_", "lr_scheduler"]
+__all__ = [
+    "EMA", "LAMB", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "GradScaler", "Lion", "Lookahead", "NAdam", "Optimizer",
+    "RAdam", "RMSprop", "clip_grad_norm_", "clip_grad_value_", "lr_scheduler",
+]  # fmt: skip

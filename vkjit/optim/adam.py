@@ -1,25 +1,40 @@
-"""Adam, and AdamW with weight decay apart from the gradient."""
+"""Adam and its kin: running means of gradients and of their squares."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
-from ..stdlib import optimizers
+from ..stdlib import optimizer_rules as rules
 from ..tensor import creation
 from ..tensor.tensor import Tensor
+from .batches import Plan
 from .optimizer import Group, Optimizer
 
-__all__ = ["Adam", "AdamW"]
+__all__ = ["Adam", "AdamW", "Adamax", "NAdam", "RAdam", "counted"]
+
+MEANS = ("exp_avg", "exp_avg_sq")
+
+
+def counted(parameter: Tensor, state: dict[str, Any], names: tuple[str, ...], **numbers: Any) -> int:
+    """The number of this step; at the first the state gets zeros of these names, and numbers."""
+    if "step" not in state:
+        state["step"] = 0
+        state.update(numbers)
+    for name in names:
+        if name not in state:
+            state[name] = creation.zeros_like(parameter)
+    state["step"] += 1
+    step: int = state["step"]
+    return step
 
 
 class Adam(Optimizer):
     """p -= lr * m' / (sqrt(v') + eps), with running means m of gradients and v of their squares, corrected for the
     start (Kingma and Ba, 2015). weight_decay adds weight_decay * p to the gradient; amsgrad divides by the largest v'
-    so far.
+    so far; decoupled_weight_decay as AdamW.
     """
-
-    decoupled = False
 
     def __init__(
         self,
@@ -31,43 +46,27 @@ class Adam(Optimizer):
         amsgrad: bool = False,
         *,
         maximize: bool = False,
+        decoupled_weight_decay: bool = False,
     ) -> None:
         options = {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
-            "maximize": maximize,
+            "maximize": maximize, "decoupled_weight_decay": decoupled_weight_decay,
         }  # fmt: skip
         super().__init__(params, options)
 
-    def _update(self, parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: Group) -> None:
-        if not state:
-            state["step"] = 0
-            for name in ("exp_avg", "exp_avg_sq"):
-                state[name] = creation.zeros_like(parameter)
-        largest = None
-        if group["amsgrad"]:
-            if "max_exp_avg_sq" not in state:
-                state["max_exp_avg_sq"] = creation.zeros_like(parameter)
-            largest = state["max_exp_avg_sq"]._array
-        state["step"] += 1
-        optimizers.adam(
-            parameter._array,
-            gradient._array,
-            state["exp_avg"]._array,
-            state["exp_avg_sq"]._array,
-            largest,
-            step=state["step"],
-            rate=group["lr"],
-            betas=group["betas"],
-            epsilon=group["eps"],
-            decay=group["weight_decay"],
-            decoupled=self.decoupled,
-        )
+    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
+        names = (*MEANS, "max_exp_avg_sq") if group["amsgrad"] else MEANS
+        step = counted(parameter, state, names)
+        (beta1, beta2), rate, decay = group["betas"], group["lr"], group["weight_decay"]
+        numbers = (
+            rate / (1 - beta1**step), 1 - beta1, beta2, 1 - beta2, group["eps"], decay, 1 - rate * decay,
+            math.sqrt(1 - beta2**step),
+        )  # fmt: skip
+        return Plan(rules.adam, names, numbers, (group["decoupled_weight_decay"], group["amsgrad"]))
 
 
 class AdamW(Adam):
     """Adam with decoupled weight decay: p *= 1 - lr * weight_decay before each step (Loshchilov and Hutter, 2019)."""
-
-    decoupled = True
 
     def __init__(
         self,
@@ -80,4 +79,103 @@ class AdamW(Adam):
         *,
         maximize: bool = False,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, decoupled_weight_decay=True)
+
+
+class Adamax(Optimizer):
+    """Adam with the largest decayed absolute gradient in place of the root mean square (Kingma and Ba, 2015)."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(
+            params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
+        )
+
+    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
+        names = ("exp_avg", "exp_inf")
+        step = counted(parameter, state, names)
+        beta1, beta2 = group["betas"]
+        numbers = (group["lr"] / (1 - beta1**step), 1 - beta1, beta2, group["eps"], group["weight_decay"])
+        return Plan(rules.adamax, names, numbers)
+
+
+class NAdam(Optimizer):
+    """Adam with Nesterov's momentum, whose factor grows over the steps: mu = beta1 (1 - 0.5 * 0.96^(step momentum_decay))
+    (Dozat, 2016).
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum_decay: float = 4e-3,
+        decoupled_weight_decay: bool = False,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        options = {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum_decay": momentum_decay,
+            "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize,
+        }  # fmt: skip
+        super().__init__(params, options)
+
+    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
+        step = counted(parameter, state, MEANS, mu_product=1.0)
+        (beta1, beta2), rate, decay = group["betas"], group["lr"], group["weight_decay"]
+        now, following = (beta1 * (1 - 0.5 * 0.96 ** (s * group["momentum_decay"])) for s in (step, step + 1))
+        product = state["mu_product"] = float(state["mu_product"]) * now
+        decoupled = group["decoupled_weight_decay"]
+        numbers = (
+            rate * (1 - now) / (1 - product), 1 - beta1, beta2, 1 - beta2, group["eps"],
+            1 - rate * decay if decoupled else decay, rate * following / (1 - product * following),
+            math.sqrt(1 - beta2**step),
+        )  # fmt: skip
+        return Plan(rules.nadam, MEANS, numbers, (decoupled,))
+
+
+class RAdam(Optimizer):
+    """Adam that goes by momentum alone until the variance of its squares is bounded, then rectified (Liu et al., 2020)."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        decoupled_weight_decay: bool = False,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        options = {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+            "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize,
+        }  # fmt: skip
+        super().__init__(params, options)
+
+    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
+        step = counted(parameter, state, MEANS)
+        (beta1, beta2), rate, decay = group["betas"], group["lr"], group["weight_decay"]
+        decoupled = group["decoupled_weight_decay"]
+        most = 2 / (1 - beta2) - 1
+        length = most - 2 * step * beta2**step / (1 - beta2**step)
+        rectified = length > 5
+        factor = 1.0
+        if rectified:
+            factor = math.sqrt((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length))
+        numbers = (
+            rate / (1 - beta1**step), 1 - beta1, beta2, 1 - beta2, group["eps"],
+            1 - rate * decay if decoupled else decay, factor, math.sqrt(1 - beta2**step),
+        )  # fmt: skip
+        return Plan(rules.radam, MEANS, numbers, (decoupled, rectified))

@@ -1,7 +1,7 @@
-"""The base of the optimisers: parameter groups, state per parameter, and their saving and loading.
+"""The base of the optimisers: parameter groups, state per parameter, steps, and their saving and loading.
 
-Enters: parameters or groups of them, with options. Leaves: a `step` that changes parameters in place, one launch per
-tensor. What a step counts is kept on the host, so nothing waits for the device.
+Enters: parameters or groups of them, with options. Leaves: a `step` that changes parameters in place; on a GPU it takes as
+many tensors as it can in one launch, elsewhere one. What a step counts is kept on the host, so nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ from typing import Any
 from ..autograd.mode import enable_grad, no_grad
 from ..errors import ArgumentError
 from ..tensor import api as _api  # noqa: F401  # puts the methods on Tensor
-from ..tensor import creation, elementwise
+from ..tensor import creation
 from ..tensor.tensor import Tensor
+from .batches import Batches, Plan
 
-__all__ = ["Optimizer"]
+__all__ = ["Group", "Optimizer"]
 
 Group = dict[str, Any]
 
 
 class Optimizer:
-    """An optimiser. Subclasses write `_update(parameter, gradient, state, group)` for one tensor.
+    """An optimiser. Subclasses write `_plan(parameter, state, group)`: what a step of one tensor is.
 
-    params: tensors, or dictionaries {"params": tensors, option: value...} with options of their own.
-    `param_groups` is the list of groups; options in it (`lr`...) may be changed between steps.
+    params: tensors, or dictionaries {"params": tensors, option: value...} with options of their own, or pairs of a name
+    and a tensor. `param_groups` is the list of groups; options in it (`lr`...) may be changed between steps.
     """
 
     def __init__(self, params: Iterable[Any], defaults: Mapping[str, Any]) -> None:
@@ -33,6 +34,7 @@ class Optimizer:
         self.defaults = dict(defaults)
         self.param_groups: list[Group] = []
         self.state: dict[Tensor, dict[str, Any]] = {}
+        self._batches = Batches()
         given = list(params)
         if not given:
             raise ArgumentError("an optimiser needs at least one parameter, found none")
@@ -43,6 +45,7 @@ class Optimizer:
         """Adds parameters with options of their own; options left out are the optimiser's."""
         params = group.get("params")
         tensors = [params] if isinstance(params, Tensor) else list(params or ())
+        tensors = [item[1] if isinstance(item, tuple) and len(item) == 2 else item for item in tensors]
         known = {id(p) for g in self.param_groups for p in g["params"]}
         for position, tensor in enumerate(tensors):
             if not isinstance(tensor, Tensor):
@@ -90,23 +93,33 @@ class Optimizer:
             with enable_grad():
                 loss = closure()
         with no_grad():
-            for group in self.param_groups:
-                for parameter in group["params"]:
-                    gradient = parameter.meta.grad
-                    if gradient is None:
-                        continue
-                    if group.get("maximize"):
-                        gradient = elementwise.neg(gradient)
-                    state = self.state.get(parameter)
-                    if state is None:
-                        state = self.state[parameter] = {}
-                    self._update(parameter, gradient, state, group)
-                    parameter.bump_version()
+            for number, group in enumerate(self.param_groups):
+                self._step_group(number, group)
         return loss
 
-    def _update(self, parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: Group) -> None:
-        """Changes one parameter and its state in place."""
-        raise NotImplementedError(f"{type(self).__name__} has no _update()")
+    def _step_group(self, number: int, group: Group) -> None:
+        """The steps of one group: parameters of one plan together."""
+        plans: dict[Plan, list[Tensor]] = {}
+        for parameter in group["params"]:
+            if parameter.meta.grad is None:
+                continue
+            state = self.state.get(parameter)
+            if state is None:
+                state = self.state[parameter] = {}
+            plans.setdefault(self._plan(parameter, state, group), []).append(parameter)
+        negate = bool(group.get("maximize"))
+        for plan, parameters in plans.items():
+            self._batches.run(number, plan, parameters, self.state, negate)
+            self._after(parameters, group)
+            for parameter in parameters:
+                parameter.bump_version()
+
+    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
+        """What a step of a tensor is; counts the step in its state, which it fills at the first."""
+        raise NotImplementedError(f"{type(self).__name__} has no _plan()")
+
+    def _after(self, parameters: Sequence[Tensor], group: Group) -> None:
+        """Called when the tensors of a plan have been stepped."""
 
     # -- state
 

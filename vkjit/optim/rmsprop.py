@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..stdlib import optimizers
-from ..tensor import creation
+from ..stdlib import optimizer_rules as rules
 from ..tensor.tensor import Tensor
+from .adam import counted
+from .batches import Plan
 from .optimizer import Group, Optimizer
 
 __all__ = ["RMSprop"]
@@ -37,23 +38,11 @@ class RMSprop(Optimizer):
         }  # fmt: skip
         super().__init__(params, options)
 
-    def _update(self, parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: Group) -> None:
-        wanted = [("square_avg", True), ("momentum_buffer", group["momentum"] > 0), ("grad_avg", group["centered"])]
-        for name, used in wanted:
-            if used and name not in state:
-                state[name] = creation.zeros_like(parameter)
-        square, velocity, mean = (state[name]._array if used else None for name, used in wanted)
-        state["step"] = state.get("step", 0) + 1
-        assert square is not None
-        optimizers.rmsprop(
-            parameter._array,
-            gradient._array,
-            square,
-            velocity,
-            mean,
-            rate=group["lr"],
-            alpha=group["alpha"],
-            epsilon=group["eps"],
-            decay=group["weight_decay"],
-            momentum=group["momentum"],
-        )
+    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
+        flags = (group["momentum"] > 0, group["centered"])
+        names = ("square_avg", "momentum_buffer", "grad_avg")
+        used = names if flags[1] else names[: 1 + flags[0]]  # the kernel takes them in this order
+        counted(parameter, state, used)
+        alpha = group["alpha"]
+        numbers = (group["lr"], alpha, 1 - alpha, group["eps"], group["weight_decay"], group["momentum"])
+        return Plan(rules.rmsprop, used, numbers, flags)

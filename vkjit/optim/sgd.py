@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..errors import ArgumentError
-from ..stdlib import optimizers
+from ..stdlib import optimizer_rules as rules
 from ..tensor import creation
 from ..tensor.tensor import Tensor
+from .batches import Plan
 from .optimizer import Group, Optimizer
 
 __all__ = ["SGD"]
@@ -42,21 +43,13 @@ class SGD(Optimizer):
         if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
             raise ArgumentError("SGD: nesterov=True needs momentum above 0 and dampening of 0")
 
-    def _update(self, parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: Group) -> None:
-        velocity, first = None, False
+    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
+        first = False
+        names: tuple[str, ...] = ()
         if group["momentum"]:
-            velocity = state.get("momentum_buffer")
-            if velocity is None:
-                first = True
-                velocity = state["momentum_buffer"] = creation.empty_like(parameter)
-        optimizers.sgd(
-            parameter._array,
-            gradient._array,
-            None if velocity is None else velocity._array,
-            rate=group["lr"],
-            momentum=group["momentum"],
-            dampening=group["dampening"],
-            decay=group["weight_decay"],
-            nesterov=group["nesterov"],
-            first=first,
-        )
+            names = ("momentum_buffer",)
+            first = state.get("momentum_buffer") is None
+            if first:
+                state["momentum_buffer"] = creation.zeros_like(parameter)
+        numbers = (group["lr"], group["momentum"], 1 - group["dampening"], group["weight_decay"])
+        return Plan(rules.sgd, names, numbers, (bool(names), first, group["nesterov"]))

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..autograd import mode, tape
+from ..autograd.autocast import converted
+from ..autograd.mode import state
 from ..errors import ArgumentError, InternalError, VkjitError
 from .tensor import Tensor
 
@@ -53,10 +55,15 @@ def operation(name: str) -> Callable[[F], F]:
 
         @functools.wraps(forward)
         def run(*operands: Any, **params: Any) -> Any:
-            if not is_recording(operands):
+            if state.autocast is not None:
+                operands = converted(name, operands)
+            if not state.enabled or not is_recording(operands):
                 return forward(*operands, **params)
-            with mode.set_grad_enabled(False):
+            state.enabled = False
+            try:
                 result = forward(*operands, **params)
+            finally:
+                state.enabled = True
             tape.record(name, operands, params, result if isinstance(result, tuple) else (result,))
             return result
 

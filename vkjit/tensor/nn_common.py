@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..autograd.mode import state
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..runtime.interface import DeviceArray, contiguous_strides
@@ -31,7 +32,7 @@ def float_tensor(x: Any, like: Tensor, shape: tuple[int, ...], name: str, what: 
     if x is None:
         return None
     floats(x, name, what)
-    if x.dtype is not like.dtype:
+    if x.dtype is not like.dtype and state.autocast is None:  # which makes one of them
         raise DTypeError(
             f"{name}(): {what} holds {x.dtype!r}, the input {like.dtype!r}: convert one of them with .to(...)"
         )

@@ -1,4 +1,4 @@
-"""Gradients of convolutions.
+"""Gradients of linear maps and convolutions.
 
 The output, the input's gradient and the weights' gradient are one form, linear in each of three arrays; the gradient of
 each product is made of the other two.
@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...tensor import nn_linear
+from ...tensor.linalg import matmul
 from ...tensor.nn_conv import convolution, convolution_input, convolution_weight
+from ...tensor.views import mT
+from ..mode import is_grad_enabled
 from ..tape import Node, rule
 
 
@@ -38,4 +42,22 @@ def _convolution_weight(node: Node, gradient: Any) -> tuple[Any, ...]:
     return (
         convolution_input(y, gradient, geometry=g) if node.needs[0] else None,
         convolution(x, gradient, None, geometry=g) if node.needs[1] else None,
+    )
+
+
+@rule("linear", inputs=True)
+def _linear(node: Node, gradient: Any) -> tuple[Any, ...]:
+    x, weight = node.input(0), node.input(1)
+    needs = node.needs
+    if not is_grad_enabled():
+        return (
+            nn_linear.input_gradient(gradient, weight) if needs[0] else None,
+            nn_linear.weight_gradient(gradient, x) if needs[1] else None,
+            nn_linear.bias_gradient(gradient) if needs[2] else None,
+        )
+    rows = gradient.reshape(-1, gradient.shape[-1]) if gradient.numel() else gradient.reshape(0, gradient.shape[-1])
+    return (
+        matmul(gradient, weight) if needs[0] else None,
+        matmul(mT(rows), x.reshape(rows.shape[0], x.shape[-1])) if needs[1] else None,
+        rows.sum(0) if needs[2] else None,
     )

@@ -1,0 +1,146 @@
+"""What optimisers do to one element: a rule per optimiser, for the kernels of `optimizers`.
+
+A rule takes the parameter's value, the gradient, up to three values of state, the hyperparameters as a tuple of numbers, and FLAGS,
+a tuple known at compile time; it returns the new value and the new state. Formulas are PyTorch's; `n` and FLAGS are spelled out
+in each rule's docstring, in order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import vkjit as vk
+
+__all__ = [
+    "adadelta", "adagrad", "adam", "adamax", "lamb", "lion", "nadam", "radam", "rmsprop", "sgd",
+]  # fmt: skip
+
+
+@vk.func
+def sgd(value, slope, velocity, b, c, n, FLAGS: vk.Const[Any]):
+    """n: rate, momentum, 1 - dampening, decay. FLAGS: momentum, first step, Nesterov."""
+    step = slope + n[3] * value
+    if FLAGS[0]:
+        speed = step
+        if not FLAGS[1]:
+            speed = n[1] * velocity + n[2] * step
+        velocity = speed
+        if FLAGS[2]:
+            step = step + n[1] * speed
+        else:
+            step = speed
+    return value - n[0] * step, velocity, b, c
+
+
+@vk.func
+def decayed(value, slope, kept, decay, DECOUPLED: vk.Const[Any]):
+    """(value, slope) with weight decay: of the value itself, or in the slope."""
+    if DECOUPLED:
+        value = value * kept
+    else:
+        slope = slope + decay * value
+    return value, slope
+
+
+@vk.func
+def moments(slope, mean, square, fresh1, beta2, fresh2):
+    """The running means of slopes and of their squares."""
+    return mean + fresh1 * (slope - mean), beta2 * square + fresh2 * slope * slope
+
+
+@vk.func
+def adam(value, slope, mean, square, largest, n, FLAGS: vk.Const[Any]):
+    """n: rate / (1 - beta1^t), 1 - beta1, beta2, 1 - beta2, epsilon, decay, 1 - rate decay, sqrt(1 - beta2^t). FLAGS: decoupled
+    decay, AMSGrad.
+    """
+    value, slope = decayed(value, slope, n[6], n[5], FLAGS[0])
+    mean, square = moments(slope, mean, square, n[1], n[2], n[3])
+    v = square
+    if FLAGS[1]:
+        v = vk.max(largest, square)
+        largest = v
+    return value - n[0] * (mean / (vk.sqrt(v) / n[7] + n[4])), mean, square, largest
+
+
+@vk.func
+def adamax(value, slope, mean, largest, c, n, FLAGS: vk.Const[Any]):  # noqa: ARG001  # every rule takes it
+    """n: rate / (1 - beta1^t), 1 - beta1, beta2, epsilon, decay. FLAGS: none."""
+    slope = slope + n[4] * value
+    mean = mean + n[1] * (slope - mean)
+    largest = vk.max(n[2] * largest, vk.abs(slope) + n[3])
+    return value - n[0] * (mean / largest), mean, largest, c
+
+
+@vk.func
+def nadam(value, slope, mean, square, c, n, FLAGS: vk.Const[Any]):
+    """n: rate of the slope, 1 - beta1, beta2, 1 - beta2, epsilon, decay or 1 - rate decay, rate of the mean, sqrt(1 - beta2^t).
+    FLAGS: decoupled decay.
+    """
+    value, slope = decayed(value, slope, n[5], n[5], FLAGS[0])
+    mean, square = moments(slope, mean, square, n[1], n[2], n[3])
+    root = vk.sqrt(square) / n[7] + n[4]
+    return value - n[0] * (slope / root) - n[6] * (mean / root), mean, square, c
+
+
+@vk.func
+def radam(value, slope, mean, square, c, n, FLAGS: vk.Const[Any]):
+    """n: rate / (1 - beta1^t), 1 - beta1, beta2, 1 - beta2, epsilon, decay or 1 - rate decay, rectification, sqrt(1 - beta2^t).
+    FLAGS: decoupled decay, rectified.
+    """
+    value, slope = decayed(value, slope, n[5], n[5], FLAGS[0])
+    mean, square = moments(slope, mean, square, n[1], n[2], n[3])
+    step = mean
+    if FLAGS[1]:
+        step = mean * (n[6] * (n[7] / (vk.sqrt(square) + n[4])))
+    return value - n[0] * step, mean, square, c
+
+
+@vk.func
+def lamb(value, slope, mean, square, update, n, FLAGS: vk.Const[Any]):  # noqa: ARG001  # every rule takes it
+    """n: 1 / (1 - beta1^t), 1 - beta1, beta2, 1 - beta2, epsilon, decay, sqrt(1 - beta2^t). The value stays; the third state is
+    the update before its scaling by the trust ratio.
+    """
+    mean, square = moments(slope, mean, square, n[1], n[2], n[3])
+    update = n[0] * mean / (vk.sqrt(square) / n[6] + n[4]) + n[5] * value
+    return value, mean, square, update
+
+
+@vk.func
+def rmsprop(value, slope, square, velocity, mean, n, FLAGS: vk.Const[Any]):
+    """n: rate, alpha, 1 - alpha, epsilon, decay, momentum. FLAGS: momentum, centred."""
+    slope = slope + n[4] * value
+    square = n[1] * square + n[2] * slope * slope
+    v = square
+    if FLAGS[1]:
+        mean = mean + n[2] * (slope - mean)
+        v = square - mean * mean
+    step = slope / (vk.sqrt(v) + n[3])
+    if FLAGS[0]:
+        velocity = n[5] * velocity + step
+        step = velocity
+    return value - n[0] * step, square, velocity, mean
+
+
+@vk.func
+def adagrad(value, slope, total, b, c, n, FLAGS: vk.Const[Any]):  # noqa: ARG001  # every rule takes it
+    """n: rate with its decay, epsilon, decay. FLAGS: none."""
+    slope = slope + n[2] * value
+    total = total + slope * slope
+    return value - n[0] * slope / (vk.sqrt(total) + n[1]), total, b, c
+
+
+@vk.func
+def adadelta(value, slope, square, moved, c, n, FLAGS: vk.Const[Any]):  # noqa: ARG001  # every rule takes it
+    """n: rate, rho, 1 - rho, epsilon, decay. FLAGS: none."""
+    slope = slope + n[4] * value
+    square = n[1] * square + n[2] * slope * slope
+    step = vk.sqrt(moved + n[3]) / vk.sqrt(square + n[3]) * slope
+    moved = n[1] * moved + n[2] * step * step
+    return value - n[0] * step, square, moved, c
+
+
+@vk.func
+def lion(value, slope, mean, b, c, n, FLAGS: vk.Const[Any]):  # noqa: ARG001  # every rule takes it
+    """n: rate, beta1, 1 - beta1, beta2, 1 - beta2, 1 - rate decay. FLAGS: none."""
+    step = vk.sign(n[1] * mean + n[2] * slope)
+    return value * n[5] - n[0] * step, n[3] * mean + n[4] * slope, b, c

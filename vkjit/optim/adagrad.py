@@ -1,0 +1,79 @@
+"""Adagrad and Adadelta: steps divided by what gradients have added up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..errors import ArgumentError
+from ..stdlib import optimizer_rules as rules
+from ..tensor import creation
+from ..tensor.tensor import Tensor
+from .adam import counted
+from .batches import Plan
+from .optimizer import Group, Optimizer
+
+__all__ = ["Adadelta", "Adagrad"]
+
+
+class Adagrad(Optimizer):
+    """p -= lr' * g / (sqrt(sum of g^2) + eps), lr' = lr / (1 + (step - 1) lr_decay) (Duchi et al., 2011). The sum starts at
+    initial_accumulator_value.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        options = {
+            "lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value, "maximize": maximize,
+        }  # fmt: skip
+        super().__init__(params, options)
+
+    def _check(self, group: Group) -> None:
+        super()._check(group)
+        for name in ("lr_decay", "initial_accumulator_value"):
+            if not group[name] >= 0:
+                raise ArgumentError(f"Adagrad: {name} is at least 0, found {group[name]!r}")
+
+    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
+        if "sum" not in state:
+            state["sum"] = creation.full_like(parameter, float(group["initial_accumulator_value"]))
+        step = counted(parameter, state, ("sum",))
+        rate = group["lr"] / (1 + (step - 1) * group["lr_decay"])
+        return Plan(rules.adagrad, ("sum",), (rate, group["eps"], group["weight_decay"]))
+
+
+class Adadelta(Optimizer):
+    """p -= lr * sqrt(u + eps) / sqrt(v + eps) * g, with running means v of g^2 and u of the squares of steps (Zeiler, 2012)."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize})
+
+    def _check(self, group: Group) -> None:
+        super()._check(group)
+        if not 0 <= group["rho"] <= 1:
+            raise ArgumentError(f"Adadelta: rho lies in [0, 1], found {group['rho']!r}")
+
+    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
+        names = ("square_avg", "acc_delta")
+        counted(parameter, state, names)
+        rho = group["rho"]
+        return Plan(rules.adadelta, names, (group["lr"], rho, 1 - rho, group["eps"], group["weight_decay"]))

@@ -1,0 +1,66 @@
+"""Averages of a model's weights over the steps of a training."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ..autograd.mode import no_grad
+from ..errors import ArgumentError
+from ..tensor.tensor import Tensor
+
+__all__ = ["EMA"]
+
+
+class EMA:
+    """average = decay * average + (1 - decay) * parameter, at each `update()`.
+
+    parameters: of the model; warmup: the decay of step t is at most (1 + t) / (10 + t), so that the start counts less.
+    """
+
+    def __init__(self, parameters: Iterable[Tensor], decay: float = 0.999, *, warmup: bool = False) -> None:
+        if not 0 <= decay < 1:
+            raise ArgumentError(f"EMA: decay lies in [0, 1), found {decay!r}")
+        self.parameters = list(parameters)
+        if not self.parameters:
+            raise ArgumentError("EMA needs at least one parameter, found none")
+        self.decay, self.warmup, self.updates = decay, warmup, 0
+        with no_grad():
+            self.averages: list[Any] = [p.detach().clone() for p in self.parameters]
+
+    def update(self) -> None:
+        """Takes the parameters of now into the averages; call it after `optimizer.step()`."""
+        self.updates += 1
+        decay = min(self.decay, (1 + self.updates) / (10 + self.updates)) if self.warmup else self.decay
+        with no_grad():
+            for average, parameter in zip(self.averages, self.parameters, strict=True):
+                average.add_((parameter.detach() - average) * (1 - decay))
+
+    @contextlib.contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Inside the block the parameters have the averages as values: `with ema.averaged(): evaluate(model)`."""
+        with no_grad():
+            kept = [p.detach().clone() for p in self.parameters]
+            for parameter, average in zip(self.parameters, self.averages, strict=True):
+                parameter.copy_(average)
+        try:
+            yield
+        finally:
+            with no_grad():
+                for parameter, value in zip(self.parameters, kept, strict=True):
+                    parameter.copy_(value)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The averages and the number of updates; tensors are not copied."""
+        return {"averages": list(self.averages), "updates": self.updates}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Goes on from what `state_dict` gave; tensors are copied."""
+        given = state_dict["averages"]
+        if [tuple(v.shape) for v in given] != [a.shape for a in self.averages]:
+            raise ArgumentError("the averages of the state don't have the shapes of the parameters")
+        with no_grad():
+            for average, value in zip(self.averages, given, strict=True):
+                average.copy_(value)
+        self.updates = int(state_dict["updates"])

@@ -1,0 +1,102 @@
+"""Scaling of losses, so that gradients in f16 neither vanish nor overflow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ..autograd.mode import no_grad
+from ..errors import ArgumentError, VkjitError
+from ..tensor import arithmetic, copies, elementwise, reductions
+from ..tensor.tensor import Tensor
+from .optimizer import Optimizer
+
+__all__ = ["GradScaler"]
+
+
+class GradScaler:
+    """`scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()`.
+
+    The loss is multiplied by a scale, gradients are divided by it before the step. A step with gradients that aren't finite is
+    left out and the scale multiplied by backoff_factor; after growth_interval steps without such it grows by growth_factor.
+    Whether gradients are finite is read from the device, which waits for it: once per step.
+    """
+
+    def __init__(
+        self,
+        init_scale: float = 65536.0,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
+        if not (init_scale > 0 and growth_factor > 1 and 0 < backoff_factor < 1 and growth_interval >= 1):
+            raise ArgumentError(
+                "GradScaler needs init_scale above 0, growth_factor above 1, backoff_factor in (0, 1) and growth_interval of at "
+                f"least 1, found {init_scale}, {growth_factor}, {backoff_factor}, {growth_interval}"
+            )
+        self.growth_factor, self.backoff_factor, self.growth_interval = growth_factor, backoff_factor, growth_interval
+        self.enabled = enabled
+        self._scale, self._good_steps = float(init_scale), 0
+        self._finite: dict[int, bool] = {}
+        """By optimiser, since the last update: whether its gradients, unscaled by now, are finite."""
+
+    def get_scale(self) -> float:
+        """What losses are multiplied by."""
+        return self._scale if self.enabled else 1.0
+
+    def scale(self, loss: Tensor) -> Tensor:
+        """The loss times the scale."""
+        return arithmetic.mul(loss, self._scale) if self.enabled else loss
+
+    def unscale_(self, optimizer: Optimizer) -> None:
+        """Divides the gradients of an optimiser by the scale: before they are clipped. `step` does it otherwise."""
+        if not self.enabled:
+            return
+        if id(optimizer) in self._finite:
+            raise VkjitError("the gradients of this optimiser have been unscaled since the last update() already")
+        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.meta.grad is not None]
+        sums = []
+        with no_grad():
+            for parameter in parameters:
+                gradient: Any = parameter.meta.grad
+                parameter.meta.grad = arithmetic.mul(gradient, 1.0 / self._scale)
+                sums.append(reductions.sum(elementwise.abs(parameter.meta.grad)).to("f32"))
+            total = reductions.sum(copies.stack(sums)).item() if sums else 0.0
+        # the sum of finite values may overflow: then the values themselves are looked at
+        self._finite[id(optimizer)] = math.isfinite(total) or all(
+            elementwise.isfinite(p.meta.grad).all().item() for p in parameters
+        )
+
+    def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        """optimizer.step() with unscaled gradients; nothing where they aren't finite."""
+        if not self.enabled:
+            return optimizer.step(*args, **kwargs)
+        if id(optimizer) not in self._finite:
+            self.unscale_(optimizer)
+        return optimizer.step(*args, **kwargs) if self._finite[id(optimizer)] else None
+
+    def update(self) -> None:
+        """The scale for the next step."""
+        if not self.enabled:
+            return
+        if not self._finite:
+            raise VkjitError("update() without a step() or unscale_() since the last one")
+        if all(self._finite.values()):
+            self._good_steps += 1
+            if self._good_steps == self.growth_interval:
+                self._scale *= self.growth_factor
+                self._good_steps = 0
+        else:
+            self._scale *= self.backoff_factor
+            self._good_steps = 0
+        self._finite.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scale and the steps since it changed."""
+        return {"scale": self._scale, "good_steps": self._good_steps}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Goes on from what `state_dict` gave."""
+        self._scale, self._good_steps = float(state_dict["scale"]), int(state_dict["good_steps"])

@@ -1,0 +1,108 @@
+"""Linear maps with a bias as one operation.
+
+Enters: x (..., inputs), weight (outputs, inputs), bias (outputs,). Leaves: x @ weight.T + bias. Forward is a product and one
+addition in place, the gradient a product per operand and a sum; none of them goes through views on the tape.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..autograd.mode import state
+from ..errors import DTypeError, ShapeError
+from ..runtime.interface import DeviceArray
+from ..stdlib import functions
+from . import creation, reducing
+from .dispatch import operation
+from .linalg import multiply
+from .maps import _launch, arithmetic_type, common_device
+from .nn_common import dense
+from .tensor import Tensor
+
+__all__ = ["bias_gradient", "input_gradient", "linear", "weight_gradient"]
+
+
+def _matrix(array: DeviceArray, rows: int, columns: int) -> DeviceArray:
+    """A dense array as (1, rows, columns)."""
+    return DeviceArray(array.buffer, array.offset, array.dtype, (1, rows, columns), (0, columns, 1))
+
+
+def _rows_of(x: Tensor) -> tuple[int, DeviceArray]:
+    """The number of rows, and the elements as (1, rows, columns) with any strides of a matrix."""
+    shape, array = x.shape, x._array
+    if len(shape) == 2:
+        return shape[0], DeviceArray(array.buffer, array.offset, array.dtype, (1, *shape), (0, *array.strides))
+    rows = math.prod(shape[:-1])
+    return rows, _matrix(dense(x), rows, shape[-1])
+
+
+def _transposed(array: DeviceArray) -> DeviceArray:
+    (_, rows, columns), (_, down, across) = array.shape, array.strides
+    return DeviceArray(array.buffer, array.offset, array.dtype, (1, columns, rows), (0, across, down))
+
+
+@operation("linear")
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    dtype, outputs = x.dtype, weight.shape[0]
+    rows, left = _rows_of(x)
+    out = creation.allocate((*x.shape[:-1], outputs), dtype, common_device((x, weight)))
+    target = _matrix(out, rows, outputs)
+    _, right = _rows_of(weight)
+    compute = arithmetic_type(dtype)
+    multiply(left, _transposed(right), target, compute)
+    if bias is not None and rows * outputs:
+        flat = DeviceArray(out.buffer, 0, dtype, (rows, outputs), (outputs, 1))
+        array = bias._array
+        wide = DeviceArray(array.buffer, array.offset, dtype, (rows, outputs), (0, array.strides[0]))
+        _launch(functions.add, (Tensor(flat), Tensor(wide)), flat, compute, None)
+    return Tensor(out)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x @ weight.T + bias; x: (..., inputs), weight: (outputs, inputs), bias: (outputs,)."""
+    if weight.ndim != 2 or x.ndim == 0 or x.shape[-1] != weight.shape[1]:
+        raise ShapeError(
+            f"linear(): x of shape {x.shape} needs a weight of (outputs, {x.shape[-1] if x.ndim else '?'}), found "
+            f"{weight.shape}"
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ShapeError(f"linear(): a weight of {weight.shape} needs a bias of {weight.shape[:1]}, found {bias.shape}")
+    dtype = x.dtype
+    alike = weight.dtype is dtype and (bias is None or bias.dtype is dtype) and dtype.kind != "bool"
+    if not alike and state.autocast is None:
+        raise DTypeError(
+            f"linear() takes tensors of one type of numbers, found {dtype!r}, {weight.dtype!r}"
+            f"{'' if bias is None else f' and {bias.dtype!r}'}: convert with .to(...)"
+        )
+    return _linear(x, weight, bias)
+
+
+# -- gradients, not recorded
+
+
+def input_gradient(gradient: Any, weight: Tensor) -> Tensor:
+    """The gradient of x: gradient @ weight."""
+    rows, left = _rows_of(gradient)
+    out = creation.allocate((*gradient.shape[:-1], weight.shape[1]), gradient.dtype, gradient.device)
+    multiply(left, _rows_of(weight)[1], _matrix(out, rows, weight.shape[1]), arithmetic_type(gradient.dtype))
+    return Tensor(out)
+
+
+def weight_gradient(gradient: Any, x: Tensor) -> Tensor:
+    """The gradient of the weight: gradient.T @ x, over all rows."""
+    _, left = _rows_of(gradient)
+    outputs, inputs = gradient.shape[-1], x.shape[-1]
+    out = creation.allocate((outputs, inputs), gradient.dtype, gradient.device)
+    multiply(_transposed(left), _rows_of(x)[1], _matrix(out, outputs, inputs), arithmetic_type(gradient.dtype))
+    return Tensor(out)
+
+
+def bias_gradient(gradient: Any) -> Tensor:
+    """The gradient of the bias: the sum over all rows."""
+    rows, array = _rows_of(gradient)
+    outputs = gradient.shape[-1]
+    if rows == 0 or outputs == 0:
+        return creation.zeros(outputs, dtype=gradient.dtype, device=gradient.device)
+    flat = DeviceArray(array.buffer, array.offset, array.dtype, array.shape[1:], array.strides[1:])
+    return Tensor(reducing.reduce_axes(flat, (0,), reducing.SUM, gradient.dtype, arithmetic_type(gradient.dtype)))
