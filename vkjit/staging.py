@@ -218,7 +218,7 @@ def fetch(array: DeviceArray) -> NumpyArray:
     for extent, stride in zip(array.shape, array.strides, strict=True):
         reach = (extent - 1) * stride
         low, high = (low + reach, high) if reach < 0 else (low, high + reach)
-    data = np.empty((high - low + 1) * item, dtype=np.uint8)
+    data = array.device.host_array((high - low + 1) * item)
     array.device.read(array.buffer, array.offset + low * item, data)
     view: NumpyArray = np.ndarray(
         array.shape,

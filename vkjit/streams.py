@@ -23,13 +23,15 @@ class Stream:
 
     `with stream:` sends what this thread launches and copies on that device into the stream; each thread has its own
     current stream. `priority`: above 0 goes before other streams, below 0 after them, where the device can tell.
-    Raises ArgumentError for a priority that is no integer; DeviceNotFoundError.
+    `copies`: a stream for uploads, downloads and copies alone, which run beside kernels on GPUs that have hardware for it;
+    launching a kernel in it is an ArgumentError there. Raises ArgumentError for a priority that is no integer;
+    DeviceNotFoundError.
     """
 
-    def __init__(self, device: int | str | Device | None = None, *, priority: int = 0) -> None:
+    def __init__(self, device: int | str | Device | None = None, *, priority: int = 0, copies: bool = False) -> None:
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise ArgumentError(f"a stream's priority is an integer, found {priority!r}")
-        self._stream = open_device(device).open_stream(priority)
+        self._stream = open_device(device).open_stream(priority, copies)
         self._former: list[DeviceStream] = []
 
     @classmethod

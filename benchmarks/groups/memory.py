@@ -82,21 +82,26 @@ def multiply_adds(held: str) -> float:
 
 
 @functools.cache
-def moved() -> tuple[Any, Any]:
+def moved(pinned: bool) -> tuple[Any, Any]:
     """A host array and a tensor of its size."""
-    with vk.use_device(gpu()):
-        return np.arange(MOVED // 4, dtype=np.float32), vk.zeros(MOVED // 4)
+    device = gpu()
+    host = device.host_array(MOVED).view(np.float32) if pinned else np.empty(MOVED // 4, np.float32)
+    host[:] = np.random.default_rng(1).standard_normal(MOVED // 4, dtype=np.float32)
+    with vk.use_device(device):
+        return host, vk.zeros(MOVED // 4)
 
 
 @functools.cache
-def moved_by_torch() -> tuple[Any, Any]:
-    """A pinned host array and a CUDA tensor."""
-    return torch().ones(MOVED // 4, pin_memory=True), torch().zeros(MOVED // 4, device="cuda")
+def moved_by_torch(pinned: bool) -> tuple[Any, Any]:
+    """A host array and a CUDA tensor."""
+    return torch().randn(MOVED // 4).pin_memory() if pinned else torch().randn(MOVED // 4), torch().zeros(
+        MOVED // 4, device="cuda"
+    )
 
 
-def upload() -> float:
+def upload(pinned: bool = True) -> float:
     """From a NumPy array into a tensor that exists."""
-    host, tensor = moved()
+    host, tensor = moved(pinned)
     array = tensor.__vkjit_array__
 
     def run() -> None:
@@ -110,8 +115,8 @@ def upload() -> float:
 
 
 def download() -> float:
-    """`tensor.numpy()`."""
-    host, tensor = moved()
+    """`tensor.numpy()`, whose results are pinned."""
+    host, tensor = moved(True)
     tensor.copy_(vk.tensor(host, device=tensor.device))
     seconds = best_seconds(lambda: tensor.numpy())
     if not np.array_equal(tensor.numpy(), host):
@@ -119,14 +124,14 @@ def download() -> float:
     return MOVED / seconds / 1e9
 
 
-def torch_upload() -> float:
-    host, tensor = moved_by_torch()
+def torch_upload(pinned: bool = True) -> float:
+    host, tensor = moved_by_torch(pinned)
     seconds = best_seconds(lambda: (tensor.copy_(host, non_blocking=True), torch().cuda.synchronize()))
     return float(MOVED / seconds / 1e9)
 
 
 def torch_download() -> float:
-    host, tensor = moved_by_torch()
+    host, tensor = moved_by_torch(True)
     seconds = best_seconds(lambda: (host.copy_(tensor, non_blocking=True), torch().cuda.synchronize()))
     return float(MOVED / seconds / 1e9)
 
@@ -134,10 +139,64 @@ def torch_download() -> float:
 # -- memory-bound work
 
 
+def numbers(count: int) -> Any:
+    """A tensor of numbers that no memory compresses, as ones might be."""
+    part = vk.tensor(np.random.default_rng(2).standard_normal(min(count, 1 << 20), dtype=np.float32))
+    return vk.cat([part * (1 + i / 256) for i in range(max(1, count >> 20))])
+
+
+def queued_add() -> float:
+    """GB/s of additions of 2^24 elements queued one after the other, each result dropped: by the host's clock."""
+    with vk.use_device(gpu()):
+        x, y = numbers(1 << 24), numbers(1 << 24)
+
+        def run() -> None:
+            for _ in range(100):
+                x + y
+            vk.synchronize()
+
+        return 12.0 * (1 << 24) * 100 / best_seconds(run) / 1e9
+
+
+def torch_queued_add() -> float:
+    x, y = (torch().randn(1 << 24, device="cuda") for _ in range(2))
+
+    def run() -> None:
+        for _ in range(100):
+            x + y
+        torch().cuda.synchronize()
+
+    return 12.0 * (1 << 24) * 100 / best_seconds(run) / 1e9
+
+
+def clone() -> float:
+    """GB/s of `x.clone()`."""
+    with vk.use_device(gpu()):
+        x = numbers(1 << 26)
+
+        def run() -> None:
+            for _ in range(20):
+                x.clone()
+            vk.synchronize()
+
+        return 8.0 * (1 << 26) * 20 / best_seconds(run) / 1e9
+
+
+def torch_clone() -> float:
+    x = torch().randn(1 << 26, device="cuda")
+
+    def run() -> None:
+        for _ in range(20):
+            x.clone()
+        torch().cuda.synchronize()
+
+    return 8.0 * (1 << 26) * 20 / best_seconds(run) / 1e9
+
+
 def add() -> float:
     """GB/s of `x + y` by the device's clock; results are allocated, as PyTorch's are."""
     with vk.use_device(gpu()):
-        x, y = vk.ones(ADDED), vk.ones(ADDED)
+        x, y = numbers(ADDED), numbers(ADDED)
         milliseconds = []
         for _ in range(REPEATS + 2):
             start, end = vk.Event(timing=True), vk.Event(timing=True)
@@ -145,13 +204,13 @@ def add() -> float:
             total = x + y
             end.record()
             milliseconds.append(start.elapsed_time(end))
-        if total[-1].item() != 2.0:
-            raise RuntimeError("1 + 1 isn't 2")
+        if not np.array_equal(total[-1000:].numpy(), x[-1000:].numpy() + y[-1000:].numpy()):
+            raise RuntimeError("the sum is wrong")
     return 12.0 * ADDED / (statistics.median(milliseconds[2:]) * 1e6)
 
 
 def torch_add() -> float:
-    x, y = (torch().ones(ADDED, device="cuda") for _ in range(2))
+    x, y = (torch().randn(ADDED, device="cuda") for _ in range(2))
     milliseconds = []
     for _ in range(REPEATS + 2):
         start, end = (torch().cuda.Event(enable_timing=True) for _ in range(2))
@@ -193,7 +252,7 @@ def work() -> tuple[Any, int]:
 def beside(apart: bool) -> float:
     """Milliseconds of an upload and a kernel that need nothing of each other; `apart`: one waits for the other."""
     y, rounds = work()
-    host, tensor = moved()
+    host, tensor = moved(True)
     array = tensor.__vkjit_array__
 
     def run() -> None:
@@ -213,9 +272,15 @@ ROWS = [
         "multiply-adds, clock held", "GFLOP/s", lambda: multiply_adds("1"), Target(ratio=5.0), "clock not held",
         lambda: multiply_adds("0"), rounds=1,
     ),
-    Row("NumPy array to the device, 256 MiB", "GB/s", upload, Target(ratio=0.8), "torch, pinned", torch_upload),
+    Row("pinned array to the device, 256 MiB", "GB/s", upload, Target(ratio=0.8), "torch, pinned", torch_upload),
+    Row(
+        "any NumPy array to the device", "GB/s", lambda: upload(False), Target(ratio=1.0), "torch, not pinned",
+        lambda: torch_upload(False),
+    ),
     Row("tensor.numpy(), 256 MiB", "GB/s", download, Target(ratio=0.8), "torch, pinned", torch_download),
     Row("x + y, 2^28 f32", "GB/s", add, Target(ratio=0.97), "torch", torch_add),
+    Row("100 x + y of 2^24, queued", "GB/s", queued_add, Target(ratio=0.97), "torch", torch_queued_add),
+    Row("x.clone(), 2^26 f32", "GB/s", clone, Target(ratio=0.97), "torch", torch_clone),
     Row(
         "upload beside a kernel of its length", "ms", lambda: beside(apart=False), Target(ratio=1.6),
         "one after the other", lambda: beside(apart=True),

@@ -10,6 +10,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import time
 
 import vkjit as vk
 
@@ -46,12 +47,22 @@ def clock_mhz() -> int:
     return int(first[0]) if first and first[0].isdigit() else 0
 
 
+def asleep() -> bool:
+    """Whether the clock falls to where nobody holds it, some seconds after the last one did."""
+    end = time.monotonic() + 15
+    while clock_mhz() > AWAKE_MHZ:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.25)
+    return True
+
+
 def main() -> None:
     found = [info for info in vk.devices() if info.kind in ("discrete", "integrated", "virtual") and not info.missing]
     if not found:
         absent("no hardware device with a Vulkan driver")
     held = os.environ.get("VKJIT_CUDA_CLOCK", "1") != "0"
-    if not held and clock_mhz() > AWAKE_MHZ:
+    if not held and not asleep():
         absent("another process keeps the GPU awake: measure this row by itself")
     device = vk.device(found[0].index)
     if held:

@@ -159,7 +159,7 @@ def test_staged_transfers_in_pieces(vulkan: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(transfer, "STAGED_PIECE", 1000)
     data = np.random.default_rng(1).integers(0, 256, 12_345, np.uint8)
     buffer, out = vulkan.allocate(13_000), np.zeros(12_345, np.uint8)
-    vulkan._transfer._staged_write(buffer, 77, data)
+    vulkan._transfer._staged_write(vulkan._queue, buffer, 77, data)
     vulkan._transfer._staged_read(buffer, 77, out)
     assert np.array_equal(out, data)
 

@@ -18,12 +18,15 @@ from .interface import Buffer
 from .ledger import holders
 from .memory import Chunk, Memory, Pool
 from .queue import Queue
-from .queue_group import Awaited
+from .queue_group import Awaited, Releasable
 
 if TYPE_CHECKING:
     from .device import VulkanDevice
 
 __all__ = ["Storage", "VulkanBuffer"]
+
+_REUSED_FROM = 256 << 10
+"""The smallest buffer whose memory is used again while the device still works on it: less isn't worth a dependence."""
 
 _WAIT_BEFORE_GROWTH = 64 << 20
 """A pool of at least this many bytes waits for buffers in flight rather than take more from the driver."""
@@ -73,7 +76,11 @@ class VulkanBuffer(Buffer):
         """Gives the memory back; any number of times, on any thread."""
         queue, self.queue = self.queue, None
         if queue is not None:
-            item = self.chunk if self.readers is None else Awaited(self.chunk, list(self.readers.items()))
+            item: Releasable = self.chunk
+            if self.readers is not None:
+                item = Awaited(self.chunk, list(self.readers.items()))
+            elif self.nbytes >= _REUSED_FROM and self.last_use > queue.completed and not queue.foreign:
+                item = _Recent(self, queue)
             queue.dropped.append((self.last_use, item))
 
     def is_idle(self) -> bool:
@@ -105,24 +112,78 @@ class HostView:
 
     def __init__(self, buffer: VulkanBuffer) -> None:
         self._buffer = buffer
-        data = buffer.chunk.bytes[: buffer.nbytes]
+        self._data = data = buffer.chunk.bytes[: buffer.nbytes]
         self.__array_interface__: dict[str, Any] = dict(data.__array_interface__)
 
 
-class Storage:
-    """Chunks of memory pools, waiting for the device or growing as needed."""
+class _Recent:
+    """A chunk that is dropped but still in use, with what orders its next user after the last ones in the same queue."""
 
-    def __init__(self, memory: Memory, queue: Queue) -> None:
+    __slots__ = ("_spent", "chunk", "key", "last_use", "last_write", "nbytes", "read_epoch", "write_epoch")
+
+    def __init__(self, buffer: VulkanBuffer, queue: Queue) -> None:
+        self.chunk = buffer.chunk
+        self.nbytes = buffer.chunk.nbytes
+        self.last_use, self.last_write = buffer.last_use, buffer.last_write
+        self.read_epoch, self.write_epoch = buffer.read_epoch, buffer.write_epoch
+        self.key = queue, self.chunk.pool.rounded(self.nbytes)
+        self._spent = False
+        self.chunk.pool.recent.setdefault(self.key, {})[id(self)] = self
+
+    def release(self) -> None:
+        """Returns the chunk to its pool, unless a new buffer has it already. Called under the lock."""
+        if self._leave():
+            self.chunk.release()
+
+    def revive(self, device: VulkanDevice | None, nbytes: int) -> VulkanBuffer | None:
+        """A new buffer of the chunk, ordered after its former users; None when it is gone. Call it under the lock."""
+        if not self._leave():
+            return None
+        chunk = Chunk(self.chunk.pool, self.chunk.block, self.chunk.offset, nbytes)
+        buffer = VulkanBuffer(device, self.key[0], chunk, nbytes)
+        buffer.last_use, buffer.last_write = self.last_use, self.last_write
+        buffer.read_epoch, buffer.write_epoch = self.read_epoch, self.write_epoch
+        return buffer
+
+    def _leave(self) -> bool:
+        if self._spent:
+            return False
+        self._spent = True
+        row = self.chunk.pool.recent.get(self.key)
+        if row is not None:
+            row.pop(id(self), None)
+            if not row:
+                self.chunk.pool.recent.pop(self.key, None)
+        return True
+
+
+class Storage:
+    """Chunks of memory pools, waiting for the device or growing as needed.
+
+    `reuses`: large buffers may be made of memory that the device still works on, when its next user comes after it in the
+    same queue: then nobody waits. Not where the host writes into buffers itself, and would have to wait instead.
+    """
+
+    def __init__(self, memory: Memory, queue: Queue, *, reuses: bool = False) -> None:
         self.memory = memory
         self._queue = queue
         self._group = queue.group
+        self._reuses = reuses
+        self._growth = max(_WAIT_BEFORE_GROWTH, memory.budget.limit(memory.main.kind.heap) // 4 if reuses else 0)
 
     def buffer(self, device: VulkanDevice | None, pool: Pool, nbytes: int, home: Queue | None = None) -> VulkanBuffer:
         """A buffer of at least `nbytes` bytes in the pool, at home in a queue. Raises OutOfMemoryError."""
+        home = home or self._queue
         with self._queue.lock:
             self._queue.check()
-            chunk = self._chunk(device, pool, max(nbytes, 1))
-        buffer = VulkanBuffer(device, home or self._queue, chunk, nbytes)
+            for queue in self._group.queues:
+                queue.reclaim()
+            chunk = pool.find(max(nbytes, 1))
+            buffer = None
+            if chunk is None and device is not None and nbytes >= _REUSED_FROM and self._reuses:
+                buffer = self._revived(device, pool, nbytes, home)
+            if buffer is None:
+                buffer = VulkanBuffer(device, home, chunk or self._chunk(device, pool, max(nbytes, 1)), nbytes)
         if ledger.tracing and device is not None:
             ledger.note(buffer)
         return buffer
@@ -139,15 +200,21 @@ class Storage:
             self._group.poll()
             self.memory.trim()
 
+    def _revived(self, device: VulkanDevice, pool: Pool, nbytes: int, home: Queue) -> VulkanBuffer | None:
+        """A buffer of the memory that was dropped last in its queue and has this size."""
+        row = pool.recent.get((home, pool.rounded(nbytes)))
+        while row:
+            _, recent = row.popitem()
+            buffer: VulkanBuffer | None = recent.revive(device, nbytes)
+            if buffer is not None:
+                return buffer
+        return None
+
     def _chunk(self, device: VulkanDevice | None, pool: Pool, nbytes: int) -> Chunk:
-        for queue in self._group.queues:
-            queue.reclaim()
+        self._group.poll()
         chunk = pool.find(nbytes)
-        if chunk is None:
-            self._group.poll()
-            chunk = pool.find(nbytes)
         for queue in self._group.queues:
-            while chunk is None and pool.reserved >= _WAIT_BEFORE_GROWTH and queue.deferred_bytes >= nbytes:
+            while chunk is None and pool.reserved >= self._growth and queue.deferred_bytes >= nbytes:
                 oldest = queue.oldest_deferred()
                 if oldest is None:
                     break

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..errors import DeviceError
+from .block import Block
 from .cuda_driver import driver
 from .cuda_queue import CudaQueue
-from .memory import Block
 from .queue_group import NOW
 
 if TYPE_CHECKING:

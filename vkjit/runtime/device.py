@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ..errors import ArgumentError, DeviceError, DeviceLostError, FeatureError, OutOfMemoryError
 from .artifact import KernelArtifact
 from .buffer import HostView, Storage, VulkanBuffer
+from .copy_queue import CopyQueue
 from .cuda_clock import NVIDIA, CudaClock
 from .cuda_share import CudaShare
 from .direct import DirectEntry, DirectLaunch, DirectRecorder
@@ -73,11 +74,13 @@ class VulkanDevice(Device):
             identity = Identity.of(physical.properties)
             self._pipelines = Pipelines(self._vulkan, self._functions, device, caps, identity)
             undo.pop_all()
-        self._storage = Storage(Memory(physical, self._functions, device, self._queues.indices), self._queue)
+        memory = Memory(physical, self._functions, device, self._queues.indices)
+        self._storage = Storage(memory, self._queue, reuses=not caps.unified_memory)
         self._current = _Current(QueueStream(self, self._queue, 0))
         self._direct = DirectRecorder(self._queue, self._current, caps.max_groups)
         self._timestamps: Timestamps | None = None
-        self._transfer = Transfer(lambda: self._current.queue, self._storage, caps.unified_memory)
+        self._copying: Queue | None = None
+        self._transfer = Transfer(lambda: self._current.queue, self._storage, caps.unified_memory, self._copying_queue)
         self._reports = Reports(self._queue, self._storage)
         self._prints = Prints(self.allocate, self._transfer.fill, self._transfer.read)
         self._arguments: dict[Queue, tuple[VulkanBuffer, int]] = {}
@@ -231,6 +234,10 @@ class VulkanDevice(Device):
             self._queue.check()
             return self._reports.address
 
+    def host_array(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        """As in `Device`: memory that copies reach at the full speed of the bus, as far as there is much of it."""
+        return self._transfer.host_array(nbytes)
+
     def host_view(self, buffer: Buffer) -> npt.NDArray[np.uint8] | None:
         """As in `Device`. The view keeps the buffer alive, but not past `close()` of the buffer or the device."""
         own = self._own(buffer)
@@ -271,10 +278,10 @@ class VulkanDevice(Device):
         self._queue.check()
         return self._pipelines.statistics(artifact)
 
-    def open_stream(self, priority: int = 0) -> QueueStream:
+    def open_stream(self, priority: int = 0, copies: bool = False) -> QueueStream:
         """As in `Device`."""
         self._group.check()
-        return QueueStream(self, self._open_queue(priority), priority)
+        return QueueStream(self, self._open_queue(priority, copies), priority)
 
     def open_event(self, timing: bool = False) -> QueueEvent:
         """As in `Device`."""
@@ -386,7 +393,17 @@ class VulkanDevice(Device):
         device, spin = self._handle.value, 0 if self.caps.kind == "cpu" else _SPIN_NS
         with self._group.lock:
             handle, family = self._queues.next(self._functions, device, priority, copying)
-            return Queue(self._group, self._vulkan, self._functions, device, family.index, handle, spin)
+            kind = Queue if family is self._queues.compute else CopyQueue
+            return kind(self._group, self._vulkan, self._functions, device, family.index, handle, spin)
+
+    def _copying_queue(self) -> Queue | None:
+        """The queue for large uploads beside kernels; None where the hardware has none that only copies."""
+        if self._queues.copying is None:
+            return None
+        with self._group.lock:
+            if self._copying is None:
+                self._copying = self._open_queue(0, copying=True)
+            return self._copying
 
     def _create(self) -> Handle:
         physical, vulkan, functions = self._physical, self._vulkan, self._physical.instance.functions

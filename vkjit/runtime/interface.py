@@ -162,8 +162,12 @@ class Device(ABC):
     def report_address(self) -> int:
         """Address of the report buffer, for the argument field of role "report"."""
 
-    def open_stream(self, priority: int = 0) -> DeviceStream:
-        """Another stream of the device. `priority`: above 0 before the others, below 0 after them, where it can tell."""
+    def open_stream(self, priority: int = 0, copies: bool = False) -> DeviceStream:
+        """Another stream of the device. `priority`: above 0 before the others, below 0 after them, where it can tell.
+
+        `copies`: one for copies alone, on hardware of its own where there is such.
+        """
+        del copies
         return ImmediateStream(self, priority)
 
     def open_event(self, timing: bool = False) -> DeviceEvent:
@@ -213,6 +217,10 @@ class Device(ABC):
         """
         del address, nbytes, owner
         return None
+
+    def host_array(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        """New bytes of the host's, not set to anything, from which and to which the device copies quickest."""
+        return np.empty(nbytes, dtype=np.uint8)
 
     def host_view(self, buffer: Buffer) -> npt.NDArray[np.uint8] | None:
         """The buffer's bytes as a NumPy view where the memory is shared with the host, else None.

@@ -28,7 +28,7 @@ from ._vk import Functions, Vulkan
 from .handles import Handle
 from .native import BARRIER, BIND, groups
 from .queue_group import NOW, QueueGroup, Releasable
-from .queue_submission import KERNELS_AND_COPIES, Submission, memory_barriers
+from .queue_submission import Submission, memory_barriers
 from .semaphores import create_timeline, with_semaphores
 
 if TYPE_CHECKING:
@@ -245,6 +245,10 @@ class Queue:
                 continue
             if home in lent:
                 continue
+            if buffer.readers is None and home.is_complete(buffer.last_use):
+                self._move_here(buffer)  # nobody is at it: from now on it needs no asking
+                own.append(buffer)
+                continue
             self.wait_for(home, buffer.last_write)
             guests.append(buffer)
         if barrier:
@@ -324,7 +328,7 @@ class Queue:
     def _begin(self) -> Submission:
         budget = self._next_budget  # waiting for room starts no new row of small ones
         self.poll()
-        if not self._free and len(self._in_flight) >= MOST_IN_FLIGHT:
+        if len(self._in_flight) >= MOST_IN_FLIGHT:
             self.wait(self._in_flight[0].serial)
         submission = self._free[-1] if self._free else self._create()
         result = self.functions.vkBeginCommandBuffer(submission.command, self._begin_info)
@@ -405,7 +409,7 @@ class Queue:
         self.check()
         null, (stages, barrier) = self.vulkan.null, self.barriers[2]
         command = submission.command
-        self._pipeline_barrier(command, KERNELS_AND_COPIES, stages, 0, 1, barrier, 0, null, 0, null)
+        self._pipeline_barrier(command, self.barriers[1][0], stages, 0, 1, barrier, 0, null, 0, null)
         self.epoch = next(self.group.epochs)
         self.transferred = False
         self._open, self.ticket = None, 0

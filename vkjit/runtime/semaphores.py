@@ -17,7 +17,7 @@ __all__ = ["create_timeline", "semaphore_descriptor", "timeline_value", "with_se
 _TIMELINE = 1  # VK_SEMAPHORE_TYPE_TIMELINE
 _OPAQUE_FD = 0x1  # VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT
 _EXPORT, _GET_DESCRIPTOR = 1000077000, 1000079001  # sTypes
-_COMPUTE, _TRANSFER = 0x800, 0x1000
+_ALL_COMMANDS = 0x10000
 
 
 def create_timeline(vulkan: Vulkan, functions: Functions, device: Any, exported: bool = False) -> Handle:
@@ -64,7 +64,7 @@ def with_semaphores(
         pNext=values,
         waitSemaphoreCount=len(waits),
         pWaitSemaphores=vulkan.array("VkSemaphore", [semaphore for semaphore, _ in waits]),
-        pWaitDstStageMask=vulkan.array("VkPipelineStageFlags", [_COMPUTE | _TRANSFER] * len(waits)),
+        pWaitDstStageMask=vulkan.array("VkPipelineStageFlags", [_ALL_COMMANDS] * len(waits)),
         commandBufferCount=submit.commandBufferCount,
         pCommandBuffers=submit.pCommandBuffers,
         signalSemaphoreCount=len(signals),

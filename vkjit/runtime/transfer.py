@@ -3,10 +3,14 @@
 Enters: buffers and NumPy byte arrays. Leaves: copies, in order with launches. Holds: an idle buffer that is mapped is
 written directly; a busy one gets its bytes through staging memory and a recorded copy, so that nothing stalls, or,
 where the memory is unified and the array large, after a wait; reading waits for the launches that write the buffer.
+
+Staging goes in pieces: while one is on its way, several processors prepare the next. Large uploads go through hardware that
+only copies, where there is such, beside running kernels. Pinned arrays need no staging: the device gets at them itself.
 """
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable
 
@@ -14,15 +18,26 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ArgumentError, DeviceError
-from .buffer import Storage, VulkanBuffer
+from .buffer import HostView, Storage, VulkanBuffer
+from .host_copy import copy_bytes
+from .memory import Chunk
 from .queue import Queue
 
 __all__ = ["Transfer"]
 
 Bytes = npt.NDArray[np.uint8]
 
-STAGED_PIECE = 8 << 20
+STAGED_PIECE = 16 << 20
 """Bytes per staging copy: each piece is on its way while the host prepares the next."""
+
+PINNED_FROM = 256 << 10
+"""The smallest pinned array that the device is sent to: for less, one more copy costs less than finding out."""
+
+BESIDE_KERNELS = 4 << 20
+"""The smallest upload for which another queue is worth waiting for it."""
+
+MOST_PINNED = 0.25
+"""The part of the host's memory that arrays of results may have pinned."""
 
 PIECES_IN_FLIGHT = 4
 DIRECT_READ = 256
@@ -35,10 +50,30 @@ STAGE_RATHER_THAN_WAIT = 64 << 10
 class Transfer:
     """Writes, reads, copies and fills on the queue that `current` tells."""
 
-    def __init__(self, current: Callable[[], Queue], storage: Storage, unified: bool) -> None:
+    def __init__(
+        self,
+        current: Callable[[], Queue],
+        storage: Storage,
+        unified: bool,
+        copying: Callable[[], Queue | None] = lambda: None,
+    ) -> None:
+        """`copying` gives the queue for copies alone, None where there is none."""
         self._current = current
         self._storage = storage
         self._unified = unified
+        self._copying = copying
+        self._most_pinned = int(_host_bytes() * MOST_PINNED)
+
+    def host_array(self, nbytes: int) -> Bytes:
+        """Bytes of the host, pinned where that helps and there is room for it."""
+        pool = self._storage.memory.pinned
+        if pool is None or nbytes < PINNED_FROM or pool.allocated + nbytes > self._most_pinned:
+            return np.empty(nbytes, dtype=np.uint8)
+        try:
+            buffer = self._storage.buffer(None, pool, nbytes)
+        except DeviceError:  # the system pins no more for this process
+            return np.empty(nbytes, dtype=np.uint8)
+        return np.asarray(HostView(buffer))
 
     def write(self, buffer: VulkanBuffer, offset: int, data: Bytes) -> None:
         """Copies host bytes into the buffer, after the launches already made."""
@@ -49,13 +84,19 @@ class Transfer:
         mapped = buffer.bytes
         if mapped is not None:
             if buffer.is_idle():
-                mapped[offset : offset + nbytes] = data
+                copy_bytes(mapped[offset : offset + nbytes], data)
                 return
             if self._unified and nbytes > STAGE_RATHER_THAN_WAIT:
                 buffer.wait_idle()
-                mapped[offset : offset + nbytes] = data
+                copy_bytes(mapped[offset : offset + nbytes], data)
                 return
-        self._staged_write(buffer, offset, data)
+        queue = (self._copying() if nbytes >= BESIDE_KERNELS else None) or self._current()
+        pinned = self._pinned(data, queue)
+        if pinned is None:
+            self._staged_write(queue, buffer, offset, data)
+            return
+        queue.copy(pinned, 0, buffer, offset, nbytes)
+        pinned.wait_idle()
 
     def read(self, buffer: VulkanBuffer, offset: int, out: Bytes) -> None:
         """Copies from the buffer to the host, after the launches that write it."""
@@ -66,9 +107,14 @@ class Transfer:
         mapped = buffer.bytes
         if mapped is not None and (buffer.chunk.pool.kind.cached or nbytes <= DIRECT_READ):
             buffer.wait_written()
-            out[:] = mapped[offset : offset + nbytes]
+            copy_bytes(out, mapped[offset : offset + nbytes])
             return
-        self._staged_read(buffer, offset, out)
+        pinned = self._pinned(out, self._current())
+        if pinned is None:
+            self._staged_read(buffer, offset, out)
+            return
+        self._current().copy(buffer, offset, pinned, 0, nbytes)
+        pinned.wait_idle()
 
     def copy(self, source: VulkanBuffer, source_offset: int, target: VulkanBuffer, target_offset: int, n: int) -> None:
         """Copies on the device, in order with launches; overlapping ranges go through temporary memory."""
@@ -97,12 +143,20 @@ class Transfer:
         if nbytes:
             self._current().fill(buffer, offset, nbytes, pattern)
 
-    def _staged_write(self, buffer: VulkanBuffer, offset: int, data: Bytes) -> None:
-        pool, queue = self._storage.memory.upload, self._current()
+    def _pinned(self, array: Bytes, queue: Queue) -> VulkanBuffer | None:
+        """A pinned array as a buffer for one copy, after which it has to be waited for; None for other arrays."""
+        pool, nbytes = self._storage.memory.pinned, int(array.nbytes)
+        if pool is None or nbytes < PINNED_FROM or not array.flags.c_contiguous:
+            return None
+        place = pool.around(array.ctypes.data, nbytes)
+        return None if place is None else _Borrowed(None, queue, Chunk(pool, *place, nbytes), nbytes)
+
+    def _staged_write(self, queue: Queue, buffer: VulkanBuffer, offset: int, data: Bytes) -> None:
+        pool = self._storage.memory.upload
         for start in range(0, int(data.nbytes), STAGED_PIECE):
             piece = data[start : start + STAGED_PIECE]
             staging = self._storage.buffer(None, pool, piece.nbytes, queue)
-            staging.chunk.bytes[: piece.nbytes] = piece
+            copy_bytes(staging.chunk.bytes[: piece.nbytes], piece)
             queue.copy(staging, 0, buffer, offset + start, piece.nbytes)
             staging.close()
             if piece.nbytes == STAGED_PIECE:
@@ -124,8 +178,25 @@ class Transfer:
 
     def _finish_read(self, staging: VulkanBuffer, piece: Bytes) -> None:
         staging.wait_written()
-        piece[:] = staging.chunk.bytes[: piece.nbytes]
+        copy_bytes(piece, staging.chunk.bytes[: piece.nbytes])
         staging.close()
+
+
+class _Borrowed(VulkanBuffer):
+    """Memory that somebody else owns."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        self.queue = None
+
+
+def _host_bytes() -> int:
+    """The host's memory."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # another system than Linux or macOS
+        return 8 << 30
 
 
 def _check_range(buffer: VulkanBuffer, offset: int, nbytes: int, what: str) -> None:

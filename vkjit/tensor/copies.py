@@ -25,6 +25,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+_BY_KERNEL = 256 << 10
+"""Bytes from which on a kernel copies on a graphics card: engines for copies keep pace with its bus, not with its memory."""
+
+
 def copy_values(source: DeviceArray, target: DeviceArray) -> None:
     """Copies all elements, by a copy of bytes where both are alike."""
     count = math.prod(target.shape)
@@ -33,8 +37,9 @@ def copy_values(source: DeviceArray, target: DeviceArray) -> None:
     alike = source.dtype is target.dtype and source.shape == target.shape
     if alike and maps.is_dense(source) and maps.is_dense(target):
         nbytes = count * target.dtype.itemsize
-        target.device.copy(source.buffer, source.offset, target.buffer, target.offset, nbytes)
-        return
+        if nbytes < _BY_KERNEL or source.buffer is target.buffer or target.device.caps.kind != "discrete":
+            target.device.copy(source.buffer, source.offset, target.buffer, target.offset, nbytes)
+            return
     maps.copy_array(source, target)
 
 

@@ -1,0 +1,143 @@
+"""Bytes between host and device where the host sees no buffer: staging in pieces, pinned arrays, memory used again in order."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkjit as vk
+from tests.device.staged import open_staged
+from vkjit.runtime import host_copy, transfer
+from vkjit.runtime.device import VulkanDevice
+
+
+@vk.kernel(over="y")
+def step(x: vk.In[vk.i32, "N"], y: vk.Out[vk.i32, "N"], a: vk.i32):
+    i = vk.global_id(0)
+    y[i] = x[i] * 3 + a
+
+
+@pytest.fixture
+def staged() -> Iterator[VulkanDevice]:
+    device = open_staged()
+    with vk.use_device(device):
+        yield device
+    device.close()
+
+
+def bytes_of(count: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).integers(0, 256, count, dtype=np.uint8)
+
+
+def test_the_host_sees_no_buffer(staged: VulkanDevice) -> None:
+    assert staged.host_view(staged.allocate(4)) is None
+    assert staged._storage.memory.pinned is not None
+
+
+@pytest.mark.parametrize("pieces", [0.5, 1.0, 2.5, 6.0])
+def test_pieces_arrive_in_place(staged: VulkanDevice, monkeypatch: pytest.MonkeyPatch, pieces: float) -> None:
+    monkeypatch.setattr(transfer, "STAGED_PIECE", 1 << 20)
+    monkeypatch.setattr(transfer, "PINNED_FROM", 1 << 40)
+    count = int(pieces * (1 << 20)) + 3
+    data, out = bytes_of(count), np.zeros(count, np.uint8)
+    buffer = staged.allocate(count + 8)
+    staged.write(buffer, 5, data)
+    staged.read(buffer, 5, out)
+    assert np.array_equal(out, data)
+
+
+def test_pinned_arrays_go_without_staging(staged: VulkanDevice) -> None:
+    count = 1 << 20
+    data, out = staged.host_array(count), staged.host_array(count)
+    data[:] = bytes_of(count)
+    before = staged._storage.memory.upload.peak, staged._storage.memory.download.peak
+    buffer = staged.allocate(count)
+    staged.write(buffer, 0, data)
+    staged.read(buffer, 0, out)
+    assert np.array_equal(out, data)
+    assert (staged._storage.memory.upload.peak, staged._storage.memory.download.peak) == before
+    staged.write(buffer, 0, data[::2].copy())
+    part = out[count // 4 : count // 2 + count // 8]
+    staged.read(buffer, count // 4, part)
+    assert np.array_equal(out[count // 4 : count // 2], data[::2][count // 4 :])
+
+
+def test_results_are_pinned_and_outlive_the_device(staged: VulkanDevice) -> None:
+    expected = np.arange(1 << 18, dtype=np.int32)
+    found = vk.tensor(expected).numpy()
+    pool = staged._storage.memory.pinned
+    assert pool is not None and pool.around(found.ctypes.data, found.nbytes) is not None
+    again = vk.tensor(expected).numpy()
+    staged.close()
+    gc.collect()
+    assert np.array_equal(found, expected) and np.array_equal(again, expected)
+
+
+def test_pinned_memory_comes_back_with_its_array(staged: VulkanDevice) -> None:
+    pool = staged._storage.memory.pinned
+    assert pool is not None
+    for _ in range(50):
+        vk.ones(1 << 18).numpy()
+    staged.memory_stats()
+    assert pool.allocated <= 2 << 20 and pool.reserved <= 16 << 20
+
+
+def test_only_a_part_of_the_host_is_pinned(staged: VulkanDevice) -> None:
+    staged._transfer._most_pinned = 2 << 20
+    kept = [staged.host_array(1 << 20) for _ in range(4)]
+    pool = staged._storage.memory.pinned
+    assert pool is not None
+    assert [pool.around(a.ctypes.data, a.nbytes) is not None for a in kept] == [True, True, False, False]
+
+
+def test_memory_is_used_again_in_order_without_waiting(staged: VulkanDevice) -> None:
+    count = 1 << 18
+    x = vk.tensor(np.arange(count, dtype=np.int32))
+    expected = np.arange(count, dtype=np.int64)
+    blocks = set()
+    for i in range(60):  # each result is dropped while the next launch still reads it
+        y = vk.empty(count, dtype=vk.i32)
+        step(x, y, i)
+        blocks.add(y.__vkjit_array__.address)
+        x = y
+        expected = expected * 3 + i
+    assert len(blocks) < 30
+    assert np.array_equal(x.numpy(), expected.astype(np.int32))
+
+
+def test_what_the_host_writes_into_used_memory_waits_its_turn(staged: VulkanDevice) -> None:
+    count = 1 << 18
+    results = []
+    for i in range(20):
+        x = vk.full((count,), i, dtype=vk.i32)
+        y = vk.empty(count, dtype=vk.i32)
+        step(x, y, 1)
+        z = vk.tensor(np.full(count, -i, np.int32))  # takes the memory of what was dropped a moment ago
+        step(z, y, 2)
+        results.append(y[:4].clone())
+        del x, y, z
+    assert [r.numpy().tolist() for r in results] == [[-3 * i + 2] * 4 for i in range(20)]
+
+
+def test_copies_shared_by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_copy, "_workers", lambda: 3)
+    source = bytes_of((5 << 20) + 7)
+    target = np.zeros_like(source)
+    host_copy.copy_bytes(target, source)
+    assert np.array_equal(target, source)
+
+
+def test_streams_for_copies(device: Any) -> None:
+    with vk.use_device(device):
+        x = vk.tensor(np.arange(1000, dtype=np.int32))
+        y = vk.empty(1000, dtype=vk.i32)
+        with vk.Stream(device, copies=True) as stream:
+            copied = vk.tensor(np.arange(1000, dtype=np.int32))
+        step(copied, y, 1)
+        stream.synchronize()
+        assert np.array_equal(y.numpy(), np.arange(1000) * 3 + 1)
+        assert np.array_equal(x.numpy(), np.arange(1000))

@@ -1,0 +1,53 @@
+"""Copies of host memory by several threads: one processor alone is slower than the bus to a device.
+
+Enters: NumPy arrays of bytes. Leaves: the bytes of one in the other. Holds: small copies, and all of them on machines with few
+processors, are made by the caller alone; the threads are started by the first large copy, and anew in a child of fork.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from .handles import on_fork
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+__all__ = ["copy_bytes"]
+
+Bytes = npt.NDArray[np.uint8]
+
+SHARED_FROM = 4 << 20
+"""Bytes from which on a copy is shared among threads."""
+PART = 1 << 20
+MOST_WORKERS = 8
+
+_pools: list[ThreadPoolExecutor] = []
+
+
+def copy_bytes(target: Bytes, source: Bytes) -> None:
+    """Copies all bytes of the source over the target, which is as long. NumPy lets go of the interpreter meanwhile."""
+    count = _workers()
+    if source.nbytes < SHARED_FROM or count < 2:
+        target[:] = source
+        return
+    if not _pools:
+        from concurrent.futures import ThreadPoolExecutor
+
+        _pools.append(ThreadPoolExecutor(count, thread_name_prefix="vkjit-copy"))
+    starts = range(0, int(source.nbytes), PART)
+    for _ in _pools[0].map(lambda start: np.copyto(target[start : start + PART], source[start : start + PART]), starts):
+        pass
+
+
+def _workers() -> int:
+    """Half of the processors that this process may use: the rest is for others."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(MOST_WORKERS, usable // 2)
+
+
+on_fork(_pools.clear)
