@@ -14,6 +14,7 @@ from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..runtime.interface import DeviceArray
 from ..stdlib import loss as kernels
+from ..stdlib import loss_mean
 from ..stdlib.partial import accumulator
 from .dispatch import operation
 from .iterate import broadcast_shapes
@@ -250,9 +251,23 @@ def _check_classes(x: Any, target: Any, weight: Any, name: str) -> None:
     common_device([t for t in (x, target, weight) if t is not None])
 
 
+@operation("mean_of_rows")
+def _mean_of_rows(loss: Tensor, scale: Tensor, *, saved: dict[str, Any]) -> Tensor:
+    """sum(loss) / sum(scale); `saved` gets 1 / sum(scale) for the gradient."""
+    y, inverse = result((), loss.dtype, loss), result((), scale.dtype, loss)
+    rows = loss.numel()
+    loss_mean.mean_of_rows(
+        shaped(dense(loss), rows), shaped(dense(scale), rows), shaped(y._array, 1), shaped(inverse._array, 1)
+    )
+    saved["inverse"] = inverse
+    return y
+
+
 def _reduced_rows(loss: Any, scale: Any, reduction: str, name: str) -> Tensor:
     """Rows reduced; the mean is over the weights of the rows' classes."""
     if reduction == "mean":
+        if loss_mean.takes(loss.numel(), loss.device):
+            return _mean_of_rows(loss, scale, saved={})
         return loss.sum() / scale.detach().sum().to(loss.dtype)  # type: ignore[no-any-return]
     return reduced(loss, reduction, name)
 

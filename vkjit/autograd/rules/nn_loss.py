@@ -119,3 +119,11 @@ def _ctc(node: Node, gradient: Any) -> tuple[Any, ...]:
     p, *about = (node.input(i) for i in range(4))
     loss, alpha = node.output(0), node.params["saved"]["alpha"]
     return ctc_gradient(p, tuple(about), alpha, loss.detach(), gradient, node.params["blank"]), None, None, None
+
+
+@rule("mean_of_rows")
+def _mean_of_rows(node: Node, gradient: Any) -> tuple[Any, ...]:
+    edge = node.edges[0]
+    assert edge is not None
+    share = gradient * node.params["saved"]["inverse"].to(gradient.dtype)
+    return share.expand(edge.shape), None
