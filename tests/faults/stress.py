@@ -89,9 +89,9 @@ def run_program(code: str, status: int) -> str | None:
     return f"ended with {done.returncode}, expected {status}:\n{code}\n{done.stdout}{done.stderr}"
 
 
-def exits(device: str, count: int, workers: int = 2) -> list[str]:
-    """The complaints about `count` processes."""
-    with ThreadPoolExecutor(workers) as pool:
+def exits(device: str, count: int) -> list[str]:
+    """The complaints about `count` processes, as many at once as half of the processors."""
+    with ThreadPoolExecutor(max(2, (os.cpu_count() or 2) // 2)) as pool:
         found = pool.map(lambda program: run_program(*program), itertools.islice(programs(device), count))
         return [complaint for complaint in found if complaint is not None]
 
