@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import vkjit as vk
 
 __all__ = [
-    "add", "compact", "gather", "greater", "multiply", "scatter_add", "scatter_atomic", "scatter_last", "scatter_put",
-    "scatter_winners", "smaller", "take", "take_last",
+    "add", "check_positions", "compact", "gather", "gather_last", "greater", "multiply", "scatter_add", "scatter_alone",
+    "scatter_atomic", "scatter_last", "scatter_put", "scatter_winners", "smaller", "take", "take_last",
 ]  # fmt: skip
 
 T = TypeVar("T", bound=vk.Element)
@@ -54,6 +54,14 @@ def gather(x: vk.In[T, "A E B"], where: vk.In[I, "A N B"], y: vk.Out[T, "A N B"]
     y[a, n, b] = x.get(a, p, b, pad=0)
 
 
+@vk.kernel(over="y")
+def gather_last(x: vk.In[T, "A E"], where: vk.In[I, "A N"], y: vk.Out[T, "A N"]):
+    """y[a, n] = x[a, where[a, n]]."""
+    n, a = vk.global_id(0), vk.global_id(1)
+    p = wrapped(vk.i64(where[a, n]), x.shape[1])
+    y[a, n] = x.get(a, p, pad=0)
+
+
 @vk.func
 def add(x, y):
     """x + y."""
@@ -78,7 +86,20 @@ def smaller(x, y):
     return vk.min(x, y)
 
 
-@vk.kernel(over="lines")
+@vk.kernel(over="where")
+def check_positions(where: vk.In[I, "A N B"], extent: vk.i64):
+    """Reports positions out of range, so that the kernels that write need not."""
+    b, n, a = vk.global_id(0), vk.global_id(1), vk.global_id(2)
+    wrapped(vk.i64(where[a, n, b]), extent)
+
+
+@vk.func
+def counted(position, extent):
+    """A position counted from the end where negative."""
+    return vk.where(position < 0, position + extent, position)
+
+
+@vk.kernel(over="lines", debug=False)
 def scatter_add(
     lines: vk.In[T, "A B"],  # noqa: ARG001  # its shape is that of the grid
     where: vk.In[I, "A N B"],
@@ -94,24 +115,42 @@ def scatter_add(
     """
     b, a = vk.global_id(0), vk.global_id(1)
     for n in range(start, stop):
-        p = wrapped(vk.i64(where[a, n, b]), y.shape[1])
+        p = counted(vk.i64(where[a, n, b]), y.shape[1])
         y.put(a, p, b, U(COMBINE(C(y.get(a, p, b, pad=0)), C(values[a, n, b]))))
 
 
-@vk.kernel(over="values")
+@vk.kernel(groups=lambda lines: (lines.shape[1], lines.shape[0]), local=1, debug=False)
+def scatter_alone(
+    lines: vk.In[T, "A B"],  # noqa: ARG001  # its shape is that of the grid
+    where: vk.In[I, "A N B"],
+    values: vk.In[T, "A N B"],
+    y: vk.InOut[U, "A E B"],
+    start: vk.i64,
+    stop: vk.i64,
+    COMBINE: vk.Const[Any],
+    C: vk.Const[object],
+):
+    """As `scatter_add`, a workgroup per line: for processors, where a single invocation then is scalar code."""
+    b, a = vk.group_id(0), vk.group_id(1)
+    for n in range(start, stop):
+        p = counted(vk.i64(where[a, n, b]), y.shape[1])
+        y.put(a, p, b, U(COMBINE(C(y.get(a, p, b, pad=0)), C(values[a, n, b]))))
+
+
+@vk.kernel(over="values", debug=False)
 def scatter_atomic(where: vk.In[I, "A N B"], values: vk.In[T, "A N B"], y: vk.InOut[T, "A E B"]):
     """y[a, where[a, n, b], b] += values[a, n, b], in any order."""
     b, n, a = vk.global_id(0), vk.global_id(1), vk.global_id(2)
-    p = wrapped(vk.i64(where[a, n, b]), y.shape[1])
+    p = counted(vk.i64(where[a, n, b]), y.shape[1])
     if p >= 0 and p < y.shape[1]:
         vk.atomic.add(y, (a, p, b), values[a, n, b])
 
 
-@vk.kernel(over="where")
+@vk.kernel(over="where", debug=False)
 def scatter_winners(where: vk.In[I, "A N B"], last: vk.InOut[vk.i32, "A E B"]):
     """last[a, e, b] = the greatest n with where[a, n, b] = e; `last` holds -1 before."""
     b, n, a = vk.global_id(0), vk.global_id(1), vk.global_id(2)
-    p = wrapped(vk.i64(where[a, n, b]), last.shape[1])
+    p = counted(vk.i64(where[a, n, b]), last.shape[1])
     if p >= 0 and p < last.shape[1]:
         vk.atomic.max(last, (a, p, b), vk.i32(n))
 
@@ -133,7 +172,7 @@ def compact(flags: vk.In[vk.boolean, "N"], ends: vk.In[vk.i64, "N"], values: vk.
         y[ends[n] - 1] = values[n]
 
 
-@vk.kernel(over="lines")
+@vk.kernel(over="lines", debug=False)
 def scatter_put(
     lines: vk.In[T, "A B"],  # noqa: ARG001  # its shape is that of the grid
     where: vk.In[I, "A N B"],
@@ -145,5 +184,5 @@ def scatter_put(
     """y[a, where[a, n, b], b] = values[a, n, b] for n in [start, stop), in order."""
     b, a = vk.global_id(0), vk.global_id(1)
     for n in range(start, stop):
-        p = wrapped(vk.i64(where[a, n, b]), y.shape[1])
+        p = counted(vk.i64(where[a, n, b]), y.shape[1])
         y.put(a, p, b, values[a, n, b])

@@ -6,13 +6,17 @@ Enters: arrays brought to three axes by the caller. Leaves: y. A line is walked 
 
 from __future__ import annotations
 
+import functools
 from typing import Any, TypeVar
 
 import vkjit as vk
 
 from .special import logaddexp
 
-__all__ = ["add", "larger", "log_add", "multiply", "running", "running_extremes", "smaller", "triangle", "with_before"]
+__all__ = [
+    "add", "larger", "log_add", "multiply", "running", "running_extremes", "running_rows", "smaller", "triangle",
+    "with_before",
+]  # fmt: skip
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
@@ -65,6 +69,45 @@ def running(
         total = COMBINE(total, ACC(x[a, b, r]))
         y[a, b, r] = U(total)
     ends[a, b] = U(total)
+
+
+@functools.cache
+def running_rows(op: str, local: int, lanes: int) -> Any:
+    """As `running`, a workgroup of `local` invocations per line, neighbours side by side; op: "add" or "mul". Where the
+    workgroup is one subgroup, of so many lanes, it needs no shared memory.
+    """
+    alone = local == lanes
+
+    @vk.kernel(groups=lambda x: (x.shape[1], x.shape[0]), local=local, debug=False)
+    def running_rows(
+        x: vk.In[T, "A B R"],
+        ends: vk.Out[U, "A B"],
+        y: vk.Out[U, "A B R"],
+        COMBINE: vk.Const[Any],
+        INIT: vk.Const[Any],
+        ACC: vk.Const[Any],
+        LIMIT: vk.Const[int],
+    ):
+        b, a, lane = vk.group_id(0), vk.group_id(1), vk.local_id(0)
+        n = x.shape[2]
+        total = ACC(INIT)
+        whole = vk.min(n // local, LIMIT)
+        for q in range(whole):
+            r = q * local + lane
+            value = ACC(x[a, b, r])
+            here = COMBINE(total, vk.subgroup().scan(value, op) if alone else vk.workgroup().scan(value, op))
+            y[a, b, r] = U(here)
+            total = vk.subgroup().broadcast(here, local - 1) if alone else vk.workgroup().broadcast(here, local - 1)
+        if whole * local < n:
+            r = whole * local + lane
+            value = ACC(x.get(a, b, r, pad=INIT))
+            here = COMBINE(total, vk.subgroup().scan(value, op) if alone else vk.workgroup().scan(value, op))
+            y.put(a, b, r, U(here))
+            total = vk.subgroup().broadcast(here, local - 1) if alone else vk.workgroup().broadcast(here, local - 1)
+        if lane == 0:
+            ends[a, b] = U(total)
+
+    return running_rows
 
 
 @vk.kernel(over="ends", debug=False)

@@ -1,9 +1,11 @@
-"""Stable sorting along the last of two axes, without shared memory or barriers: blocks by counting, then merges.
+"""Stable sorting along the last of two axes, without shared memory or barriers: blocks by counting, then merges; and the
+first few of each line by repeated search.
 
-Enters: lines (L, N), and the places of their elements. Leaves: values and places in order. `count_ranks` sorts each
-block of a line: an element's place is the number of those before it. `merge_runs` merges neighbouring sorted runs: an
-element's place is its own plus that in the other run, found by bisection. `top_of_blocks` keeps the first few of each
-block. BEFORE(x, y) says whether x comes strictly before y; equal elements keep their order.
+Enters: lines (L, N), and the places of their elements. Leaves: values and places in order. Elements are compared by keys,
+unsigned integers in the same order: KEY(x), with DOWN its complement. NaN is greatest, zeros of both signs are equal,
+equal elements keep their order. `count_ranks` sorts each block of a line: an element's place is the number of those
+before it. `merge_runs` merges neighbouring sorted runs: an element's place is its own plus that in the other run, found by
+bisection. `first_of_lines` finds the first few by one search each.
 """
 
 from __future__ import annotations
@@ -12,46 +14,91 @@ from typing import Any, TypeVar
 
 import vkjit as vk
 
-__all__ = ["ascending", "count_ranks", "descending", "merge_runs", "search_sorted", "top_of_blocks"]
+__all__ = [
+    "count_ranks", "first_of_lines", "key_f32", "key_f64", "key_signed", "key_signed_long", "key_unsigned",
+    "key_unsigned_long", "merge_runs", "search_sorted",
+]  # fmt: skip
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
-
-@vk.func
-def ascending(x, y):
-    """x < y, NaN greatest."""
-    return (x < y) | ((y != y) & (x == x))
+GROUP = 64
+"""Invocations that share a block."""
 
 
 @vk.func
-def descending(x, y):
-    """x > y, NaN greatest."""
-    return (x > y) | ((x != x) & (y == y))
+def key_f32(x):
+    """Of floats of up to 32 bits."""
+    y = vk.f32(x)
+    bits = vk.bitcast(vk.u32, vk.where(y == 0, vk.f32(0), y))
+    ordered = vk.where(bits >= 0x80000000, ~bits, bits | 0x80000000)
+    return vk.where(y != y, vk.u32(0xFFFFFFFF), ordered)
 
 
-@vk.kernel(over="x", debug=False)
+@vk.func
+def key_f64(x):
+    """Of f64."""
+    bits = vk.bitcast(vk.u64, vk.where(x == 0, vk.f64(0), x))
+    ordered = vk.where(bits >= 0x8000000000000000, ~bits, bits | 0x8000000000000000)
+    return vk.where(x != x, vk.u64(0xFFFFFFFFFFFFFFFF), ordered)
+
+
+@vk.func
+def key_signed(x):
+    """Of signed integers of up to 32 bits."""
+    return vk.bitcast(vk.u32, vk.i32(x)) ^ 0x80000000
+
+
+@vk.func
+def key_signed_long(x):
+    """Of i64."""
+    return vk.bitcast(vk.u64, x) ^ 0x8000000000000000
+
+
+@vk.func
+def key_unsigned(x):
+    """Of unsigned integers of up to 32 bits."""
+    return vk.u32(x)
+
+
+@vk.func
+def key_unsigned_long(x):
+    """Of u64."""
+    return x
+
+
+@vk.func
+def keyed(x, KEY, DOWN):
+    """The key, or its complement for descending order."""
+    key = KEY(x)
+    if DOWN:
+        return ~key
+    return key
+
+
+@vk.kernel(groups=lambda x, BLOCK: (vk.cdiv(x.shape[1], BLOCK), x.shape[0]), local=GROUP, debug=False)
 def count_ranks(
     x: vk.In[T, "L N"],
     places: vk.In[vk.i32, "L N"],
     y: vk.Out[T, "L N"],
     where: vk.Out[vk.i32, "L N"],
     BLOCK: vk.Const[int],
-    BEFORE: vk.Const[Any],
-    C: vk.Const[Any],
+    KEY: vk.Const[Any],
+    DOWN: vk.Const[bool],
 ):
-    """Sorts blocks of BLOCK elements (the last of a line may be shorter)."""
-    i, line = vk.global_id(0), vk.global_id(1)
-    begin = i // BLOCK * BLOCK
-    value = C(x[line, i])
-    rank = vk.i32(0)
-    for q in range(vk.min(x.shape[1] - begin, BLOCK)):
-        other = C(x[line, begin + q])
-        ahead = BEFORE(other, value) | ((begin + q < i) & ~BEFORE(value, other))
-        rank += vk.where(ahead, 1, 0)
-    y[line, begin + rank] = x[line, i]
-    where[line, begin + rank] = places[line, i]
+    """Sorts blocks of BLOCK elements (the last of a line may be shorter), a workgroup each."""
+    line, begin = vk.group_id(1), vk.group_id(0) * BLOCK
+    count = vk.i32(vk.min(x.shape[1] - begin, BLOCK))
+    for i in range(vk.i32(vk.local_id(0)), count, GROUP):
+        value = keyed(x[line, begin + i], KEY, DOWN)
+        rank = vk.i32(0)
+        for q in range(count):
+            other = keyed(x[line, begin + q], KEY, DOWN)
+            ahead = (other < value) | ((q < i) & (other == value))
+            rank += vk.where(ahead, 1, 0)
+        y[line, begin + rank] = x[line, begin + i]
+        where[line, begin + rank] = places[line, begin + i]
 
 
 @vk.kernel(over="x", debug=False)
@@ -61,53 +108,62 @@ def merge_runs(
     y: vk.Out[T, "L N"],
     where: vk.Out[vk.i32, "L N"],
     width: vk.i64,
-    BEFORE: vk.Const[Any],
-    C: vk.Const[Any],
+    KEY: vk.Const[Any],
+    DOWN: vk.Const[bool],
 ):
     """Merges sorted runs of `width` elements, two by two, into runs of twice the width."""
-    i, line = vk.global_id(0), vk.global_id(1)
-    n = x.shape[1]
-    run = i // width
+    i, line = vk.i32(vk.global_id(0)), vk.global_id(1)
+    n, w = vk.i32(x.shape[1]), vk.i32(width)
+    run = i // w
     first = run % 2 == 0
-    start = vk.where(first, (run + 1) * width, (run - 1) * width)
-    low = vk.min(start, n)
-    high = vk.min(start + width, n)
-    value = C(x[line, i])
+    start = vk.min(vk.where(first, (run + 1) * w, (run - 1) * w), n)
+    low = start
+    high = start + vk.min(w, n - start)
+    value = keyed(x[line, i], KEY, DOWN)
     while low < high:
         middle = low + (high - low) // 2
-        other = C(x[line, middle])
-        goes = vk.where(first, BEFORE(other, value), ~BEFORE(value, other))
+        other = keyed(x[line, middle], KEY, DOWN)
+        goes = (other < value) | ((not first) & (other == value))
         low = vk.where(goes, middle + 1, low)
         high = vk.where(goes, high, middle)
-    target = i + low - vk.min(start, n) - vk.where(first, 0, width)
+    target = i + low - start - vk.where(first, 0, w)
     y[line, target] = x[line, i]
     where[line, target] = places[line, i]
 
 
-@vk.kernel(over="x", debug=False)
-def top_of_blocks(
-    x: vk.In[T, "L N"],
-    places: vk.In[vk.i32, "L N"],
-    y: vk.Out[T, "L M"],
-    where: vk.Out[vk.i32, "L M"],
-    KEEP: vk.Const[int],
-    BLOCK: vk.Const[int],
-    BEFORE: vk.Const[Any],
-    C: vk.Const[Any],
+@vk.kernel(groups=lambda x: (x.shape[1], x.shape[0]), local=lambda LOCAL: LOCAL, debug=False)
+def first_of_lines(
+    x: vk.In[T, "L S N"],
+    places: vk.In[vk.i32, "L S N"],
+    y: vk.Out[T, "L S M"],
+    where: vk.Out[vk.i32, "L S M"],
+    LOCAL: vk.Const[int],
+    KEY: vk.Const[Any],
+    DOWN: vk.Const[bool],
+    MOST: vk.Const[int],
 ):
-    """The first KEEP elements of each block in order (all of a last block that is shorter)."""
-    i, line = vk.global_id(0), vk.global_id(1)
-    block = i // BLOCK
-    begin = block * BLOCK
-    value = C(x[line, i])
-    rank = vk.i32(0)
-    for q in range(vk.min(x.shape[1] - begin, BLOCK)):
-        other = C(x[line, begin + q])
-        ahead = BEFORE(other, value) | ((begin + q < i) & ~BEFORE(value, other))
-        rank += vk.where(ahead, 1, 0)
-    if rank < KEEP:
-        y[line, block * KEEP + rank] = x[line, i]
-        where[line, block * KEEP + rank] = places[line, i]
+    """The first M elements of each line in order, a workgroup per line; a line has at least M and at most LOCAL * MOST."""
+    wg = vk.workgroup()
+    line, part, lane = vk.group_id(1), vk.group_id(0), vk.i32(vk.local_id(0))
+    n = vk.i32(x.shape[2])
+    rounds = vk.min((n + LOCAL - 1) // LOCAL, MOST)
+    last, last_place = keyed(x[line, part, 0], KEY, DOWN), vk.i32(-1)
+    for j in range(vk.i32(y.shape[2])):
+        best, place = last, n
+        for r in range(rounds):
+            i = r * LOCAL + lane
+            key = keyed(x[line, part, vk.min(i, n - 1)], KEY, DOWN)
+            later = (j == 0) | (key > last) | ((key == last) & (i > last_place))
+            better = later & (i < n) & ((key < best) | (place == n))
+            best = vk.where(better, key, best)
+            place = vk.where(better, i, place)
+        empty = place == n
+        least = wg.min(vk.where(empty, ~(best & 0), best))
+        last_place = wg.min(vk.where((best == least) & ~empty, place, n))
+        last = least
+        if lane == 0:
+            y[line, part, j] = x[line, part, last_place]
+            where[line, part, j] = places[line, part, last_place]
 
 
 @vk.kernel(over="y", debug=False)
@@ -117,19 +173,20 @@ def search_sorted(
     y: vk.Out[R, "L M"],
     RIGHT: vk.Const[bool],
     C: vk.Const[Any],
+    KEY: vk.Const[Any],
 ):
-    """y[l, m] = how many bounds[l] lie before values[l, m]: below it, or (RIGHT) not above it; NaN is greatest."""
+    """y[l, m] = how many bounds[l] lie before values[l, m]: below it, or (RIGHT) not above it; both compared as C."""
     m, line = vk.global_id(0), vk.global_id(1)
-    value = C(values[line, m])
+    value = KEY(C(values[line, m]))
     low = vk.i64(0)
     high = vk.i64(bounds.shape[1])
     while low < high:
         middle = low + (high - low) // 2
-        other = C(bounds[line, middle])
+        other = KEY(C(bounds[line, middle]))
         if RIGHT:
-            goes = not ascending(value, other)
+            goes = other <= value
         else:
-            goes = ascending(other, value)
+            goes = other < value
         low = vk.where(goes, middle + 1, low)
         high = vk.where(goes, high, middle)
     y[line, m] = R(low)

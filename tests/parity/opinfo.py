@@ -130,13 +130,9 @@ def table(outcomes: Sequence[Outcome]) -> str:
     """The table of docs/operations.md."""
     passed, failed, skipped = (sum(getattr(o, k) for o in outcomes) for k in ("passed", "failed", "skipped"))
     share = 100 * failed / max(passed + failed, 1)
-    lines = [
-        f"{len(outcomes)} operations, {passed + failed} samples compared: {passed} agree, {failed} don't ({share:.2f} %), "
-        + f"{skipped} are skipped.",
-        "",
-        "| operation | passed | failed | skipped | reasons |",
-        "| --- | ---: | ---: | ---: | --- |",
-    ]
+    summary = f"{len(outcomes)} operations, {passed + failed} samples compared: {passed} agree, {failed} don't "
+    summary += f"({share:.2f} %), {skipped} are skipped."
+    lines = [summary, "", "| operation | passed | failed | skipped | reasons |", "| --- | ---: | ---: | ---: | --- |"]
     for o in outcomes:
         reasons = [f"{n} x {_cell(r)}" for r, n in o.failures.items()] + [
             f"skipped: {n} x {_cell(r)}" for r, n in o.skips.items()

@@ -52,6 +52,8 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "__rxor__": lambda x, other: other ^ x,
     "T": lambda x: x.T,
     "einsum": lambda tensors, equation: vk.einsum(equation, *tensors),
+    "where": lambda x, condition, other: vk.where(condition, x, other),
+    "zero_": lambda x: x.clone().zero_(),
     "mT": lambda x: x.mT,
     "slice": lambda x, dim=0, start=None, end=None, step=1: x[
         (slice(None),) * (dim % x.ndim) + (slice(start, end, step),)

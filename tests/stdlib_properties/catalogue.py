@@ -205,7 +205,9 @@ def _step(rule: Any, reference: Any, states: str, numbers: tuple[str, ...], flag
         found = reference(p, -g if NEGATE else g, given[: len(names)], (n0, n1, n2, n3, n4, n5, n6, n7), FLAGS)
         return (*found, *given[len(names) :])
 
-    return KernelProperty(optimizers.step_one, expected, {**_SMALL, "elements": elements}, f"step_one, {reference.__name__[1:]}")
+    return KernelProperty(
+        optimizers.step_one, expected, {**_SMALL, "elements": elements}, f"step_one, {reference.__name__[1:]}"
+    )
 
 
 def _step_many() -> KernelProperty:

@@ -601,8 +601,8 @@ class TensorMethods:
         """Either a or b, elementwise, as bool; numbers count as true unless they are 0."""
         raise NotImplementedError
 
-    def logit(self) -> Tensor:
-        """log(x / (1 - x)), elementwise; integers give f32."""
+    def logit(self, eps: builtins.float | None = None) -> Tensor:
+        """log(x / (1 - x)), elementwise; with eps x is limited to [eps, 1 - eps] first."""
         raise NotImplementedError
 
     def logsumexp(self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False) -> Tensor:
@@ -709,7 +709,7 @@ class TensorMethods:
         """The sum over axes, NaN left out."""
         raise NotImplementedError
 
-    def narrow(self, dim: builtins.int, start: builtins.int, length: builtins.int) -> Tensor:
+    def narrow(self, dim: builtins.int, start: Any, length: builtins.int) -> Tensor:
         """`length` elements from `start` along an axis."""
         raise NotImplementedError
 
@@ -821,8 +821,8 @@ class TensorMethods:
         """x side by side `size` times along each axis; more sizes than axes add axes in front."""
         raise NotImplementedError
 
-    def repeat_interleave(self, repeats: builtins.int, dim: builtins.int | None = None) -> Tensor:
-        """Each element (along an axis; None: of the flattened tensor) repeated."""
+    def repeat_interleave(self, repeats: Any, dim: builtins.int | None = None, *, output_size: builtins.int | None = None) -> Tensor:
+        """Each element (along an axis; None: of the flattened tensor) repeated, so many times or as often as a vector says; waits for the vector's sum unless output_size gives it."""
         raise NotImplementedError
 
     def reshape(self, *shape: Any) -> Tensor:
@@ -841,8 +841,8 @@ class TensorMethods:
         """Turned k times by 90 degrees in the plane of two axes, from the first towards the second."""
         raise NotImplementedError
 
-    def round(self) -> Tensor:
-        """The nearest integral value, halves to even, elementwise; the type stays."""
+    def round(self, *, decimals: builtins.int = 0) -> Tensor:
+        """The nearest value with so many decimals (negative: tens, hundreds...), halves to even, elementwise."""
         raise NotImplementedError
 
     def round_(self) -> Tensor:
@@ -894,7 +894,7 @@ class TensorMethods:
         raise NotImplementedError
 
     def sign(self) -> Tensor:
-        """-1, 0 or 1 by sign; NaN stays, elementwise; the type stays."""
+        """-1, 0 or 1 by sign, elementwise; NaN stays, bool too."""
         raise NotImplementedError
 
     def signbit(self) -> Tensor:
@@ -954,7 +954,7 @@ class TensorMethods:
         raise NotImplementedError
 
     def square(self) -> Tensor:
-        """x * x, elementwise; the type stays."""
+        """x * x, elementwise; the type stays, bool gives i64."""
         raise NotImplementedError
 
     def square_(self) -> Tensor:
@@ -965,7 +965,7 @@ class TensorMethods:
         """Without axes of size 1: all of them, or those named that have size 1."""
         raise NotImplementedError
 
-    def std(self, dim: builtins.int | Sequence[builtins.int] | None = None, *, correction: builtins.float = 1, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False) -> Tensor:
+    def std(self, dim: builtins.int | Sequence[builtins.int] | None = None, *, correction: builtins.float | None = 1, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False) -> Tensor:
         """The standard deviation over axes, as `var`."""
         raise NotImplementedError
 
@@ -1021,7 +1021,7 @@ class TensorMethods:
         """As `repeat`; missing counts in front are 1."""
         raise NotImplementedError
 
-    def to(self, *targets: Any, dtype: Any = None, device: Any = None, copy: builtins.bool = False) -> Tensor:
+    def to(self, *targets: Any, dtype: Any = None, device: Any = None, copy: builtins.bool = False, non_blocking: builtins.bool = False) -> Tensor:
         """x in another type and on another device: `x.to(vk.f16)`, `x.to("cpu")`, `x.to(dtype=..., device=...)`."""
         raise NotImplementedError
 
@@ -1089,7 +1089,7 @@ class TensorMethods:
         """A new axis of size 1 before axis `dim`."""
         raise NotImplementedError
 
-    def var(self, dim: builtins.int | Sequence[builtins.int] | None = None, *, correction: builtins.float = 1, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False) -> Tensor:
+    def var(self, dim: builtins.int | Sequence[builtins.int] | None = None, *, correction: builtins.float | None = 1, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False) -> Tensor:
         """The variance over axes: squares of distances from the mean, summed and divided by count - correction."""
         raise NotImplementedError
 

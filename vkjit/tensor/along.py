@@ -8,6 +8,7 @@ any order, unless `use_deterministic_algorithms` is on.
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 from .. import dtypes
@@ -63,6 +64,14 @@ def three_axes(array: DeviceArray, axis: int) -> DeviceArray:
     return DeviceArray(array.buffer, array.offset, array.dtype, shape, strides)
 
 
+def side_by_side(*arrays: DeviceArray) -> list[DeviceArray]:
+    """Arrays (before, along, after), with the outer axes exchanged where more lines then lie side by side."""
+    before, _, after = arrays[0].shape
+    if after >= 32 or before <= after:
+        return list(arrays)
+    return [DeviceArray(a.buffer, a.offset, a.dtype, a.shape[::-1], a.strides[::-1]) for a in arrays]
+
+
 def _grid(values: DeviceArray) -> DeviceArray:
     """One element per line of (before, along, after)."""
     a, b = values.shape[0], values.shape[2]
@@ -82,17 +91,27 @@ def _is_long(positions: DeviceArray) -> bool:
     return device_class(positions.device) == "gpu" and count > 512 and before * after < 16384
 
 
+def _check(positions: DeviceArray, y: DeviceArray) -> None:
+    """Has positions out of range reported where kernels are checked: on processors, and with VKJIT_DEBUG=1."""
+    if device_class(y.device) == "cpu" or os.environ.get("VKJIT_DEBUG", "0") not in ("", "0"):
+        kernels.check_positions(positions, y.shape[1])
+
+
 def combine_lines(y: DeviceArray, positions: DeviceArray, values: DeviceArray, combine: Any, compute: DType) -> None:
     """y[a, positions[a, n, b], b] is combined with values[a, n, b], in order."""
     if 0 in positions.shape:
         return
+    _check(positions, y)
     if combine is kernels.add and _is_long(positions) and y.dtype is values.dtype and _adds_atomically(y):
         kernels.scatter_atomic(positions, values, y)
         return
     limit, count = _loop(y.device), positions.shape[1]
+    positions, values, y = side_by_side(positions, values, y)
+    few = y.device.caps.kind == "llvm-cpu" and positions.shape[0] * positions.shape[2] < 8
+    run = kernels.scatter_alone if few else kernels.scatter_add
     for start in range(0, count, limit):
         stop = min(start + limit, count)
-        kernels.scatter_add(_grid(values), positions, values, y, start, stop, combine, compute)
+        run(_grid(values), positions, values, y, start, stop, combine, compute)
 
 
 def _adds_atomically(y: DeviceArray) -> bool:
@@ -104,6 +123,7 @@ def put_lines(y: DeviceArray, positions: DeviceArray, values: DeviceArray) -> No
     """y[a, positions[a, n, b], b] = values[a, n, b]; of several the last one stays."""
     if 0 in positions.shape:
         return
+    _check(positions, y)
     limit, count = _loop(y.device), positions.shape[1]
     if _is_long(positions) and count < 2**31:
         shape = (positions.shape[0], y.shape[1], positions.shape[2])
@@ -112,5 +132,6 @@ def put_lines(y: DeviceArray, positions: DeviceArray, values: DeviceArray) -> No
         kernels.scatter_winners(positions, last)
         kernels.scatter_last(last, values, y)
         return
+    positions, values, y = side_by_side(positions, values, y)
     for start in range(0, count, limit):
         kernels.scatter_put(_grid(values), positions, values, y, start, min(start + limit, count))

@@ -68,13 +68,19 @@ def _move(x: Tensor, *, device: Device) -> Tensor:
     return creation.upload(x._fetch(), x.dtype, device)
 
 
-def to(x: Tensor, *targets: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Tensor:
+def to(
+    x: Tensor, *targets: Any, dtype: Any = None, device: Any = None, copy: bool = False, non_blocking: bool = False
+) -> Tensor:
     """x in another type and on another device: `x.to(vk.f16)`, `x.to("cpu")`, `x.to(dtype=..., device=...)`.
 
-    x itself where nothing changes, unless copy=True. Floats become integers by truncation, saturated at the type's
+    x itself where nothing changes, unless copy=True. `non_blocking` changes nothing: copies never wait.
+    Floats become integers by truncation, saturated at the type's
     ends.
     """
-    for target in targets:
+    del non_blocking
+    flags = [t for t in targets if isinstance(t, bool)]  # PyTorch's order: non_blocking, copy
+    copy = flags[1] if len(flags) > 1 else copy
+    for target in (t for t in targets if not isinstance(t, bool)):
         if isinstance(target, Tensor):
             dtype, device = target.dtype, target.device
         elif isinstance(target, (Device, str)) and not _names_dtype(target):
@@ -223,15 +229,36 @@ def tile(x: Tensor, *counts: Any) -> Tensor:
     return repeat(x, (1,) * (x.ndim - len(flat)) + tuple(flat))
 
 
-def repeat_interleave(x: Tensor, repeats: int, dim: int | None = None) -> Tensor:
-    """Each element (along an axis; None: of the flattened tensor) repeated."""
+def repeat_interleave(x: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
+    """Each element (along an axis; None: of the flattened tensor) repeated, so many times or as often as a vector says;
+    waits for the vector's sum unless output_size gives it.
+    """
     if dim is None:
-        x, dim = reshape(x, -1), 0
+        x, dim = reshape(x, (x.numel(),)), 0
+    x = reshape(x, 1) if x.ndim == 0 else x
     axis = axis_of(dim, x.ndim, "repeat_interleave")
+    if isinstance(repeats, Tensor):
+        if repeats.numel() != 1:
+            return _repeated_by(x, axis, repeats, output_size)
+        repeats = int(repeats.item())
     wide = unsqueeze(x, axis + 1)
     shape = (*x.shape[: axis + 1], repeats, *x.shape[axis + 1 :])
     stretched = wide.expand(shape)
     return reshape(stretched, (*x.shape[:axis], x.shape[axis] * repeats, *x.shape[axis + 1 :]))
+
+
+def _repeated_by(x: Tensor, axis: int, repeats: Tensor, output_size: int | None) -> Tensor:
+    """Slice i of an axis repeats[i] times: place n shows the first slice whose running sum lies above n."""
+    from .indexing import index_select
+    from .running import cumsum
+    from .sorting import searchsorted
+
+    if repeats.ndim != 1 or repeats.shape[0] != x.shape[axis]:
+        raise ShapeError(f"repeat_interleave(): {x.shape[axis]} slices, but repeats of shape {repeats.shape}")
+    ends = cumsum(repeats, 0)
+    size = int(ends[-1].item()) if output_size is None and repeats.numel() else output_size or 0
+    places = searchsorted(ends, creation.arange(size, device=x.device), right=True)
+    return index_select(x, axis, places)
 
 
 def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Tensor:

@@ -68,6 +68,7 @@ __all__ = [
     "trunc",
 ]  # fmt: skip
 
+builtin_abs = abs
 Unary = Callable[[Tensor], Tensor]
 
 
@@ -141,13 +142,31 @@ def _same(name: str, function: Any, meaning: str, *, integers: bool = True) -> U
 
 neg = _same("neg", functions.neg, "-x")
 positive = _same("positive", functions.identity, "x, copied")
-square = _same("square", functions.square, "x * x")
+_square = _same("square", functions.square, "x * x")
 relu = _same("relu", functions.relu, "max(x, 0); NaN stays")
-sign = _same("sign", lang.sign, "-1, 0 or 1 by sign; NaN stays")
+_sign = _same("sign", lang.sign, "-1, 0 or 1 by sign; NaN stays")
 floor = _same("floor", lang.floor, "The greatest integral value that isn't above x", integers=False)
 ceil = _same("ceil", lang.ceil, "The least integral value that isn't below x", integers=False)
 trunc = _same("trunc", lang.trunc, "x without its fraction", integers=False)
-round = _same("round", lang.round, "The nearest integral value, halves to even", integers=False)
+_round = _same("round", lang.round, "The nearest integral value, halves to even", integers=False)
+
+
+def sign(x: Tensor) -> Tensor:
+    """-1, 0 or 1 by sign, elementwise; NaN stays, bool too."""
+    return x.clone() if checked(x, "sign").dtype.kind == "bool" else _sign(x)
+
+
+def square(x: Tensor) -> Tensor:
+    """x * x, elementwise; the type stays, bool gives i64."""
+    return _square(x.to(dtypes.i64) if checked(x, "square").dtype.kind == "bool" else x)
+
+
+def round(x: Tensor, *, decimals: int = 0) -> Tensor:
+    """The nearest value with so many decimals (negative: tens, hundreds...), halves to even, elementwise."""
+    if decimals == 0 or not checked(x, "round").dtype.is_float:
+        return _round(x)
+    scale = 10.0 ** builtin_abs(decimals)
+    return _round(x * scale) / scale if decimals > 0 else _round(x / scale) * scale
 
 
 @operation("abs")

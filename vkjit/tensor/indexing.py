@@ -272,8 +272,17 @@ def _nothing(x: Tensor, index: Tensor) -> Tensor:
 def _gather(x: Tensor, *, dim: int, index: Tensor) -> Tensor:
     out = creation.allocate(index.shape, x.dtype, maps.common_device((x, index)))
     if 0 not in out.shape:
-        kernels.gather(three_axes(x._array, dim), three_axes(index._array, dim), three_axes(out, dim))
+        parts = [three_axes(array, dim) for array in (x._array, index._array, out)]
+        if parts[2].shape[2] == 1:  # along the last axis: neighbours along it side by side
+            kernels.gather_last(*(_rows(part) for part in parts))
+        else:
+            kernels.gather(*parts)
     return Tensor(out)
+
+
+def _rows(array: DeviceArray) -> DeviceArray:
+    """(before, along, 1) as (before, along)."""
+    return DeviceArray(array.buffer, array.offset, array.dtype, array.shape[:2], array.strides[:2])
 
 
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:

@@ -230,29 +230,56 @@ def _var(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, correction: float) 
     return (squares / float(builtins.max(count - correction, 0))).to(x.dtype)  # type: ignore[no-any-return]
 
 
+def _correction(dim: Any, correction: float | None, unbiased: bool | None) -> tuple[Dims, float]:
+    """The axes and the correction; PyTorch's older form has `unbiased` in the place of the axes."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if unbiased is not None:
+        return dim, 1 if unbiased else 0
+    return dim, 1 if correction is None else correction
+
+
 def var(
-    x: Tensor, dim: Dims = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False
+    x: Tensor, dim: Dims = None, *, correction: float | None = 1, unbiased: bool | None = None, keepdim: bool = False
 ) -> Tensor:
     """The variance over axes: squares of distances from the mean, summed and divided by count - correction."""
     if not checked(x, "var").dtype.is_float:
         raise DTypeError(f"var() takes floats, found {x.dtype!r}: convert with .to(vk.f32)")
-    if unbiased is not None:
-        correction = 1 if unbiased else 0
-    return _var(x, axes=axes_of(x, dim, "var"), keepdim=keepdim, correction=correction)
+    dim, less = _correction(dim, correction, unbiased)
+    return _var(x, axes=axes_of(x, dim, "var"), keepdim=keepdim, correction=less)
+
+
+@operation("std")
+def _std(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, correction: float) -> Tensor:
+    """Squares are summed in f64 where the device has it, so that they overflow only where the result does."""
+    from .elementwise import sqrt
+
+    count = math.prod(x.shape[a] for a in axes)
+    if x.numel() == 0:
+        return creation.full(_reduced_shape(x, axes, keepdim), math.nan, dtype=x.dtype, device=x.device)
+    wide = arithmetic_type(x.dtype)
+    sums = dtypes.f64 if "f64" in x.device.caps.dtypes else wide
+    away: Any = x.to(wide) - _mean(x, axes=axes, keepdim=True, dtype=wide)
+    squares: Any = _reduce(away, axes, keepdim, reducing.SUM_OF_SQUARES, sums, sums, 0)
+    return sqrt(squares / float(builtins.max(count - correction, 0))).to(x.dtype)
 
 
 def std(
-    x: Tensor, dim: Dims = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False
+    x: Tensor, dim: Dims = None, *, correction: float | None = 1, unbiased: bool | None = None, keepdim: bool = False
 ) -> Tensor:
     """The standard deviation over axes, as `var`."""
-    from .elementwise import sqrt
+    if not checked(x, "std").dtype.is_float:
+        raise DTypeError(f"std() takes floats, found {x.dtype!r}: convert with .to(vk.f32)")
+    dim, less = _correction(dim, correction, unbiased)
+    return _std(x, axes=axes_of(x, dim, "std"), keepdim=keepdim, correction=less)
 
-    return sqrt(var(x, dim, correction=correction, unbiased=unbiased, keepdim=keepdim))
 
-
-def var_mean(x: Tensor, dim: Dims = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+def var_mean(
+    x: Tensor, dim: Dims = None, *, correction: float | None = 1, unbiased: bool | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
     """The variance and the mean over axes."""
-    return var(x, dim, correction=correction, keepdim=keepdim), mean(x, dim, keepdim)
+    dim, less = _correction(dim, correction, unbiased)
+    return var(x, dim, correction=less, keepdim=keepdim), mean(x, dim, keepdim)
 
 
 @operation("norm2")

@@ -14,6 +14,7 @@ from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..runtime.interface import DeviceArray, contiguous_strides
 from ..stdlib import scan as kernels
+from ..stdlib.registry import device_class
 from . import creation, maps, views
 from .along import three_axes
 from .copies import cat, copy_values
@@ -21,7 +22,7 @@ from .dispatch import operation
 from .indexing import gather
 from .maps import arithmetic_type
 from .precision import widened
-from .reducing import line_limit
+from .reducing import _wide, line_limit
 from .reductions import Extreme
 from .tensor import Tensor
 from .views import axis_of, narrow
@@ -40,10 +41,11 @@ class Running:
 
     combine: Any
     start: float
+    collective: str = ""
 
 
-SUM = Running(kernels.add, 0)
-PRODUCT = Running(kernels.multiply, 1)
+SUM = Running(kernels.add, 0, "add")
+PRODUCT = Running(kernels.multiply, 1, "mul")
 LOG_SUM = Running(kernels.log_add, -math.inf)
 
 
@@ -55,7 +57,20 @@ def _last(array: DeviceArray) -> DeviceArray:
 
 def _launch(how: Running, x: DeviceArray, ends: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
     start = how.start if accumulate.is_float else int(how.start)
+    local = _local(x) if how.collective and x.strides[2] == 1 and x.shape[2] >= 32 else 0
+    if local:
+        run = kernels.running_rows(how.collective, local, x.device.caps.subgroup_size)
+        run(x, ends, y, how.combine, start, accumulate, min(line_limit(x), MOST))
+        return
+    x, ends, y = _wide(x, ends, y)
     kernels.running(x, ends, y, how.combine, start, accumulate, min(line_limit(x), MOST))
+
+
+def _local(x: DeviceArray) -> int:
+    """Invocations that walk a line of neighbours together; 0 where one does it alone."""
+    if device_class(x.device) == "gpu":
+        return 128
+    return x.device.caps.subgroup_size if x.device.caps.kind == "llvm-cpu" else 0
 
 
 def _running(how: Running, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:

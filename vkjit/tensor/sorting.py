@@ -17,6 +17,7 @@ from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..runtime.interface import DeviceArray, contiguous_strides
 from ..stdlib import sort as kernels
+from ..stdlib.registry import device_class
 from . import creation, maps
 from .arithmetic import where
 from .dispatch import operation
@@ -33,7 +34,7 @@ __all__ = [
     "searchsorted", "sort", "topk",
 ]  # fmt: skip
 
-BLOCK = 32
+BLOCK = 64
 """Elements of a block that is sorted by counting before runs are merged."""
 
 
@@ -64,8 +65,14 @@ def _like(array: DeviceArray) -> DeviceArray:
     return creation.allocate(array.shape, array.dtype, array.device)
 
 
-def _compare_type(dtype: DType) -> DType:
-    return dtypes.u8 if dtype.kind == "bool" else arithmetic_type(dtype)
+def _key(dtype: DType) -> Any:
+    """The function that gives elements' keys."""
+    wide = dtype.bits == 64
+    if dtype.is_float:
+        return kernels.key_f64 if wide else kernels.key_f32
+    if dtype.kind == "int":
+        return kernels.key_signed_long if wide else kernels.key_signed
+    return kernels.key_unsigned_long if wide else kernels.key_unsigned
 
 
 def _bytes(array: DeviceArray) -> DeviceArray:
@@ -77,8 +84,7 @@ def _bytes(array: DeviceArray) -> DeviceArray:
 
 def _ordered(lines: DeviceArray, descending: bool) -> tuple[DeviceArray, DeviceArray]:
     """Values and places (i32) of lines (L, N) in order."""
-    before = kernels.descending if descending else kernels.ascending
-    options = (before, _compare_type(lines.dtype))
+    options = (_key(lines.dtype), descending)
     places, n = _places(lines), lines.shape[1]
     values, found = _like(lines), creation.allocate(lines.shape, dtypes.i32, lines.device)
     kernels.count_ranks(_bytes(lines), places, _bytes(values), found, BLOCK, *options)
@@ -129,21 +135,40 @@ def msort(x: Tensor) -> Tensor:
     return sort(x, 0).values
 
 
+def _first(
+    lines: DeviceArray, places: DeviceArray, k: int, largest: bool, local: int, most: int
+) -> tuple[DeviceArray, DeviceArray]:
+    """The k first of segments of at most local * most elements of lines (L, N): values and places (L, segments * k)."""
+    rows, n = lines.shape
+    length = min(n, local * most)
+    whole, rest = divmod(n, length)
+    size = whole * k + min(rest, k)
+    values = creation.allocate((rows, size), lines.dtype, lines.device)
+    found = creation.allocate((rows, size), dtypes.i32, lines.device)
+    for begin, count, width, first in ((0, whole, length, 0), (whole * length, 1, rest, whole * k)):
+        if width:
+            kept = min(width, k)
+            sources = [_segments(a, begin, count, width) for a in (_bytes(lines), places)]
+            targets = [_segments(a, first, count, kept) for a in (_bytes(values), found)]
+            kernels.first_of_lines(*sources, *targets, local, _key(lines.dtype), largest, most)
+    return values, found
+
+
+def _segments(array: DeviceArray, begin: int, count: int, width: int) -> DeviceArray:
+    """Of lines (L, N) so many neighbouring parts of one width, as (L, count, width)."""
+    row, step = array.strides
+    offset = array.offset + begin * step * array.dtype.itemsize
+    return DeviceArray(array.buffer, offset, array.dtype, (array.shape[0], count, width), (row, width * step, step))
+
+
 def _top(lines: DeviceArray, k: int, largest: bool) -> DeviceArray:
-    """The places (i32) of the k first of lines (L, N), in order: blocks keep their first k until one is left."""
-    before = kernels.descending if largest else kernels.ascending
-    options = (before, _compare_type(lines.dtype))
-    block = max(64, 4 * k)
+    """The places (i32) of the k first of lines (L, N), in order: segments keep their first k until one is left."""
+    local, most = (256, 64) if device_class(lines.device) == "gpu" else (16, 512)
     values, places = lines, _places(lines)
     while True:
-        n = values.shape[1]
-        whole, rest = divmod(n, block)
-        size = whole * k + min(rest, k)
-        target = creation.allocate((lines.shape[0], size), lines.dtype, lines.device)
-        found = creation.allocate((lines.shape[0], size), dtypes.i32, lines.device)
-        kernels.top_of_blocks(_bytes(values), places, _bytes(target), found, k, block, *options)
-        values, places = target, found
-        if n <= block:
+        single = values.shape[1] <= local * most
+        values, places = _first(values, places, k, largest, local, most)
+        if single:
             return places
 
 
@@ -160,7 +185,7 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
         shape = tuple(k if i == axis else e for i, e in enumerate(x.shape))
         empty = creation.empty(shape, dtype=dtypes.i64, device=x.device)
         return Order(gather(x, axis, empty), empty)
-    if k > 64:
+    if k > 32:
         order = sort(x, axis, largest)
         return Order(narrow(order.values, axis, 0, k), narrow(order.indices, axis, 0, k))
     indices = _back(_top(_lines(x, axis), k, largest), x, axis, k, dtypes.i64)
@@ -274,7 +299,8 @@ def nanquantile(
 def _search(bounds: Tensor, values: Tensor, *, right: bool, dtype: DType) -> Tensor:
     lines = math.prod(bounds.shape[:-1])
     out = creation.allocate(values.shape, dtype, maps.common_device((bounds, values)))
-    compute = _compare_type(result_type(bounds.dtype, values.dtype))
+    common = result_type(bounds.dtype, values.dtype)
+    compute = dtypes.u8 if common.kind == "bool" else arithmetic_type(common)
     shape = (lines, values.numel() // lines if lines else 0)
     if 0 in shape:
         return Tensor(out)
@@ -285,6 +311,7 @@ def _search(bounds: Tensor, values: Tensor, *, right: bool, dtype: DType) -> Ten
         DeviceArray(out.buffer, 0, dtype, shape, contiguous_strides(shape)),
         right,
         compute,
+        _key(compute),
     )
     return Tensor(out)
 

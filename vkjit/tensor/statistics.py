@@ -16,7 +16,7 @@ from . import creation
 from .arithmetic import where
 from .indexing import compact, index_select, scatter_add
 from .precision import widened
-from .reductions import Dims, amax, amin, mean, norm, std, sum
+from .reductions import Dims, _correction, amax, amin, mean, norm, std, sum
 from .running import cumsum
 from .sorting import sort
 from .tensor import Tensor
@@ -33,9 +33,11 @@ def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tupl
 
 
 def std_mean(
-    x: Tensor, dim: Dims = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False
+    x: Tensor, dim: Dims = None, *, correction: float | None = 1, unbiased: bool | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
     """The standard deviation and the mean over axes."""
+    dim, correction = _correction(dim, correction, unbiased)
+    unbiased = None
     return std(x, dim, correction=correction, unbiased=unbiased, keepdim=keepdim), mean(x, dim, keepdim)
 
 

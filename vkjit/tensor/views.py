@@ -165,7 +165,7 @@ def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
         chosen = set(range(x.ndim))
     else:
         dims = (dim,) if isinstance(dim, (int, np.integer)) else tuple(dim)
-        chosen = {axis_of(d, x.ndim, "squeeze") for d in dims}
+        chosen = {axis_of(d, x.ndim or 1, "squeeze") for d in dims}
     return _reshape(x, shape=tuple(e for i, e in enumerate(x.shape) if e != 1 or i not in chosen))
 
 
@@ -196,7 +196,9 @@ def permute(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
 def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
     """Two axes exchanged."""
     order = list(range(x.ndim))
-    a, b = axis_of(dim0, x.ndim, "transpose"), axis_of(dim1, x.ndim, "transpose")
+    a, b = axis_of(dim0, x.ndim or 1, "transpose"), axis_of(dim1, x.ndim or 1, "transpose")
+    if x.ndim == 0:
+        return x
     order[a], order[b] = order[b], order[a]
     return _permute(x, order=tuple(order))
 

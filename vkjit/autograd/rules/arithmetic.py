@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...tensor.arithmetic import where
+from ...tensor.arithmetic import div, where
 from ...tensor.creation import zeros_like
 from ..tape import Node, rule
 from .common import fitted
@@ -98,7 +98,7 @@ def _remainder(node: Node, gradient: Any) -> tuple[Any, ...]:
     left = fitted(node, 0, gradient)
     if not node.needs[1]:
         return left, None
-    return left, fitted(node, 1, -gradient * (node.input(0) / node.input(1)).floor())
+    return left, fitted(node, 1, -gradient * div(node.input(0), node.input(1), rounding_mode="floor"))
 
 
 @rule("fmod", inputs=True)
@@ -106,7 +106,7 @@ def _fmod(node: Node, gradient: Any) -> tuple[Any, ...]:
     left = fitted(node, 0, gradient)
     if not node.needs[1]:
         return left, None
-    return left, fitted(node, 1, -gradient * (node.input(0) / node.input(1)).trunc())
+    return left, fitted(node, 1, -gradient * div(node.input(0), node.input(1), rounding_mode="trunc"))
 
 
 @rule("floor_divide")

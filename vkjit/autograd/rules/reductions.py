@@ -71,6 +71,15 @@ def _var(node: Node, gradient: Any) -> tuple[Any, ...]:
     return (_spread(node, gradient) * away * (2 / divisor if divisor > 0 else math.inf),)
 
 
+@rule("std", inputs=True, outputs=True)
+def _std(node: Node, gradient: Any) -> tuple[Any, ...]:
+    x, y = node.input(0), node.output(0)
+    away = x - x.mean(node.params["axes"], True)
+    divisor = _count(node) - node.params["correction"]
+    scale = where(y == 0, 0.0, gradient / where(y == 0, 1.0, y))
+    return (_spread(node, scale) * away * (1 / divisor if divisor > 0 else math.inf),)
+
+
 @rule("norm2", inputs=True, outputs=True)
 def _norm2(node: Node, gradient: Any) -> tuple[Any, ...]:
     x, y = node.input(0), node.output(0)

@@ -1,0 +1,228 @@
+"""Single operations on 2^20 and 2^24 elements, on the default device, beside PyTorch on the same class of device.
+
+Each operation is checked against PyTorch on a few thousand elements' worth of its result before it is timed. A time is
+that of calls queued one after the other, from the first call to the end of the last, divided by their number; calls in
+PyTorch and vkjit are queued alike. The last row of a size is the median of the ratios.
+"""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.framework import Absent, Row, Target
+from benchmarks.groups.nn import reference_device, torch, wait_ours, wait_theirs
+
+SIZES = {"1M": 2**20, "16M": 2**24}
+SECONDS = 0.12
+"""How long one measurement takes, about."""
+WIDTH = 1024
+"""Columns of the matrices that rows and axes are taken of."""
+
+Inputs = dict[str, Any]
+Call = Callable[[Any, Inputs], Any]
+
+
+@functools.cache
+def data(size: str) -> dict[str, np.ndarray[Any, Any]]:
+    """The inputs of one size, in NumPy: x, y, z normal, p in (0.1, 2), m a matrix, i and k whole numbers, at places in
+    a vector, line places in each row, rows places of rows, b bools, h 16-bit floats.
+    """
+    count = SIZES[size]
+    rng = np.random.default_rng(count)
+    lines = count // WIDTH
+    x, y, z = (rng.standard_normal(count, dtype=np.float32) for _ in range(3))
+    return {
+        "x": x, "y": y, "z": z, "p": rng.uniform(0.1, 2, count).astype(np.float32), "m": x.reshape(lines, WIDTH),
+        "i": rng.integers(-1000, 1000, count), "k": rng.integers(0, 30, count).astype(np.int32),
+        "at": rng.permutation(count), "line": rng.integers(0, WIDTH, (lines, WIDTH)),
+        "rows": rng.integers(0, lines, lines), "bins": rng.integers(0, WIDTH, count), "b": y > 0,
+        "h": x.astype(np.float16),
+    }  # fmt: skip
+
+
+@functools.cache
+def ours(size: str) -> Inputs:
+    import vkjit as vk
+
+    return {name: vk.tensor(value) for name, value in data(size).items()}
+
+
+@functools.cache
+def theirs(size: str) -> Inputs:
+    return {name: torch().tensor(value, device=reference_device()) for name, value in data(size).items()}
+
+
+CALLS: dict[str, Call] = {
+    "add": lambda _, v: v["x"] + v["y"],
+    "sub": lambda _, v: v["x"] - v["y"],
+    "mul": lambda _, v: v["x"] * v["y"],
+    "div": lambda _, v: v["x"] / v["p"],
+    "add a number": lambda _, v: v["x"] + 1.5,
+    "add f16": lambda _, v: v["h"] + v["h"],
+    "add i64": lambda _, v: v["i"] + v["i"],
+    "add in place": lambda _, v: v["z"].add_(v["y"], alpha=1e-9),
+    "add a row": lambda _, v: v["m"] + v["m"][0],
+    "neg": lambda _, v: -v["x"],
+    "abs": lambda t, v: t.abs(v["x"]),
+    "exp": lambda t, v: t.exp(v["x"]),
+    "log": lambda t, v: t.log(v["p"]),
+    "sqrt": lambda t, v: t.sqrt(v["p"]),
+    "rsqrt": lambda t, v: t.rsqrt(v["p"]),
+    "sin": lambda t, v: t.sin(v["x"]),
+    "tanh": lambda t, v: t.tanh(v["x"]),
+    "sigmoid": lambda t, v: t.sigmoid(v["x"]),
+    "relu": lambda t, v: t.relu(v["x"]),
+    "gelu": lambda t, v: t.nn.functional.gelu(v["x"]),
+    "silu": lambda t, v: t.nn.functional.silu(v["x"]),
+    "erf": lambda t, v: t.erf(v["x"]),
+    "square": lambda _, v: v["x"] ** 2,
+    "pow": lambda _, v: v["p"] ** 1.7,
+    "atan2": lambda t, v: t.atan2(v["x"], v["y"]),
+    "remainder": lambda _, v: v["x"] % v["p"],
+    "maximum": lambda t, v: t.maximum(v["x"], v["y"]),
+    "clamp": lambda t, v: t.clamp(v["x"], -0.5, 0.5),
+    "where": lambda t, v: t.where(v["b"], v["x"], v["y"]),
+    "lerp": lambda t, v: t.lerp(v["x"], v["y"], 0.3),
+    "addcmul": lambda t, v: t.addcmul(v["x"], v["y"], v["p"]),
+    "eq": lambda _, v: v["i"] == 7,
+    "lt": lambda _, v: v["x"] < v["y"],
+    "logical_and": lambda t, v: t.logical_and(v["b"], v["b"]),
+    "bitwise_and": lambda _, v: v["k"] & v["k"],
+    "isnan": lambda t, v: t.isnan(v["x"]),
+    "round": lambda t, v: t.round(v["x"]),
+    "sign": lambda t, v: t.sign(v["x"]),
+    "to f16": lambda _, v: v["x"].half(),
+    "to i32": lambda _, v: v["x"].int(),
+    "clone": lambda _, v: v["x"].clone(),
+    "fill in place": lambda _, v: v["z"].fill_(0.5),
+    "sum": lambda t, v: t.sum(v["x"]),
+    "sum of rows": lambda t, v: t.sum(v["m"], 1),
+    "sum of columns": lambda t, v: t.sum(v["m"], 0),
+    "mean": lambda t, v: t.mean(v["x"]),
+    "amax": lambda t, v: t.amax(v["x"]),
+    "argmax of rows": lambda t, v: t.argmax(v["m"], 1),
+    "var of rows": lambda t, v: t.var(v["m"], 1),
+    "norm": lambda t, v: t.linalg.vector_norm(v["x"]),
+    "any": lambda t, v: t.any(v["b"]),
+    "softmax": lambda t, v: t.softmax(v["m"], 1),
+    "log_softmax": lambda t, v: t.log_softmax(v["m"], 1),
+    "logsumexp": lambda t, v: t.logsumexp(v["m"], 1),
+    "cumsum": lambda t, v: t.cumsum(v["i"], 0),
+    "cumsum of rows": lambda t, v: t.cumsum(v["m"], 1),
+    "sort of rows": lambda t, v: t.sort(v["m"], 1)[0],
+    "topk of rows": lambda t, v: t.topk(v["m"], 8, 1)[0],
+    "sort": lambda t, v: t.sort(v["x"])[0],
+    "gather": lambda t, v: t.gather(v["m"], 1, v["line"]),
+    "index_select": lambda t, v: t.index_select(v["m"], 0, v["rows"]),
+    "index by a vector": lambda _, v: v["x"][v["at"]],
+    "scatter_add": lambda t, v: t.zeros_like(v["x"]).scatter_add(0, v["at"], v["y"]),
+    "bincount": lambda t, v: t.bincount(v["bins"], minlength=WIDTH),
+    "masked_fill": lambda t, v: t.masked_fill(v["x"], v["b"], 0.0),
+    "nonzero": lambda t, v: t.nonzero(v["b"]),
+    "cat": lambda t, v: t.cat([v["x"], v["y"]]),
+    "stack": lambda t, v: t.stack([v["x"], v["y"]], 1),
+    "transpose": lambda _, v: v["m"].t().contiguous(),
+    "flip": lambda t, v: t.flip(v["m"], [1]) + 0.0,
+    "roll": lambda t, v: t.roll(v["m"], 3, 1),
+    "tril": lambda t, v: t.tril(v["m"]),
+}
+"""Name to call: the library and its inputs give the result. Both libraries are called alike."""
+
+
+@dataclass
+class Measured:
+    """Seconds of both sides of the operations that were measured, by size."""
+
+    ratios: dict[str, list[float]]
+
+
+_measured = Measured({size: [] for size in SIZES})
+
+
+def _library(mine: bool) -> Any:
+    import vkjit as vk
+
+    return vk if mine else torch()
+
+
+def _values(result: Any) -> Any:
+    on_host = result.detach()
+    on_host = on_host.cpu() if type(on_host).__module__.startswith("torch") else on_host
+    return np.asarray(on_host.numpy(), np.float64).reshape(-1)[:4096]
+
+
+@functools.cache
+def _checked(name: str, size: str) -> None:
+    """Compares the first results; raises RuntimeError where they differ by more than rounding."""
+    call = CALLS[name]
+    found, expected = _values(call(_library(True), ours(size))), _values(call(_library(False), theirs(size)))
+    if found.shape != expected.shape:
+        raise RuntimeError(f"{name}: shape {found.shape}, PyTorch gives {expected.shape}")
+    allowed = 2e-3 if "f16" in name else 1e-4
+    off = float(np.abs(found - expected).max() / max(float(np.abs(expected).max()), 1e-3))
+    if not off <= allowed:
+        raise RuntimeError(f"{name}: differs from PyTorch by {off:.2e}")
+
+
+def _seconds(call: Callable[[], Any], wait: Callable[[], None]) -> float:
+    call()
+    wait()
+    start = time.perf_counter()
+    call()
+    wait()
+    once = max(time.perf_counter() - start, 1e-6)
+    count = max(1, min(200, int(SECONDS / 4 / once)))
+    times = []
+    end = time.perf_counter() + SECONDS
+    while len(times) < 2 or (time.perf_counter() < end and len(times) < 8):
+        start = time.perf_counter()
+        for _ in range(count):
+            call()
+        wait()
+        times.append((time.perf_counter() - start) / count)
+    return min(times)
+
+
+def _measure(name: str, size: str, mine: bool) -> float:
+    torch()
+    _checked(name, size)
+    inputs, library = (ours if mine else theirs)(size), _library(mine)
+    call = CALLS[name]
+    return 1e6 * _seconds(lambda: call(library, inputs), wait_ours if mine else wait_theirs)
+
+
+def _row(name: str, size: str) -> Row:
+    kept: dict[bool, float] = {}
+
+    def side(mine: bool) -> Callable[[], float]:
+        def measure() -> float:
+            kept[mine] = _measure(name, size, mine)
+            if not mine:
+                _measured.ratios[size].append(kept[False] / kept[True])
+            return kept[mine]
+
+        return measure
+
+    return Row(f"{name}, {size}", "us", side(True), Target(ratio=0.1), "torch", side(False), rounds=1)
+
+
+def _median(size: str) -> Row:
+    def measure() -> float:
+        found = _measured.ratios[size]
+        if len(found) < 2:
+            raise Absent("run the other rows in the same call")
+        return 100 / statistics.median(found)
+
+    # of the device: 0.9 on a GPU, 0.7 on a processor; ROWS is made without opening a device
+    target = Target(value=100 / 0.7)
+    return Row(f"median time of all in percent of torch's, {size}", "times", measure, target, rounds=1)
+
+
+ROWS = [row for size in SIZES for row in (*(_row(name, size) for name in CALLS), _median(size))]
