@@ -7,10 +7,12 @@ Errors of kernels and printed lines surface at `synchronize` and `read`, as on e
 from __future__ import annotations
 
 import bisect
+import os
 import sys
 import threading
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +26,13 @@ from ..runtime.interface import Buffer, Device, DeviceCaps, LoadedKernel
 from .batch import Grid, Log, Triple
 from .block import Arguments
 from .engine import Order, Program
+from .matrix_shapes import VARIABLE, common_matrices, interpreter_matrices
 
 __all__ = ["INTERPRETER_CAPS", "InterpreterBuffer", "InterpreterDevice", "InterpreterKernel"]
 
 _FEATURES = frozenset({
-    "bfloat16", "buffer_device_address", "denorm_preserve_f16", "denorm_preserve_f32", "denorm_preserve_f64",
+    "bfloat16", "bfloat16_cooperative_matrix", "buffer_device_address", "cooperative_matrix",
+    "denorm_preserve_f16", "denorm_preserve_f32", "denorm_preserve_f64",
     "float16", "float32_atomic_add", "float32_atomic_min_max", "float32_atomics", "float32_shared_atomic_add",
     "float32_shared_atomic_min_max", "float32_shared_atomics", "float64", "float64_atomic_add",
     "float64_atomic_min_max", "float64_atomics", "float64_shared_atomic_add", "float64_shared_atomics",
@@ -52,6 +56,7 @@ INTERPRETER_CAPS = DeviceCaps(
     features=_FEATURES,
     unified_memory=True,
     driver="vkjit",
+    matrices=common_matrices(),
 )
 
 _ALIGNMENT = 256
@@ -96,7 +101,8 @@ class InterpreterDevice(Device):
 
     def __init__(self, index: int = 0, order: Order = "forward") -> None:
         self.name = "interpreter"
-        self.caps = INTERPRETER_CAPS
+        own = os.environ.get(VARIABLE, "")
+        self.caps = replace(INTERPRETER_CAPS, matrices=interpreter_matrices()) if own else INTERPRETER_CAPS
         self.index = index
         self.order = order
         self.closed = False

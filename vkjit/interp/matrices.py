@@ -16,9 +16,10 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InternalError, KernelError
+from ..errors import BoundsError, InternalError, KernelError
 from ..ir import semantics
 from ..ir.core import Op
+from ..ir.matrices import units_of
 from ..ir.types import Array, Matrix, Scalar, Type
 from .batch import Batch
 from .compile import BATCH, Frame, FunctionCompiler, Step, plain
@@ -122,13 +123,8 @@ class _Place:
         slots = compiler.slots(op.operands)
         self.op, self.matrix = op, matrix
         self.array, self.indices, self.pitch = slots[0], slots[1 : 1 + array.rank], slots[1 + array.rank]
-        lanes = getattr(array.element, "size", 1)
         self.element = array.element
-        self.per_element = lanes * array.dtype.itemsize
-        rows, columns = (matrix.rows, matrix.columns) if op.attrs["layout"] == "row" else (matrix.columns, matrix.rows)
-        self.rows = rows
-        self.units = columns * matrix.dtype.itemsize // self.per_element
-        """Elements of the array in a row of memory."""
+        self.rows, self.units = units_of(op)
 
     def positions(self, frame: Frame, subgroups: _Subgroups) -> tuple[list[Lanes], Memory]:
         """Indices of all elements of the array that the matrix covers, and the array as it is to be accessed.
@@ -143,6 +139,28 @@ class _Place:
             return [indices[0] + row * subgroups.first(frame[self.pitch]) + column], memory
         indices[-2], indices[-1] = indices[-2] + row, indices[-1] + column
         return indices, memory
+
+
+def _inside(
+    indices: list[Lanes], memory: Memory, subgroups: _Subgroups, active: npt.NDArray[np.bool_] | None, op: Op
+) -> None:
+    """BoundsError for a subgroup whose matrix doesn't lie inside the array."""
+    first = getattr(memory, "first", 0) if memory.is_linear else 0
+    for axis, (index, extent) in enumerate(zip(indices, memory.extents, strict=True)):
+        outside = (index < -first) | (index >= extent)
+        torn = np.any(outside & (True if active is None else active), axis=(-1, -2))
+        if not torn.any():
+            continue
+        batch = subgroups.batch
+        group, number = (int(place[0]) for place in np.nonzero(np.broadcast_to(torn, (batch.count, subgroups.count))))
+        bad = np.broadcast_to(outside, (batch.count, subgroups.count, *outside.shape[-2:]))[group, number]
+        found = np.broadcast_to(index, (batch.count, subgroups.count, *outside.shape[-2:]))[group, number][bad][0]
+        raise BoundsError(
+            f"index {found} of a matrix is outside {memory.name or 'the array'}, shape {memory.extents} (axis {axis})",
+            kernel=batch.log.kernel,
+            loc=op.loc,
+            invocation=batch.invocation(group, number * subgroups.size),
+        )
 
 
 def _flattened(indices: list[Lanes], subgroups: _Subgroups) -> list[Lanes]:
@@ -169,6 +187,7 @@ def _load(compiler: FunctionCompiler, op: Op) -> Step:
         subgroups = _subgroups(frame)
         indices, memory = place.positions(frame, subgroups)
         active = subgroups.active(mask, op)
+        _inside(indices, memory, subgroups, active, op)
         flat = _flattened(indices, subgroups)
         found = memory.load(flat, _mask_of(active, place), Site(frame[BATCH], op.loc))
         shape = (subgroups.batch.count, subgroups.count, place.rows, place.units)
@@ -188,6 +207,7 @@ def _store(compiler: FunctionCompiler, op: Op) -> Step:
         subgroups = _subgroups(frame)
         indices, memory = place.positions(frame, subgroups)
         active = subgroups.active(mask, op)
+        _inside(indices, memory, subgroups, active, op)
         elements = subgroups.gather(frame[source], matrix)
         if turned:
             elements = elements.swapaxes(-1, -2)

@@ -7,14 +7,24 @@ matrices of a product go together (m x k, k x n, m x n), their uses are a, b and
 from __future__ import annotations
 
 from .core import Op, Value
-from .types import Array, Matrix, Scalar
+from .types import Array, Matrix, Scalar, Vector
 
-__all__ = ["LAYOUTS", "MAPS", "USES", "matrix_errors"]
+__all__ = ["LAYOUTS", "MAPS", "USES", "matrix_errors", "units_of"]
 
 USES = ("a", "b", "acc")
 LAYOUTS = ("row", "column")
 MAPS = {"add": 2, "sub": 2, "mul": 2, "neg": 1}
 """Elementwise operations, with the number of their operands."""
+
+
+def units_of(op: Op) -> tuple[int, int]:
+    """How many rows of memory a `mat_load` or `mat_store` covers, and elements of the array in each."""
+    array, matrix = op.operands[0].type, op.result.type if op.name == "mat_load" else op.operands[-1].type
+    assert isinstance(array, Array)
+    assert isinstance(matrix, Matrix)
+    lanes = array.element.size if isinstance(array.element, Vector) else 1
+    rows, columns = (matrix.rows, matrix.columns) if op.attrs["layout"] == "row" else (matrix.columns, matrix.rows)
+    return rows, columns * matrix.dtype.itemsize // (lanes * array.dtype.itemsize)
 
 
 def matrix_errors(op: Op) -> list[str]:

@@ -28,8 +28,9 @@ from ..errors import ReportSite
 from ..ir import types
 from ..ir.builder import Builder
 from ..ir.core import Function, Module, Op, Region, Value
+from ..ir.matrices import units_of
 from ..ir.rewrite import clone_op, constant_of, is_constant, replace_uses, resolve
-from ..ir.types import Array
+from ..ir.types import Array, Matrix
 from .arithmetic.division import is_non_negative
 from .loop_ranges import Ends, may_be_copied
 from .trip_bound import Intervals
@@ -37,6 +38,7 @@ from .trip_bound import Intervals
 __all__ = ["Bounds"]
 
 _ACCESSES = frozenset({"load", "store", "atomic", "atomic_cas", "atomic_load", "atomic_store"})
+_MATRICES = frozenset({"mat_load", "mat_store"})
 _DIVISIONS = frozenset({"floordiv", "floormod", "truncdiv", "truncrem"})
 
 Compared = tuple[object, object]
@@ -103,6 +105,8 @@ class _Checker:
             builder.loc = op.loc
             if self.checks and op.name in _ACCESSES:
                 self.access(op, builder, facts)
+            elif self.checks and op.name in _MATRICES:
+                self.matrix(op, builder)
             elif self.checks and self.share and may_be_copied(op):
                 self.small_loop(op, builder, facts)
             else:
@@ -193,6 +197,23 @@ class _Checker:
         self.guards += 1
         self.guarded(op, builder, condition, [*indices, *extents], report=not known)
 
+    def matrix(self, op: Op, builder: Builder) -> None:
+        """A matrix in memory: its first and its last element, and the indices of the axes before."""
+        array = op.operands[0]
+        kind = array.type
+        assert isinstance(kind, Array)
+        if kind.linear:
+            builder.region.ops.append(op)
+            return
+        indices = op.operands[1 : 1 + kind.rank]
+        sizes = [1] * (kind.rank - 2) + list(units_of(op))
+        last = [builder.emit("add", i, builder.index(size - 1)) for i, size in zip(indices, sizes, strict=True)]
+        places = [*enumerate(indices), *((axis, i) for axis, i in enumerate(last) if sizes[axis] > 1)]
+        extents = [_extent(builder, array, axis) for axis in range(kind.rank)]
+        condition = _all([_in_range(builder, index, extents[axis]) for axis, index in places], builder)
+        self.guards += 1
+        self.guarded(op, builder, condition, [*last, *extents], report=True)
+
     def comparison(self, index: Value, array: Value, axis: int, builder: Builder) -> Value:
         """Whether an index is in range: compared with the first extent of the axis' name, so that equal ones meet."""
         same = self.first.get(self.names.get((array, axis), ""), (array, axis))
@@ -256,7 +277,7 @@ class _Checker:
             if report:
                 site = self.module.add_site(ReportSite("bounds", op.loc, self.message(op, len(values) // 2)))
                 builder.op("report", builder.const(True, types.BOOL), *values, site=site)
-            builder.op("yield", *(builder.const(_zero(t), t) for t in results))
+            builder.op("yield", *(_nothing(t, builder) for t in results))
         guard = builder.op("if", condition, types=results, regions=[taken, other])
         for old, new in zip(op.results, guard.results, strict=True):
             new.name = old.name
@@ -303,6 +324,13 @@ def _least(base: Value | None, facts: frozenset[Fact]) -> int:
         elif fact == "ge" and large is base:
             found.append(-high)
     return max(found, default=_LEAST)
+
+
+def _nothing(type: types.Type, builder: Builder) -> Value:
+    """What stands for a value that couldn't be read."""
+    if isinstance(type, Matrix):
+        return builder.emit("mat_fill", builder.const(_zero(type), type.dtype), type=type)
+    return builder.const(_zero(type), type)
 
 
 def _zero(type: types.Type) -> bool | int | float:

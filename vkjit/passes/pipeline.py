@@ -19,6 +19,7 @@ from ..runtime.interface import DeviceCaps
 from . import Pass
 from .barriers import RemoveBarriers
 from .bounds import Bounds
+from .check_matrices import CheckMatrices
 from .check_promises import CheckPromises
 from .check_written import CheckWritten
 from .cse import CSE
@@ -79,7 +80,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     simplify = _SIMPLIFY if opt_level >= 1 else ()
     full = opt_level >= 2
     twice = (*_SIMPLIFY, LICM(), CSE()) if full else ()
-    high: list[Pass] = [CheckUniformity(), CheckWritten()]
+    high: list[Pass] = [CheckUniformity(), CheckWritten(), CheckMatrices(caps.matrices)]
     sanitize = Sanitize(caps.kind == "cpu", caps.kind in _ONE_THREAD, caps.shared_bytes)
     level = (DoubtPromises(), Bounds(full), LowerExits(), Inline(), LowerTiles(options_for(caps), caps), sanitize)
     if caps.kind == "interpreter":  # it checks promises by itself

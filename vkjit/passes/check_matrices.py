@@ -1,0 +1,92 @@
+"""Asks whether the device has the cooperative matrices that a kernel uses.
+
+Enters and leaves: a module in high form, unchanged. Raises FeatureError that names the line, what it asks for, and what
+the device has instead: shapes and types of products are the device's own choice, and differ even within a vendor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..errors import FeatureError
+from ..ir.core import Module, Op
+from ..ir.types import Matrix
+from ..runtime.interface import MatrixShape
+
+__all__ = ["CheckMatrices", "native_shape", "shapes_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckMatrices:
+    """`shapes`: what the device offers. See the module's docstring."""
+
+    shapes: tuple[MatrixShape, ...]
+    name: ClassVar[str] = "check_matrices"
+
+    def run(self, module: Module) -> Module:
+        ops = [op for f in module.all_functions() for op in f.body.walk() if op.name.startswith("mat_")]
+        if not ops:
+            return module
+        if module.kernel.attrs.get("sanitize"):
+            raise FeatureError(
+                f"kernel {module.kernel.name} uses cooperative matrices ({ops[0].loc}), which the sanitizer doesn't look "
+                "into: run it without, or a variant that computes element by element"
+            )
+        known = shapes_of(self.shapes)
+        held = {matrix for shape in known for matrix in _matrices(shape)}
+        for op in ops:
+            if op.name == "mat_mma":
+                self._product(module, op, known)
+        for op in ops:
+            for value in (*op.operands, *op.results):
+                if isinstance(value.type, Matrix) and _key(value.type) not in held:
+                    raise self._error(module, op, f"{value.type}", known)
+        return module
+
+    def _product(self, module: Module, op: Op, known: list[MatrixShape]) -> None:
+        a, b, acc = (value.type for value in op.operands)
+        assert isinstance(a, Matrix)
+        assert isinstance(b, Matrix)
+        assert isinstance(acc, Matrix)
+        wanted = (a.rows, b.columns, a.columns, a.dtype.name, b.dtype.name, acc.dtype.name)
+        if any((s.m, s.n, s.k, s.a, s.b, s.c) == wanted and s.result == s.c for s in known):
+            return
+        raise self._error(module, op, _text(*wanted), known)
+
+    @staticmethod
+    def _error(module: Module, op: Op, wanted: str, known: list[MatrixShape]) -> FeatureError:
+        lines = dict.fromkeys(_text(s.m, s.n, s.k, s.a, s.b, s.c) for s in known)
+        offered = "it has " + "; ".join(lines) if lines else "it has no cooperative matrices at all"
+        return FeatureError(
+            f"kernel {module.kernel.name} needs {wanted} ({op.loc}), which this device lacks: {offered}. "
+            "vk.device().caps.matrices lists them; wg.mma of tiles runs everywhere"
+        )
+
+
+def shapes_of(shapes: tuple[MatrixShape, ...]) -> list[MatrixShape]:
+    """The products that a subgroup computes, of fixed shape, wrapping where integers overflow."""
+    return [s for s in shapes if s.scope == "subgroup" and not s.flexible and not s.saturating and s.result == s.c]
+
+
+def native_shape(shapes: tuple[MatrixShape, ...], a: str, b: str, accumulator: str) -> MatrixShape | None:
+    """The best product of these element types for a subgroup: the largest, the deepest of equals; None where there is
+    none.
+    """
+    found = [s for s in shapes_of(shapes) if (s.a, s.b, s.c) == (a, b, accumulator)]
+    return max(found, key=lambda s: (s.m * s.n * s.k, s.k), default=None)
+
+
+def _matrices(shape: MatrixShape) -> Iterator[tuple[int, int, str, str]]:
+    yield (shape.m, shape.k, shape.a, "a")
+    yield (shape.k, shape.n, shape.b, "b")
+    yield (shape.m, shape.n, shape.c, "acc")
+
+
+def _key(matrix: Matrix) -> tuple[int, int, str, str]:
+    return (matrix.rows, matrix.columns, matrix.dtype.name, matrix.use)
+
+
+def _text(m: int, n: int, k: int, a: str, b: str, accumulator: str) -> str:
+    return f"{a} {m}x{k} @ {b} {k}x{n} -> {accumulator}"
