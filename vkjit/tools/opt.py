@@ -22,6 +22,7 @@ from ..ir.verify import FORMS, verify
 from ..passes import Pass, pipeline
 from ..passes.barriers import RemoveBarriers
 from ..passes.bounds import Bounds
+from ..passes.check_matrices import CheckMatrices
 from ..passes.check_promises import CheckPromises
 from ..passes.check_written import CheckWritten
 from ..passes.cse import CSE
@@ -54,6 +55,7 @@ __all__ = ["PASSES", "PIPELINES", "main", "run_passes"]
 
 PASSES: dict[str, Callable[[], Pass]] = {
     Bounds.name: Bounds,
+    CheckMatrices.name: lambda: CheckMatrices(PLAIN_DEVICE.matrices),
     CheckPromises.name: CheckPromises,
     CheckWritten.name: CheckWritten,
     CSE.name: CSE,
