@@ -297,7 +297,7 @@ class Kernel:
                     f"{self.name}(): argument {spec.params[i].name} is written but read-only: pass a copy, or "
                     f"annotate the parameter as vk.In where the kernel doesn't write it"
                 )
-            if spec.params[i].mode != "in" and any(
+            if spec.params[i].mode != "in" and value.size and any(
                 stride == 0 and extent > 1 for stride, extent in zip(value.strides, value.shape, strict=True)
             ):
                 raise ArgumentError(
