@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DeviceError
 from ._vk import Functions, Vulkan
 from .cuda_driver import CudaDriver
-from .queue import WAIT_SLICE_NS, Queue
+from .queue import Queue
+from .queue_completion import WAIT_SLICE_NS
 from .queue_group import NOW, QueueGroup, Releasable
 from .semaphores import create_timeline, semaphore_descriptor, timeline_value
 

@@ -17,19 +17,17 @@ Buffers that another library was lent stay at home in a foreign queue: each use 
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DeviceError, DeviceLostError, InternalError, OutOfMemoryError
+from ..errors import DeviceError, InternalError, OutOfMemoryError
 from ._vk import Functions, Vulkan
 from .handles import Handle
 from .native import BARRIER, BIND, groups
-from .queue_group import NOW, QueueGroup, Releasable
-from .queue_submission import Submission, memory_barriers
-from .semaphores import create_timeline, with_semaphores
+from .queue_completion import SentWork
+from .queue_group import NOW, QueueGroup
+from .queue_submission import Prepared, Submission, memory_barriers
+from .semaphores import create_timeline
 
 if TYPE_CHECKING:
     from .buffer import VulkanBuffer
@@ -42,58 +40,17 @@ FIRST_BUDGET, BUDGET = 8, 128
 as many, up to the second."""
 
 MOST_IN_FLIGHT = 16
-WAIT_SLICE_NS = 100_000_000
-"""The longest single wait inside the driver, so that Ctrl-C is answered."""
-
 _ONE_TIME = 0x1
 
 
-class Queue:
-    """Records and submits.
-
-    `serial` numbers the open submission, `completed` the last one known to be complete, `epoch` the barrier interval.
-    """
+class Queue(SentWork):
+    """Records and submits. `epoch` is the barrier interval."""
 
     foreign = False
 
     __slots__ = (
-        "__weakref__",
-        "_all",
-        "_begin_info",
-        "_bind",
-        "_copy_region",
-        "_deferred",
-        "_dispatch",
-        "_free",
-        "_in_flight",
-        "_lenders",
-        "_next_budget",
-        "_open",
-        "_pipeline_barrier",
-        "_pool",
-        "_push",
-        "_spin_ns",
-        "_timeline",
-        "_timeline_start",
-        "_waited",
-        "_waits",
-        "barriers",
-        "bound",
-        "budget",
-        "completed",
-        "deferred_bytes",
-        "device",
-        "dropped",
-        "epoch",
-        "functions",
-        "group",
-        "handle",
-        "lock",
-        "recorded",
-        "serial",
-        "ticket",
-        "transferred",
-        "vulkan",
+        "_begin_info", "_bind", "_copy_region", "_dispatch", "_lenders", "_pipeline_barrier", "_push", "_timeline_start",
+        "_waited", "barriers", "bound", "budget", "epoch", "recorded", "transferred",
     )  # fmt: skip
 
     def __init__(
@@ -106,32 +63,14 @@ class Queue:
         handle: Any,
         spin_ns: int,
     ) -> None:
-        self.group = group
-        self.vulkan = vulkan
-        self.functions = functions
-        self.device = device
-        self.lock = group.lock
-        self.serial, self.completed = 1, 0
-        self.dropped: deque[tuple[int, Releasable]] = deque()  # appended to from finalizers, so never under the lock
-        self.deferred_bytes = 0
-        self._deferred: dict[int, list[Releasable]] = {}
-        self._spin_ns = spin_ns
-        self._open: Submission | None = None
-        self._in_flight: deque[Submission] = deque()
-        self._free: list[Submission] = []
-        self._all: list[Submission] = []
-        self.recorded, self.budget, self._next_budget = 0, FIRST_BUDGET, FIRST_BUDGET
-        self.ticket = 0  # see `open_ticket`
+        super().__init__(group, vulkan, functions, device, family, handle, spin_ns)
+        self.recorded, self.budget = 0, FIRST_BUDGET
         self.bound: VulkanKernel | None = None
         self.epoch = next(group.epochs)
         self.transferred = False
-        self._timeline: Handle | None = None
         self._timeline_start = 0
-        self._waits: dict[Queue, int] = {}
         self._waited: dict[Queue, int] = {}
         self._lenders: set[Queue] = set()
-        self.handle = handle
-        self._pool = self._create_pool(family)
         self._begin_info = vulkan.struct("VkCommandBufferBeginInfo", flags=_ONE_TIME)
         self.barriers = memory_barriers(vulkan)
         self._copy_region = vulkan.ffi.new("VkBufferCopy *")
@@ -325,12 +264,17 @@ class Queue:
         if self.recorded >= self.budget:
             self.submit()
 
-    def _begin(self) -> Submission:
-        budget = self._next_budget  # waiting for room starts no new row of small ones
-        self.poll()
+    def _unused(self) -> Submission:
+        """A submission that isn't in flight; it stays among the free ones."""
+        if not self._free or len(self._in_flight) >= MOST_IN_FLIGHT:
+            self.poll()
         if len(self._in_flight) >= MOST_IN_FLIGHT:
             self.wait(self._in_flight[0].serial)
-        submission = self._free[-1] if self._free else self._create()
+        return self._free[-1] if self._free else self._create()
+
+    def _begin(self) -> Submission:
+        budget = self._next_budget or FIRST_BUDGET  # waiting for room starts no new row of small ones
+        submission = self._unused()
         result = self.functions.vkBeginCommandBuffer(submission.command, self._begin_info)
         self._check(result, "vkBeginCommandBuffer")
         self._free.pop()
@@ -381,21 +325,34 @@ class Queue:
             if self._open is not None:
                 self._submit(self._open, self._open.info)
 
-    def submit_with(
-        self, info: Any, commands: Any, reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer]
-    ) -> int:
-        """Sends the open submission followed by a command buffer that was recorded before; the submission's serial.
+    def submit_with(self, prepared: Prepared, reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer]) -> int:
+        """Sends the open submission, if there is one, followed by a command buffer that was recorded before, and that ends
+        with the barrier of submissions; the submission's serial.
 
-        `info` and `commands` are from `new_command`; `reads` and `writes` are all buffers that the command buffer uses.
-        Call it under the lock.
+        `reads` and `writes` are all buffers that the command buffer uses. Call it under the lock.
         """
+        if self._open is None and self._are_here(reads, writes):
+            submission, epoch, serial = self._unused(), self.epoch, self.serial
+            self._free.pop()
+            submission.serial = serial
+            for buffer in reads:
+                buffer.read_epoch, buffer.last_use = epoch, serial
+            for buffer in writes:
+                buffer.write_epoch, buffer.last_use, buffer.last_write = epoch, serial, serial
+            self.epoch = next(self.group.epochs)
+            self._depart(submission, prepared.alone)
+            return serial
         submission = self._order(reads, writes)
-        commands[0] = submission.command
-        self._submit(submission, info)
+        prepared.both[0] = submission.command
+        self._submit(submission, prepared.after)
         return submission.serial
 
-    def new_command(self) -> tuple[Any, Any, Handle]:
-        """A command buffer for `submit_with`: its VkSubmitInfo, the array of two command buffers in that, its owner."""
+    def _are_here(self, reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer]) -> bool:
+        """Whether no other queue has to be thought of."""
+        return all(b.queue is self for b in reads) and all(b.queue is self and b.readers is None for b in writes)
+
+    def new_command(self) -> Prepared:
+        """A command buffer for `submit_with`."""
         vulkan, functions, device, pool = self.vulkan, self.functions, self.device, self._pool.value
         info = vulkan.struct("VkCommandBufferAllocateInfo", commandPool=pool, commandBufferCount=1)
         own = vulkan.ffi.new("VkCommandBuffer[1]")
@@ -403,7 +360,9 @@ class Queue:
         free = functions.vkFreeCommandBuffers
         owner = Handle("command buffer", own[0], lambda _: free(device, pool, 1, own))
         both = vulkan.array("VkCommandBuffer", [vulkan.null, own[0]])
-        return vulkan.struct("VkSubmitInfo", commandBufferCount=2, pCommandBuffers=both), both, owner
+        after = vulkan.struct("VkSubmitInfo", commandBufferCount=2, pCommandBuffers=both)
+        alone = vulkan.struct("VkSubmitInfo", commandBufferCount=1, pCommandBuffers=own)
+        return Prepared(owner, alone, after, both)
 
     def _submit(self, submission: Submission, info: Any) -> None:
         self.check()
@@ -413,8 +372,14 @@ class Queue:
         self.epoch = next(self.group.epochs)
         self.transferred = False
         self._open, self.ticket = None, 0
+        self._depart(submission, info, ends=True)
+
+    def _depart(self, submission: Submission, info: Any, ends: bool = False) -> None:
+        """Sends a submission, whose own command buffer may have to be ended first; what has completed meanwhile is noted."""
+        self.check()
         try:
-            self._check(self.functions.vkEndCommandBuffer(command), "vkEndCommandBuffer")
+            if ends:
+                self._check(self.functions.vkEndCommandBuffer(submission.command), "vkEndCommandBuffer")
             self._send(submission, info)
         except OutOfMemoryError as error:
             # Going on without them would leave results silently wrong.
@@ -425,186 +390,7 @@ class Queue:
         self.serial += 1
         while self._lenders:
             self._lenders.pop().follow(self, submission.serial)
-
-    def _send(self, submission: Submission, info: Any) -> None:
-        """Submits; where the driver has no memory for it, once more with nothing else in flight."""
-        call, fence = self.functions.vkQueueSubmit, submission.fence.value
-        if self._waits or self._timeline:
-            waits = [(queue.timeline, value) for queue, value in self._waits.items()]
-            signals = [] if self._timeline is None else [(self._timeline.value, self.serial)]
-            info = with_semaphores(self.vulkan, info, waits, signals)
-        try:
-            self._check(call(self.handle, 1, info, fence), "vkQueueSubmit")
-        except OutOfMemoryError:
-            for earlier in list(self._in_flight):
-                self._await(earlier)
-            self._retire_through(self.serial - 1)
-            self._check(call(self.handle, 1, info, fence), "vkQueueSubmit")
-        self._waits.clear()
-
-    @property
-    def timeline(self) -> Any:
-        """The semaphore whose value is the serial of the last complete submission; see `signalled`."""
-        if self._timeline is None:
-            raise InternalError("a queue's timeline was asked for before it signalled")
-        return self._timeline.value
-
-    @property
-    def newest(self) -> int:
-        """The serial of the newest submission: the open one, or the last that was sent."""
-        return self.serial if self._open is not None else self.serial - 1
-
-    def poll(self) -> None:
-        """Notes what has completed since, without waiting."""
-        with self.lock:
-            while self._in_flight:
-                result = self.functions.vkGetFenceStatus(self.device, self._in_flight[0].fence.value)
-                if result != 0:
-                    self._check(result, "vkGetFenceStatus")
-                    break
-                self._retire()
-
-    def is_complete(self, serial: int) -> bool:
-        """True when the submission has completed; asks the device if need be, but never waits."""
-        if serial > self.completed:
-            self.poll()
-        return serial <= self.completed
-
-    def wait(self, serial: int) -> None:
-        """Submits what is needed and waits until submission `serial` is complete."""
-        if serial <= self.completed:
-            return
-        with self.lock:
-            self.check()
-            if serial >= self.serial:
-                self.submit()
-                serial = self.serial - 1
-            submission = next((s for s in self._in_flight if s.serial == serial), None)
-            if submission is None:
-                return
-            submission.waiters += 1
-            self._next_budget = FIRST_BUDGET
-        try:
-            self._await(submission)
-        finally:
-            with self.lock:
-                submission.waiters -= 1
-                if submission.done and not submission.waiters:
-                    self._recycle(submission)
-        self._retire_through(serial)
-
-    def wait_all(self) -> None:
-        """Submits and waits for everything recorded so far."""
-        self.wait(self.newest)
-
-    def _await(self, submission: Submission) -> None:
-        status, fence = self.functions.vkGetFenceStatus, submission.fence.value
-        deadline = time.perf_counter_ns() + self._spin_ns
-        while time.perf_counter_ns() < deadline:
-            result = status(self.device, fence)
-            if result <= 0:
-                self._check(result, "vkGetFenceStatus")
-                return
-        wait, timeout = self.functions.vkWaitForFences, 2  # VK_TIMEOUT
-        while not submission.done:
-            if self.group.failure is not None:
-                raise self.group.failed()
-            result = wait(self.device, 1, submission.fences, 1, WAIT_SLICE_NS)
-            if result != timeout:
-                self._check(result, "vkWaitForFences")
-                return
-
-    def _retire_through(self, serial: int) -> None:
-        with self.lock:
-            while self._in_flight and self._in_flight[0].serial <= serial:
-                self._retire()
-
-    def _retire(self) -> None:
-        submission = self._in_flight.popleft()
-        submission.done = True
-        self.completed = submission.serial
-        for item in self._deferred.pop(submission.serial, ()):
-            self.deferred_bytes -= item.nbytes
-            item.release()
-        if not submission.waiters:
-            self._recycle(submission)
-
-    def _recycle(self, submission: Submission) -> None:
-        submission.done = False
-        with contextlib.suppress(OutOfMemoryError):  # then it isn't used again, that is all
-            self._check(self.functions.vkResetFences(self.device, 1, submission.fences), "vkResetFences")
-            self._free.append(submission)
-
-    # Deferred release.
-
-    def reclaim(self) -> None:
-        """Releases what was dropped and is no longer used; sets the rest aside until its submission is complete."""
-        if not self.dropped:
-            return
-        with self.lock:
-            while self.dropped:
-                serial, item = self.dropped.popleft()
-                if serial <= self.completed:
-                    item.release()
-                else:
-                    self._deferred.setdefault(serial, []).append(item)
-                    self.deferred_bytes += item.nbytes
-
-    def oldest_deferred(self) -> int | None:
-        """The serial whose completion will release something; None when nothing waits."""
-        return min(self._deferred, default=None)
-
-    # Life and death.
-
-    def check(self) -> None:
-        """Raises when the device can't be used any more."""
-        if self.group.failure is not None:
-            raise self.group.failed()
-
-    def close(self) -> None:
-        """Destroys fences and command buffers; the device must be idle or lost."""
-        for submission in self._all:
-            submission.fence.close()
-        self._pool.close()
-        if self._timeline is not None:
-            self._timeline.close()
-        self._in_flight.clear()
-        self._free.clear()
-        self._open, self.ticket = None, 0
-
-    def _check(self, result: int, call: str) -> None:
-        if result >= 0:
-            return
-        try:
-            self.vulkan.check(result, call)
-        except DeviceLostError as error:
-            why = "the driver gave the device up (a fault in a kernel or a time limit); its contents are gone"
-            self.group.fail(DeviceLostError(f"{error}: {why}"))
-            raise self.group.failed() from None
-
-    def _create_pool(self, family: int) -> Handle:
-        vulkan, functions, device = self.vulkan, self.functions, self.device
-        resettable = 0x2
-        info = vulkan.struct("VkCommandPoolCreateInfo", flags=resettable, queueFamilyIndex=family)
-        out = vulkan.ffi.new("VkCommandPool *")
-        vulkan.check(functions.vkCreateCommandPool(device, info, vulkan.null, out), "vkCreateCommandPool")
-        destroy = functions.vkDestroyCommandPool
-        return Handle("command pool", out[0], lambda handle: destroy(device, handle, vulkan.null))
-
-    def _create(self) -> Submission:
-        """A new submission, which is among the free ones until it is begun."""
-        vulkan, functions, device = self.vulkan, self.functions, self.device
-        info = vulkan.struct("VkCommandBufferAllocateInfo", commandPool=self._pool.value, commandBufferCount=1)
-        commands = vulkan.ffi.new("VkCommandBuffer[1]")
-        self._check(functions.vkAllocateCommandBuffers(device, info, commands), "vkAllocateCommandBuffers")
-        fence = vulkan.ffi.new("VkFence *")
-        self._check(functions.vkCreateFence(device, vulkan.struct("VkFenceCreateInfo"), vulkan.null, fence), "fence")
-        destroy = functions.vkDestroyFence
-        owner = Handle("fence", fence[0], lambda handle: destroy(device, handle, vulkan.null))
-        submission = Submission(vulkan, commands[0], owner)
-        self._all.append(submission)
-        self._free.append(submission)
-        return submission
+        self.poll()
 
 
 def _foreign(buffer: VulkanBuffer) -> DeviceError:

@@ -16,10 +16,9 @@ from ..errors import DeviceError, FeatureError
 from .artifact import REPORT_WORDS, KernelArtifact
 from .buffer import VulkanBuffer
 from .graph import Copy, DeviceGraph, Entry, Fill, Launch
-from .handles import Handle
 from .pipeline import VulkanKernel
 from .queue import Queue
-from .queue_submission import memory_barriers
+from .queue_submission import Prepared, memory_barriers
 
 if TYPE_CHECKING:
     from .device import VulkanDevice
@@ -58,7 +57,7 @@ class QueueGraph(DeviceGraph):
             recorded = self._commands.get(queue)
             if recorded is None:
                 recorded = self._commands[queue] = self._record(queue)
-            recorded.serial = queue.submit_with(recorded.info, recorded.commands, recorded.reads, recorded.writes)
+            recorded.serial = queue.submit_with(recorded.prepared, recorded.reads, recorded.writes)
             for kernel in recorded.kernels:
                 kernel.last_use = recorded.serial
             if self._slots is not None:
@@ -71,13 +70,13 @@ class QueueGraph(DeviceGraph):
         self._blocks.clear()
 
     def _record(self, queue: Queue) -> _Commands:
-        info, commands, owner = queue.new_command()
+        prepared = queue.new_command()
         try:
-            owners = self._record_into(queue, owner.value)
+            owners = self._record_into(queue, prepared.owner.value)
         except BaseException:
-            owner.close()
+            prepared.owner.close()
             raise
-        return _Commands(owner, info, commands, self.entries, owners)
+        return _Commands(prepared, self.entries, owners)
 
     def _record_into(self, queue: Queue, command: Any) -> list[KernelArtifact]:
         """Records all entries; the artifacts of those that can report, by slot."""
@@ -128,12 +127,8 @@ class _Commands:
 
     nbytes = 0
 
-    def __init__(
-        self, owner: Handle, info: Any, commands: Any, entries: list[Entry], owners: list[KernelArtifact]
-    ) -> None:
-        self._owner = owner
-        self.info = info
-        self.commands = commands
+    def __init__(self, prepared: Prepared, entries: list[Entry], owners: list[KernelArtifact]) -> None:
+        self.prepared = prepared
         self.owners = owners
         self.serial = 0
         self.reads = _unique(b for e in entries for b in e.reads)
@@ -141,7 +136,7 @@ class _Commands:
         self.kernels = _unique(e.kernel for e in entries if isinstance(e, Launch))
 
     def release(self) -> None:
-        self._owner.close()
+        self.prepared.owner.close()
 
 
 class _Recorder:

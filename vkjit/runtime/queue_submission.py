@@ -5,18 +5,16 @@ Enters: the open loader. Leaves: `Submission`s for a queue to use again and agai
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from ._vk import Vulkan
 from .handles import Handle
 
-__all__ = ["KERNELS_AND_COPIES", "Submission", "memory_barriers"]
+__all__ = ["Prepared", "Submission", "memory_barriers"]
 
 _COMPUTE, _TRANSFER, _HOST = 0x800, 0x1000, 0x4000
 _SHADER_READ, _SHADER_WRITE, _TRANSFER_READ, _TRANSFER_WRITE, _HOST_READ = 0x20, 0x40, 0x800, 0x1000, 0x2000
-
-KERNELS_AND_COPIES = _COMPUTE | _TRANSFER
-"""The stages of the pipeline in which commands work."""
 
 
 class Submission:
@@ -35,6 +33,18 @@ class Submission:
         self.serial = 0
         self.waiters = 0
         self.done = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A command buffer that is submitted more than once: its owner, what submits it `alone`, and what submits it `after`
+    another, which is put first into the array `both`.
+    """
+
+    owner: Handle
+    alone: Any
+    after: Any
+    both: Any
 
 
 def memory_barriers(vulkan: Vulkan) -> tuple[tuple[int, Any], tuple[int, Any], tuple[int, Any]]:
