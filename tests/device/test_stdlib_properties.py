@@ -13,18 +13,19 @@ import pytest
 pytest.importorskip("torch", reason="PyTorch isn't installed: nothing to compare operations with")
 
 import vkjit as vk  # noqa: E402  # after the check that skips
-from tests.stdlib_properties.catalogue import KERNELS, OPERATIONS, KernelProperty  # noqa: E402
+from tests.stdlib_properties.catalogue import KernelProperty  # noqa: E402
 from tests.stdlib_properties.coverage import all_kernels, launched  # noqa: E402
+from tests.stdlib_properties.more import ALL_KERNELS, ALL_OPERATIONS  # noqa: E402
 from tests.stdlib_properties.operations import Operation, check_operation  # noqa: E402
 from vkjit.testing.checks import first_finding  # noqa: E402
 from vkjit.testing.masks import masked, masked_caps  # noqa: E402
 
 QUICK = [
-    o for o in OPERATIONS if not set(o.kinds) & {"llvm", "llvmpipe"} and "long" not in o.name and "large" not in o.name
+    o for o in ALL_OPERATIONS if not set(o.kinds) & {"llvm", "llvmpipe"} and "long" not in o.name and "large" not in o.name
 ]
 
 
-@pytest.mark.parametrize("item", KERNELS, ids=lambda item: item.label)
+@pytest.mark.parametrize("item", ALL_KERNELS, ids=lambda item: item.label)
 def test_kernel(item: KernelProperty) -> None:
     finding = first_finding(item.kernel, item.reference, devices="interpreter", max_examples=4, seed=1, **item.inputs)
     assert finding is None, finding
@@ -38,9 +39,9 @@ def test_operation(operation: Operation) -> None:
 @pytest.mark.slow
 def test_every_kernel_of_the_library_has_a_property() -> None:
     with launched() as seen:
-        for operation in OPERATIONS:
+        for operation in ALL_OPERATIONS:
             check_operation(operation)
-    direct = {f"{i.kernel.spec.fn.__module__.rpartition('.')[2]}.{i.kernel.spec.fn.__name__}" for i in KERNELS}
+    direct = {f"{i.kernel.spec.fn.__module__.rpartition('.')[2]}.{i.kernel.spec.fn.__name__}" for i in ALL_KERNELS}
     missing = all_kernels() - set(seen) - direct
     if not any("llvmpipe" in info.name.lower() for info in vk.devices()):
         missing -= {name for name in missing if "words" in name}
@@ -52,7 +53,7 @@ def test_every_kernel_of_the_library_has_a_property() -> None:
 SMALL = {"softmax", "layer_norm", "cross_entropy", "conv2d", "max_pool", "avg_pool", "indexing", "unary", "binary"}
 
 
-@pytest.mark.parametrize("operation", [o for o in OPERATIONS if o.name in SMALL], ids=lambda o: o.name)
+@pytest.mark.parametrize("operation", [o for o in ALL_OPERATIONS if o.name in SMALL], ids=lambda o: o.name)
 @pytest.mark.parametrize("mask", ["small", "subgroup4", "subgroup64", "shared=16384 invocations=128 without=f64,f16"])
 def test_operations_on_smaller_devices(operation: Operation, mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """16 KiB of shared memory, workgroups of 128, no f64 and f16, subgroups of 4 and 64."""

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import vkjit as vk
 from tests.stdlib_properties.breaking import Bench, Verdict
-from tests.stdlib_properties.catalogue import KERNELS, OPERATIONS
 from tests.stdlib_properties.coverage import all_kernels
+from tests.stdlib_properties.more import ALL_KERNELS, ALL_OPERATIONS
 from tests.stdlib_properties.results import MISSED, Mutant, Results, in_order, report
 from tests.stdlib_properties.survey import Known, survey
 from vkjit.testing.impatient import Clock, impatient
@@ -121,7 +121,7 @@ def main() -> int:
     with impatient(1e9) as clock:
         start = time.monotonic()
         known = survey(_kept(given.results) if given.child else None)
-        count, missing = len(KERNELS) + len(OPERATIONS), sorted(all_kernels() - set(known))
+        count, missing = len(ALL_KERNELS) + len(ALL_OPERATIONS), sorted(all_kernels() - set(known))
         print(
             f"{count} properties hold ({time.monotonic() - start:.0f} s); they launch {len(known)} kernels; not launched "
             f"here: {missing}",

@@ -7,4 +7,20 @@ from __future__ import annotations
 
 __all__ = ["ARGUED"]
 
-ARGUED: dict[str, str] = {}
+_ANY_LANE = "every lane of the workgroup holds the sum, so that it doesn't matter which of them store it"
+_SPLIT = "a shorter first part leaves more to the loop over the rest, which takes all that is left"
+_WORDS = "elements have 8, 16 or 32 bits: 65 // SIZE is 64 // SIZE"
+_IN_RANGE = "the index is in range where nothing was reported: the pad is never taken"
+_NO_BEGINNING = "following elements lie after their beginning: the place 0 is never found"
+
+ARGUED: dict[str, str] = {
+    "elementwise.wide1: for n in vk.unroll(64 // SIZE): | off by one: 64 -> 65": _WORDS,
+    "elementwise.wide2: for n in vk.unroll(64 // SIZE): | off by one: 64 -> 65": _WORDS,
+    "elementwise.wide2_right: for n in vk.unroll(64 // SIZE): | off by one: 64 -> 65": _WORDS,
+    "embedding.link: if found >= 0: | off by one: 0 -> 1": _NO_BEGINNING,
+    "embedding.link: if found >= 0: | comparison: >= -> >": _NO_BEGINNING,
+    "index.take_last: y[a, n] = x.get(a, p, pad=0) | off by one: 0 -> 1": _IN_RANGE,
+    "matmul_panels.multiply_dots: if lane == 0 and row + i < rows: | comparison: == -> !=": _ANY_LANE,
+    "norm_kernels.moments_of_groups: if lane == 0: | comparison: == -> !=": _ANY_LANE,
+    "reduce.reduce_lines: whole = n // 4 | off by one: 4 -> 5": _SPLIT,
+}

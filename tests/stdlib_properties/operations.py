@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -32,7 +34,8 @@ class Operation:
 
     shapes: one tuple of shapes per case. kinds: which variants run, "cpu" and "gpu" on the interpreter, or the name of a
     device. fixed: arrays that get no gradient, by position, made from a generator and the shape. exact: results have to be
-    equal. gradients: whether they are compared.
+    equal. gradients: whether they are compared. limits: "module.NAME" of numbers in the library that are replaced, so that
+    small inputs come where only large ones would. refused: the inputs are wrong, and a report of the kernel is expected.
     """
 
     name: str
@@ -43,6 +46,8 @@ class Operation:
     positive: bool = False
     exact: bool = False
     gradients: bool = True
+    limits: Mapping[str, int] = field(default_factory=dict)
+    refused: bool = False
 
 
 def check_operation(operation: Operation) -> None:
@@ -55,11 +60,35 @@ def check_operation(operation: Operation) -> None:
 
 def check_case(operation: Operation, number: int, kind: str, interpreter: Any = "interpreter") -> None:
     """One case on one kind of device."""
-    moved = _moved(operation, number)
+    what = f"{operation.name} ({kind}) for shapes {list(operation.shapes[number])}"
     forced = as_class(kind) if kind in ("cpu", "gpu") else contextlib.nullcontext()
-    with vk.use_device(interpreter if kind in ("cpu", "gpu") else _DEVICES.get(kind, kind)), forced:
+    chosen = interpreter if kind in ("cpu", "gpu") else _DEVICES.get(kind, kind)
+    with vk.use_device(chosen), forced, _limited(operation):
+        if operation.refused:
+            _expect_report(operation, _arrays(operation, operation.shapes[number], number), what)
+            return
+        moved = _moved(operation, number)
         found = _ours(operation, moved.arrays)
-    moved.compare(found, f"{operation.name} ({kind}) for shapes {list(operation.shapes[number])}")
+    moved.compare(found, what)
+
+
+def _expect_report(operation: Operation, arrays: list[Any], what: str) -> None:
+    """A kernel has to say that the inputs are wrong, forward already."""
+    try:
+        _ours(operation, arrays)
+        vk.device().synchronize()
+    except vk.KernelError:
+        return
+    raise AssertionError(f"{what}: nothing is reported")
+
+
+@contextlib.contextmanager
+def _limited(operation: Operation) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for name, value in operation.limits.items():
+            module, _, attribute = name.partition(".")
+            stack.enter_context(mock.patch.object(importlib.import_module(f"vkjit.stdlib.{module}"), attribute, value))
+        yield
 
 
 _DEVICES = {"llvm": "cpu"}

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.stdlib_properties.breaking import Place
-from tests.stdlib_properties.catalogue import KERNELS, OPERATIONS, KernelProperty
+from tests.stdlib_properties.catalogue import KernelProperty
 from tests.stdlib_properties.coverage import STDLIB, launched, name_of
+from tests.stdlib_properties.more import ALL_KERNELS, ALL_OPERATIONS
 from tests.stdlib_properties.operations import check_case, is_present
 from vkjit.jit import Kernel
 from vkjit.testing.checks import first_finding
@@ -45,7 +46,7 @@ def survey(kept: Path | None = None) -> dict[str, Known]:
     found = _run_all()
     if kept is not None:
         places = {
-            name: [[OPERATIONS.index(p.operation), p.number, p.kind, p.seconds] for p in known.places]
+            name: [[ALL_OPERATIONS.index(p.operation), p.number, p.kind, p.seconds] for p in known.places]
             for name, known in found.items()
         }
         kept.write_text(json.dumps({"digest": digest, "places": places}), encoding="utf-8")
@@ -60,13 +61,13 @@ def _digest() -> str:
 def _run_all() -> dict[str, Known]:
     """Runs all properties once, in the interpreter and on the devices that they name."""
     found = _direct()
-    for item in KERNELS:
+    for item in ALL_KERNELS:
         wrong = first_finding(
             item.kernel, item.reference, devices="interpreter", max_examples=12, seed=1, **item.inputs
         )
         if wrong is not None:
             raise SystemExit(f"{item.label} fails: {wrong}")
-    for operation in OPERATIONS:
+    for operation in ALL_OPERATIONS:
         for number in range(len(operation.shapes)):
             for kind in filter(is_present, operation.kinds):
                 with launched() as seen:
@@ -81,7 +82,7 @@ def _run_all() -> dict[str, Known]:
 
 def _direct() -> dict[str, Known]:
     found: dict[str, Known] = {}
-    for item in KERNELS:
+    for item in ALL_KERNELS:
         found.setdefault(name_of(item.kernel), Known(item.kernel)).direct.append(item)
     return found
 
@@ -89,7 +90,7 @@ def _direct() -> dict[str, Known]:
 def _restored(places: dict[str, list[list[object]]]) -> dict[str, Known]:
     found = _direct()
     for name, rows in places.items():
-        made = [Place(OPERATIONS[row[0]], *row[1:]) for row in rows]  # type: ignore[call-overload,arg-type]
+        made = [Place(ALL_OPERATIONS[row[0]], *row[1:]) for row in rows]  # type: ignore[call-overload,arg-type]
         if name not in found:
             found[name] = Known(_kernel(name, made))
         found[name].places.extend(made)

@@ -1,0 +1,184 @@
+"""More properties of the standard library: sizes past every cut that kernels make, inputs that they must refuse, masked rows.
+
+What each is for stands beside it: the place in a kernel that nothing else comes to.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import vkjit as vk
+from tests.stdlib_properties.catalogue import (
+    _F32,
+    _SQUARES,
+    _SUM,
+    _WORDS,
+    BOTH,
+    KERNELS,
+    OPERATIONS,
+    KernelProperty,
+    _pairs,
+    _softmax,
+    _softmax_gradient,
+)
+from tests.stdlib_properties.operations import Operation
+from vkjit.stdlib import dropout, matmul, reduce, softmax_lines
+
+__all__ = ["ALL_KERNELS", "ALL_OPERATIONS"]
+
+
+def _philox(seed: int, count: int) -> Any:
+    """Four words for each of the counters 0 to count - 1, with ten rounds of Philox-4x32."""
+    counters = np.arange(count, dtype=np.uint64)
+    words = [counters & 0xFFFFFFFF, counters >> 32, np.zeros_like(counters), np.zeros_like(counters)]
+    key = [seed & 0xFFFFFFFF, seed >> 32]
+    for step in range(10):
+        if step:
+            key = [(key[0] + 0x9E3779B9) & 0xFFFFFFFF, (key[1] + 0xBB67AE85) & 0xFFFFFFFF]
+        p, q = words[0] * np.uint64(0xD2511F53), words[2] * np.uint64(0xCD9E8D57)
+        low = np.uint64(0xFFFFFFFF)
+        words = [
+            (q >> np.uint64(32)) ^ words[1] ^ np.uint64(key[0]), q & low,
+            (p >> np.uint64(32)) ^ words[3] ^ np.uint64(key[1]), p & low,
+        ]  # fmt: skip
+    return np.stack(words, axis=1)
+
+
+def _dropped(x: Any, seed: Any, chance: Any, scale: Any) -> Any:
+    drawn = _philox(int(seed), -(-len(x) // 4)).reshape(-1)[: len(x)] if len(x) else np.zeros(0, np.uint64)
+    kept = (drawn >> np.uint64(8)).astype(np.float32) * np.float32(2.0**-24) >= np.float32(chance)
+    return np.where(kept, x * scale, 0)
+
+
+def _searched(x: Any, y: Any, size: Any) -> Any:
+    """Extremes of every P-th element of blocks, and where each comes first; the last element where there are none."""
+    best, places = np.zeros(y.shape), np.zeros(y.shape, np.int64)
+    for line, s, p in np.ndindex(*y.shape):
+        at = np.arange(s * size + p, min((s + 1) * size, x.shape[1]), y.shape[2])
+        at = at if len(at) else np.array([x.shape[1] - 1 if s * size + p > x.shape[1] - 1 else s * size + p])
+        places[line, s, p] = at[np.argmax(x[line, at])]
+        best[line, s, p] = x[line, places[line, s, p]]
+    return {"best": best, "y": places}
+
+
+_LINES = {"ACC": [vk.f32], "SIZE": [32], "LOG": [False, True]}
+_LONG = [(1, 300), 257, 384, 385, 512, 700]
+
+MORE_KERNELS = (
+    KernelProperty(reduce.reduce_groups, lambda x: x.sum(axis=2), {  # four sums at once, from 1024 elements on
+        "elements": {k: v for k, v in _SUM.items() if k != "LIMIT"},
+        "dims": {"R": [1, 7, 1023, 1024, 1030, 2100, 3100], "A": (1, 2), "B": (1, 3)}, **_F32}, "reduce_groups, long"),
+    KernelProperty(reduce.reduce_groups, lambda x: np.sqrt((x**2).sum(axis=2)), {
+        "elements": {k: v for k, v in _SQUARES.items() if k != "LIMIT"}, "dims": {"R": [1500], "A": [2], "B": [2]},
+        **_F32}, "reduce_groups, roots"),
+    KernelProperty(reduce.search_blocks, _searched, {
+        "elements": {"TAKES": [reduce.greater], "IN": [vk.f32], "LIMIT": [65536], "size": (5, 40), "x": (-9.0, 9.0)},
+        "dims": {"L": (1, 2), "N": (1, 90), "S": (1, 3), "P": (1, 5)}, **_F32}),
+    KernelProperty(matmul.multiply_pairs, _pairs, {  # two pairs of columns per invocation
+        "elements": {"SIZE": [32], "ROWS": [8], "PAIRS": [2], "a": _WORDS, "b": _WORDS}, "schedules": False,
+        "dims": {"a": "G M H", "b": "G 2*H P", "c": "G M 2*P", "G": (1, 2), "M": (1, 11), "H": (1, 4), "P": (1, 140)},
+        **_F32}, "multiply_pairs, two"),
+    KernelProperty(softmax_lines.softmax_of_lines, _softmax, {  # longer than what is held
+        "elements": {**_LINES, "HELD": [24], "x": (-9.0, 9.0)}, "dims": {"lines": (1, 3), "length": [1, 257, 300, 512, 700]},
+        "schedules": False, **_F32}, "softmax_of_lines, long"),
+    KernelProperty(softmax_lines.gradient_of_lines, _softmax_gradient, {
+        "elements": {**_LINES, "g": (-3.0, 3.0), "y": (-3.0, 0.0)}, "dims": {"lines": (1, 3), "length": [1, 257, 512, 700]},
+        "schedules": False, **_F32}, "gradient_of_lines, long"),
+    KernelProperty(dropout.dropped, _dropped, {  # which elements are kept, word by word
+        "elements": {"A": [vk.f32], "chance": (0.2, 0.8), "scale": (0.5, 2.0), "seed": (0, 2**63)}, **_F32},
+        "dropped, some"),
+)  # fmt: skip
+
+
+def _repeated(rng: Any, shape: Any) -> Any:
+    """Few different indices, the first one again and again."""
+    made = rng.integers(0, 3, shape)
+    made.reshape(-1)[::2] = 0
+    return made
+
+
+def _below(rng: Any, shape: Any) -> Any:
+    made = rng.integers(0, 5, shape)
+    made.reshape(-1)[-1] = -7
+    return made
+
+
+def _above(count: int) -> Any:
+    def make(rng: Any, shape: Any) -> Any:
+        made = rng.integers(0, count, shape)
+        made.reshape(-1)[0] = count
+        return made
+
+    return make
+
+
+def _masked(rng: Any, shape: Any) -> Any:
+    """-inf nearly everywhere, and from the beginning."""
+    made = np.full(shape, -np.inf, np.float32)
+    made[..., -3:-1] = 0
+    return made
+
+
+def _weights(rng: Any, shape: Any) -> Any:
+    return rng.uniform(0.5, 2, shape).astype(np.float32)
+
+
+CPU: Any = ("cpu", "llvm")
+ALL: Any = (*BOTH, "llvm")
+
+MORE_OPERATIONS = (
+    Operation("conv3d", lambda F, xp, x, w, b: F.conv3d(x, w, b, padding=1),  # depth, and taps along it
+              [[(1, 2, 4, 3, 35), (18, 2, 2, 3, 3), (18,)], [(2, 2, 3, 4, 4), (4, 2, 3, 1, 2), (4,)]], ALL),
+    Operation("conv3d, strides", lambda F, xp, x, w: F.conv3d(x, w, stride=(2, 1, 2), dilation=(1, 2, 1)),
+              [[(1, 2, 5, 6, 7), (3, 2, 2, 2, 3)]], ALL),
+    Operation("conv3d, words", lambda F, xp, x, w: F.conv3d(x, w, padding=1), [[(1, 2, 3, 4, 8), (4, 2, 2, 3, 3)]],
+              ("llvmpipe",)),
+    Operation("conv2d, words, groups", lambda F, xp, x, w: F.conv2d(x, w, padding=1, groups=2),
+              [[(2, 6, 4, 8), (10, 3, 3, 3)]], ("llvmpipe",)),
+    Operation("conv2d, filters", lambda F, xp, x, w: F.conv2d(x, w, padding=1),  # several blocks of filters, of channels
+              [[(1, 3, 4, 33), (40, 3, 3, 3)], [(2, 9, 4, 5), (5, 9, 3, 3)], [(1, 17, 3, 4), (9, 17, 1, 1)]], ALL),
+    Operation("conv2d, many groups", lambda F, xp, x, w: F.conv2d(x, w, padding=1, groups=3),
+              [[(1, 6, 4, 33), (60, 2, 3, 3)], [(2, 15, 4, 5), (6, 5, 3, 3)]], ALL),
+    Operation("conv2d, short loops", lambda F, xp, x, w, b: F.conv2d(x, w, b, padding=1),  # sums continued by later launches
+              [[(1, 40, 3, 33), (3, 40, 3, 3), (3,)], [(2, 40, 5, 7), (5, 40, 2, 2), (5,)]], CPU,
+              limits={"conv_direct.CPU_LOOP": 16, "conv_weights.CPU_LOOP": 64}),
+    Operation("matmul, blocks", lambda F, xp, x, y: x @ y, [[(40, 30), (30, 70)], [(2, 300, 5), (2, 5, 300)]], ("llvm",),
+              limits={"matmul_panels.BUSY": 0}),
+    Operation("matmul, few columns, batches", lambda F, xp, x, y: x @ y, [[(2, 9, 300), (2, 300, 2)]], ("llvm",)),
+    Operation("embedding, repeated", lambda F, xp, x, w: F.embedding(x, w), [[(9,), (5, 3)], [(40,), (4, 35)]], BOTH,
+              fixed={0: _repeated}),
+    Operation("embedding, padding", lambda F, xp, x, w: F.embedding(x, w, padding_idx=1), [[(9,), (5, 3)]], BOTH,
+              fixed={0: _repeated}),
+    Operation("embedding, below", lambda F, xp, x, w: F.embedding(x, w), [[(7,), (5, 3)]], BOTH, fixed={0: _below}, refused=True),
+    Operation("embedding, above", lambda F, xp, x, w: F.embedding(x, w), [[(7,), (5, 3)]], BOTH, fixed={0: _above(5)},
+              refused=True),
+    Operation("one_hot, below", lambda F, xp, x: F.one_hot(x, 6), [[(7,)]], fixed={0: _below}, gradients=False, refused=True),
+    Operation("one_hot, above", lambda F, xp, x: F.one_hot(x, 6), [[(7,)]], fixed={0: _above(6)}, gradients=False, refused=True),
+    Operation("cross_entropy, below", lambda F, xp, x, t: F.cross_entropy(x, t), [[(4, 5), (4,)]], BOTH, fixed={1: _below},
+              refused=True),
+    Operation("cross_entropy, above", lambda F, xp, x, t: F.cross_entropy(x, t), [[(4, 5), (4,)]], BOTH, fixed={1: _above(5)},
+              refused=True),
+    Operation("nll_loss, below", lambda F, xp, x, t: F.nll_loss(x, t), [[(4, 5), (4,)]], fixed={1: _below}, refused=True),
+    Operation("nll_loss, above", lambda F, xp, x, t: F.nll_loss(x, t), [[(4, 5), (4,)]], fixed={1: _above(5)}, refused=True),
+    Operation("take, above", lambda F, xp, x, i: x[i], [[(5, 3), (9,)]], fixed={1: _above(5)}, refused=True),
+    Operation("take, last axis", lambda F, xp, x, i: x[:, i], [[(5, 4), (9,)]], fixed={1: _above(4)}, refused=True),
+    Operation("gather, above", lambda F, xp, x, i: xp.gather(x, 1, i), [[(3, 5), (3, 4)]], fixed={1: _above(5)}, refused=True),
+    Operation("smoothing", lambda F, xp, x, t: F.cross_entropy(x, t, label_smoothing=0.3), [[(6, 5), (6,)], [(3, 300), (3,)]],
+              BOTH, fixed={1: lambda rng, shape: rng.integers(0, 5, shape)}),
+    Operation("weighted nll", lambda F, xp, x, t, w: F.nll_loss(x, t, w), [[(6, 5), (6,), (5,)]], BOTH,
+              fixed={1: lambda rng, shape: rng.integers(0, 5, shape), 2: _weights}),
+    Operation("masked softmax", lambda F, xp, x, m: F.softmax(x + m, dim=1), [[(3, 40), (3, 40)], [(2, 300), (2, 300)]],
+              BOTH, fixed={1: _masked}),
+    Operation("masked log_softmax", lambda F, xp, x, m: F.log_softmax(x + m, dim=1)[:, -3:-1], [[(3, 40), (3, 40)]], BOTH,
+              fixed={1: _masked}),
+    Operation("masked softmax, long", lambda F, xp, x, m: F.softmax(x + m, dim=1), [[(1, 9000), (1, 9000)]], ("gpu",),
+              fixed={1: _masked}, gradients=False),
+    Operation("group_norm, long", lambda F, xp, x, w, b: F.group_norm(x, 2, w, b), [[(1, 2, 5000), (2,), (2,)]], BOTH),
+    Operation("layer_norm, many rows", lambda F, xp, x, w, b: F.layer_norm(x, x.shape[1:], w, b),
+              [[(700, 3), (3,), (3,)], [(300, 140), (140,), (140,)]], BOTH),
+)  # fmt: skip
+
+ALL_KERNELS: tuple[KernelProperty, ...] = (*KERNELS, *MORE_KERNELS)
+ALL_OPERATIONS: tuple[Operation, ...] = (*OPERATIONS, *MORE_OPERATIONS)
