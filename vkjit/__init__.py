@@ -146,7 +146,7 @@ from .lang import *  # noqa: F403  # the language's names are listed in one plac
 
 __version__ = "0.1.0"
 
-_MODULES = ("autograd", "io", "linalg", "nn", "optim", "special", "stdlib", "tensor", "testing")
+_MODULES = ("autograd", "data", "io", "linalg", "nn", "optim", "special", "stdlib", "tensor", "testing")
 _FROM = {
     "checking": ("check",),
     "autograd": ("enable_grad", "grad", "is_grad_enabled", "no_grad", "set_grad_enabled"),
@@ -161,7 +161,9 @@ _FROM = {
 """Names that are loaded when they are first used, by the module that has them."""
 
 if TYPE_CHECKING:
+    from . import array_api as array_api
     from . import autograd as autograd
+    from . import data as data
     from . import io as io
     from . import linalg as linalg
     from . import nn as nn

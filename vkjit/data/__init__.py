@@ -1,0 +1,18 @@
+"""Data for training: datasets of examples, files that hold them, transforms, and loaders that make batches of them.
+
+Everything here is NumPy on the host until a loader hands a batch out. What is random follows from seeds alone: the number of
+worker threads changes nothing.
+"""
+
+from . import transforms
+from .dataset import ArrayDataset, ConcatDataset, Dataset, Subset, Transformed, split
+from .describe import DatasetInfo, describe
+from .files import cifar10, csv, digits, mnist, raw
+from .images import ImageFolder, read_image
+from .loader import DataLoader
+from .transforms import one_hot
+
+__all__ = [
+    "ArrayDataset", "ConcatDataset", "DataLoader", "Dataset", "DatasetInfo", "ImageFolder", "Subset", "Transformed",
+    "cifar10", "csv", "describe", "digits", "mnist", "one_hot", "raw", "read_image", "split", "transforms",
+]  # fmt: skip

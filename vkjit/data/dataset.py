@@ -1,0 +1,166 @@
+"""Datasets: examples by number.
+
+Enters: arrays, other datasets. Leaves: examples, tuples of NumPy arrays or numbers. A dataset is read from several threads at
+once; what is random about an example is drawn from a generator that the loader makes for it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ArgumentError
+
+__all__ = ["ArrayDataset", "ConcatDataset", "Dataset", "Subset", "Transformed", "checked_index", "split"]
+
+Generator = np.random.Generator
+
+
+def checked_index(index: int, length: int, owner: str) -> int:
+    """An index from 0 to length - 1; negative ones count from the end. Raises IndexError."""
+    if not -length <= index < length:
+        raise IndexError(f"{owner}: example {index} is out of range for {length} examples")
+    return index % length
+
+
+class Dataset:
+    """Examples by number. Subclasses write `__len__` and `__getitem__`, or `item` where something is random."""
+
+    classes: Sequence[str] = ()
+    """Names of the classes, by label."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError(f"{type(self).__name__} has no __len__()")
+
+    def __getitem__(self, index: int) -> Any:
+        place = checked_index(index, len(self), type(self).__name__)
+        return self.item(place, np.random.default_rng(place))
+
+    def item(self, index: int, generator: Generator) -> Any:
+        """Example `index`; what is random about it is drawn from the generator."""
+        del generator
+        if type(self).__getitem__ is Dataset.__getitem__:
+            raise NotImplementedError(f"{type(self).__name__} has neither __getitem__() nor item()")
+        return self[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+
+class ArrayDataset(Dataset):
+    """Arrays whose first axes have one size: example i is the tuple of their i-th entries (one array: the entry itself)."""
+
+    def __init__(self, *arrays: Any, classes: Sequence[str] = ()) -> None:
+        if not arrays:
+            raise ArgumentError("ArrayDataset needs at least one array, found none")
+        self.arrays: tuple[npt.NDArray[Any], ...] = tuple(
+            a if isinstance(a, np.ndarray) else np.asarray(a) for a in arrays
+        )
+        lengths = [len(a) if a.ndim else None for a in self.arrays]
+        if None in lengths or len(set(lengths)) != 1:
+            raise ArgumentError(
+                f"the arrays of a dataset have one first size, found shapes {[a.shape for a in self.arrays]}"
+            )
+        self.classes = tuple(classes)
+
+    def __len__(self) -> int:
+        return len(self.arrays[0])
+
+    def __getitem__(self, index: int) -> Any:
+        place = checked_index(index, len(self), "ArrayDataset")
+        return self.arrays[0][place] if len(self.arrays) == 1 else tuple(a[place] for a in self.arrays)
+
+    def batch(self, indices: npt.NDArray[np.int64]) -> Any:
+        """Several examples at once, stacked: one copy per array."""
+        return self.arrays[0][indices] if len(self.arrays) == 1 else tuple(a[indices] for a in self.arrays)
+
+
+class Subset(Dataset):
+    """Some examples of another dataset, in a given order."""
+
+    def __init__(self, dataset: Any, indices: Any) -> None:
+        self.dataset = dataset
+        self.indices = np.asarray(indices, np.int64).reshape(-1)
+        if len(self.indices) and not (self.indices.min() >= 0 and self.indices.max() < len(dataset)):
+            raise ArgumentError(f"the indices of a subset lie between 0 and {len(dataset) - 1}")
+        self.classes = getattr(dataset, "classes", ())
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def item(self, index: int, generator: Generator) -> Any:
+        place = int(self.indices[checked_index(index, len(self), "Subset")])
+        return _item(self.dataset, place, generator)
+
+
+class ConcatDataset(Dataset):
+    """Datasets one after the other."""
+
+    def __init__(self, *datasets: Any) -> None:
+        if not datasets:
+            raise ArgumentError("ConcatDataset needs at least one dataset, found none")
+        self.datasets = datasets
+        self.ends = list(itertools.accumulate(len(d) for d in datasets))
+        self.classes = getattr(datasets[0], "classes", ())
+
+    def __len__(self) -> int:
+        return self.ends[-1]
+
+    def item(self, index: int, generator: Generator) -> Any:
+        place = checked_index(index, len(self), "ConcatDataset")
+        number = bisect.bisect_right(self.ends, place)
+        return _item(self.datasets[number], place - (self.ends[number - 1] if number else 0), generator)
+
+
+class Transformed(Dataset):
+    """A dataset with a transform of its examples, `transform(x, generator)`, applied to the first entry of tuples; `target`:
+    of the second, likewise.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        transform: Callable[[Any, Generator], Any] | None = None,
+        target: Callable[[Any, Generator], Any] | None = None,
+    ) -> None:
+        self.dataset, self.transform, self.target = dataset, transform, target
+        self.classes = getattr(dataset, "classes", ())
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def item(self, index: int, generator: Generator) -> Any:
+        example = _item(self.dataset, checked_index(index, len(self), "Transformed"), generator)
+        parts = list(example) if isinstance(example, tuple) else [example]
+        if self.transform is not None:
+            parts[0] = self.transform(parts[0], generator)
+        if self.target is not None and len(parts) > 1:
+            parts[1] = self.target(parts[1], generator)
+        return tuple(parts) if isinstance(example, tuple) else parts[0]
+
+
+def _item(dataset: Any, index: int, generator: Generator) -> Any:
+    """An example of anything with numbered examples."""
+    return dataset.item(index, generator) if isinstance(dataset, Dataset) else dataset[index]
+
+
+def split(dataset: Any, ratios: Sequence[float], *, seed: int | None = 0) -> list[Subset]:
+    """A dataset in parts whose sizes are in proportion to `ratios`; what doesn't divide evenly goes to the first parts.
+
+    The examples are shuffled by the seed before they are split; with seed None they keep their order.
+    """
+    weights = np.asarray(ratios, np.float64)
+    if weights.ndim != 1 or not len(weights) or not (weights >= 0).all() or not weights.sum() > 0:
+        raise ArgumentError(f"ratios are numbers of at least 0, not all 0, found {ratios!r}")
+    count = len(dataset)
+    order = np.arange(count) if seed is None else np.random.default_rng(seed).permutation(count)
+    exact = weights / weights.sum() * count
+    sizes = np.floor(exact + 1e-9).astype(np.int64)
+    sizes[np.argsort(sizes - exact, kind="stable")[: count - int(sizes.sum())]] += 1
+    ends = np.cumsum(sizes)
+    return [Subset(dataset, order[end - size : end]) for end, size in zip(ends, sizes, strict=True)]

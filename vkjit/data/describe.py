@@ -1,0 +1,75 @@
+"""What a dataset holds, as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .dataset import ArrayDataset
+
+__all__ = ["DatasetInfo", "describe"]
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetInfo:
+    """Number of examples; shape, type and range of each entry of an example; how often each label occurs."""
+
+    kind: str
+    examples: int
+    entries: tuple[str, ...]
+    labels: dict[str, int]
+    nbytes: int | None
+    """Of all arrays, where they are at hand."""
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.kind}: {self.examples:,} examples" + (f", {self.nbytes:,} bytes" if self.nbytes is not None else "")
+        ]
+        lines += [f"  {number}: {entry}" for number, entry in enumerate(self.entries)]
+        if self.labels:
+            lines.append("  labels: " + ", ".join(f"{name} {count:,}" for name, count in self.labels.items()))
+        return "\n".join(lines)
+
+
+def describe(dataset: Any, *, at_most: int = 1000) -> DatasetInfo:
+    """What a dataset holds; ranges and labels of datasets that aren't arrays are those of the first `at_most` examples."""
+    count = len(dataset)
+    if isinstance(dataset, ArrayDataset):
+        columns: list[Any] = list(dataset.arrays)
+        shapes = [(a.shape[1:], a.dtype) for a in columns]
+        nbytes: int | None = sum(a.nbytes for a in columns)
+    else:
+        examples = [dataset[i] for i in range(min(count, at_most))]
+        rows = [e if isinstance(e, tuple) else (e,) for e in examples]
+        columns = [[np.asarray(v) for v in column] for column in zip(*rows, strict=True)]
+        shapes = [(_shape([v.shape for v in c]), c[0].dtype) for c in columns]
+        nbytes = None
+    entries = tuple(f"{shape} {dtype}, {_range(c)}" for (shape, dtype), c in zip(shapes, columns, strict=True))
+    return DatasetInfo(type(dataset).__name__, count, entries, _counts(dataset, columns), nbytes)
+
+
+def _shape(shapes: list[tuple[int, ...]]) -> Any:
+    return shapes[0] if len(set(shapes)) == 1 else "of several shapes"
+
+
+def _range(column: Any) -> str:
+    parts = [np.asarray(v) for v in (column if isinstance(column, list) else [column])]
+    parts = [p for p in parts if p.size and p.dtype.kind in "biuf"]
+    if not parts:
+        return "no numbers"
+    return f"{min(p.min() for p in parts):.6g} to {max(p.max() for p in parts):.6g}"
+
+
+def _counts(dataset: Any, columns: list[Any]) -> dict[str, int]:
+    """How often each label occurs, where the last entry is a whole number per example."""
+    if len(columns) < 2:
+        return {}
+    last = np.asarray(columns[-1])
+    if last.ndim != 1 or last.dtype.kind not in "iu":
+        return {}
+    names = getattr(dataset, "classes", ())
+    found = sorted(Counter(last.tolist()).items())
+    return {names[label] if 0 <= label < len(names) else str(label): count for label, count in found}

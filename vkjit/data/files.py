@@ -1,0 +1,162 @@
+"""Datasets in files: tables, raw numbers, and well-known sets of images.
+
+Enters: paths of local files (nothing is downloaded). Leaves: datasets of arrays.
+"""
+
+from __future__ import annotations
+
+import csv as csv_module
+import gzip
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ArgumentError
+from .dataset import ArrayDataset
+
+__all__ = ["cifar10", "csv", "digits", "mnist", "raw"]
+
+Array = npt.NDArray[Any]
+CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+def csv(path: Any, label: str | int | None = None, *, delimiter: str = ",", header: bool = True) -> ArrayDataset:
+    """A table of numbers: example i is row i as f32, or (row without the label's column, label).
+
+    label: name or number of a column; words in it become class numbers by alphabetical order, whole numbers i64, others f32.
+    Raises ArgumentError with the line for rows of another length and cells that are no numbers.
+    """
+    file = Path(path)
+    with file.open(newline="", encoding="utf-8") as stream:
+        rows = [(number, row) for number, row in enumerate(csv_module.reader(stream, delimiter=delimiter), 1) if row]
+    names = rows.pop(0)[1] if header and rows else None
+    if not rows:
+        raise ArgumentError(f"{file} has no rows")
+    width = len(names) if names is not None else len(rows[0][1])
+    for number, row in rows:
+        if len(row) != width:
+            raise ArgumentError(f"{file}, line {number}: {len(row)} cells, expected {width}")
+    if label is None:
+        return ArrayDataset(_numbers(file, rows, range(width)))
+    column = _column(file, label, names, width)
+    features = _numbers(file, rows, [i for i in range(width) if i != column])
+    labels, classes = _labels([row[column].strip() for _, row in rows])
+    return ArrayDataset(features, labels, classes=classes)
+
+
+def _column(file: Path, label: str | int, names: list[str] | None, width: int) -> int:
+    if isinstance(label, int):
+        if not -width <= label < width:
+            raise ArgumentError(f"{file} has {width} columns, none with number {label}")
+        return label % width
+    found = [n.strip() for n in names or ()]
+    if label not in found:
+        raise ArgumentError(f"{file} has no column {label!r}, only {', '.join(found) or 'columns without names'}")
+    return found.index(label)
+
+
+def _numbers(file: Path, rows: list[tuple[int, list[str]]], columns: Any) -> Array:
+    made = np.empty((len(rows), len(columns)), np.float32)
+    for place, (number, row) in enumerate(rows):
+        for target, column in enumerate(columns):
+            try:
+                made[place, target] = float(row[column])
+            except ValueError:
+                raise ArgumentError(
+                    f"{file}, line {number}: {row[column]!r} in column {column + 1} is no number"
+                ) from None
+    return made
+
+
+def _labels(cells: list[str]) -> tuple[Array, tuple[str, ...]]:
+    try:
+        values = np.array([float(c) for c in cells])
+    except ValueError:
+        classes = tuple(sorted(set(cells)))
+        return np.array([classes.index(c) for c in cells], np.int64), classes
+    whole = np.isfinite(values).all() and (values == np.rint(values)).all()
+    return values.astype(np.int64 if whole else np.float32), ()
+
+
+def raw(path: Any, dtype: Any, shape: Sequence[int], *, offset: int = 0) -> ArrayDataset:
+    """Examples of one shape and type, one after the other in a file, from byte `offset` on; mapped, not read."""
+    file, element = Path(path), np.dtype(dtype)
+    size = math.prod(shape) * element.itemsize
+    try:
+        available = file.stat().st_size - offset
+    except OSError as error:
+        raise ArgumentError(f"{file} can't be read: {error}") from error
+    if size == 0 or available <= 0 or available % size:
+        raise ArgumentError(f"{file} has {available} bytes from {offset} on, no multiple of the {size} of an example")
+    count = available // size
+    return ArrayDataset(np.memmap(file, element, "r", offset, (count, *shape)))
+
+
+def _read_idx(file: Path) -> Array:
+    """An array of the IDX format, gzipped or not."""
+    try:
+        data = file.read_bytes()
+        data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    except (OSError, EOFError) as error:
+        raise ArgumentError(f"{file} can't be read: {error}") from error
+    if len(data) < 4 or data[:2] != b"\0\0" or data[2] != 8:
+        raise ArgumentError(f"{file} is no IDX file of bytes")
+    shape = tuple(int.from_bytes(data[4 + 4 * i : 8 + 4 * i], "big") for i in range(data[3]))
+    start = 4 + 4 * data[3]
+    if len(data) != start + math.prod(shape):
+        raise ArgumentError(f"{file} has {len(data)} bytes, its header {shape} asks for {start + math.prod(shape)}")
+    return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
+
+
+def mnist(folder: Any, train: bool = True) -> ArrayDataset:
+    """MNIST (or a set in its form) from local files: images (28, 28) of u8 and labels of i64.
+
+    folder: has train-images-idx3-ubyte, train-labels-idx1-ubyte or t10k-..., also gzipped.
+    """
+    found = []
+    for part in ("images-idx3-ubyte", "labels-idx1-ubyte"):
+        name = f"{'train' if train else 't10k'}-{part}"
+        places = [Path(folder) / name, Path(folder) / f"{name}.gz", Path(folder) / name.replace("-idx", ".idx")]
+        present = next((p for p in places if p.is_file()), None)
+        if present is None:
+            raise ArgumentError(f"{folder} has no {name} or {name}.gz")
+        found.append(_read_idx(present))
+    if len(found[0]) != len(found[1]):
+        raise ArgumentError(f"{folder}: {len(found[0])} images, but {len(found[1])} labels")
+    return ArrayDataset(found[0], found[1].astype(np.int64), classes=[str(i) for i in range(10)])
+
+
+def cifar10(folder: Any, train: bool = True) -> ArrayDataset:
+    """CIFAR-10 from local files of its binary version: images (32, 32, 3) of u8 and labels of i64.
+
+    folder: has data_batch_1.bin to data_batch_5.bin, or test_batch.bin.
+    """
+    names = [f"data_batch_{i}.bin" for i in range(1, 6)] if train else ["test_batch.bin"]
+    parts = []
+    for name in names:
+        file = Path(folder) / name
+        if not file.is_file():
+            raise ArgumentError(f"{folder} has no {name}: the binary version of CIFAR-10 is expected")
+        data = np.fromfile(file, np.uint8)
+        if not len(data) or len(data) % 3073:
+            raise ArgumentError(f"{file} has {len(data)} bytes, no multiple of the 3073 of an example")
+        parts.append(data.reshape(-1, 3073))
+    rows = np.concatenate(parts)
+    images = np.ascontiguousarray(rows[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+    return ArrayDataset(images, rows[:, 0].astype(np.int64), classes=CIFAR_CLASSES)
+
+
+def digits() -> ArrayDataset:
+    """The handwritten digits that come with scikit-learn: 1797 images (8, 8) of f32 from 0 to 1, labels of i64."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise ArgumentError("digits() needs scikit-learn, which isn't installed: pip install scikit-learn") from None
+    images, labels = load_digits(return_X_y=True)
+    return ArrayDataset(
+        (images / 16).astype(np.float32).reshape(-1, 8, 8), labels.astype(np.int64), classes=[str(i) for i in range(10)]
+    )

@@ -1,0 +1,162 @@
+"""Images from files and folders.
+
+Enters: paths. Leaves: arrays (H, W) or (H, W, 3) of u8, u16 or f32. NumPy files (.npy) and portable maps (.pgm, .ppm) are read
+here; other formats by Pillow, if it is installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ArgumentError
+from .dataset import Dataset, checked_index
+
+__all__ = ["SUFFIXES", "ImageFolder", "read_image"]
+
+Array = npt.NDArray[Any]
+SUFFIXES = (".npy", ".pgm", ".ppm", ".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".gif")
+"""Files that count as images."""
+_TYPES = {"u8": np.uint8, "u16": np.uint16, "f32": np.float32}
+_GREY = np.array([0.299, 0.587, 0.114], np.float32)
+"""Shares of red, green and blue in grey (ITU-R BT.601)."""
+
+
+def read_image(path: Any, mode: str = "RGB", dtype: str = "u8") -> Array:
+    """An image as (H, W, 3) for mode "RGB" or (H, W) for "grey"; dtype "u8", "u16" or "f32" (0 to 1), converted by scale.
+
+    Raises ArgumentError for files that can't be read as an image.
+    """
+    if mode not in ("RGB", "grey") or dtype not in _TYPES:
+        raise ArgumentError(f'mode is "RGB" or "grey", dtype "u8", "u16" or "f32", found {mode!r} and {dtype!r}')
+    file = Path(path)
+    try:
+        values = _read(file)
+    except (OSError, ValueError, SyntaxError) as error:  # SyntaxError: Pillow's for broken files
+        raise ArgumentError(f"{file} can't be read as an image: {error}") from error
+    if values.ndim not in (2, 3) or (values.ndim == 3 and values.shape[2] not in (1, 3, 4)):
+        raise ArgumentError(
+            f"{file} holds an array of shape {values.shape}, expected (H, W), (H, W, 1), (H, W, 3) or (H, W, 4)"
+        )
+    return _as_type(_as_mode(values, mode), dtype)
+
+
+def _read(file: Path) -> Array:
+    suffix = file.suffix.lower()
+    if suffix == ".npy":
+        found: Array = np.load(file, allow_pickle=False)
+        return found
+    if suffix in (".pgm", ".ppm"):
+        return _read_map(file.read_bytes())
+    try:
+        from PIL import Image
+    except ImportError:
+        raise ValueError(
+            f"{suffix or 'this'} files need Pillow, which isn't installed: pip install pillow; .npy, .pgm and .ppm don't"
+        ) from None
+    with Image.open(file) as image:
+        if image.mode in ("P", "CMYK", "YCbCr", "LAB", "HSV", "1", "LA", "PA"):
+            image = image.convert("L" if image.mode in ("1", "LA") else "RGB")
+        return np.asarray(image)
+
+
+def _read_map(data: bytes) -> Array:
+    """A binary portable map: P5 (grey) or P6 (colour)."""
+    fields: list[bytes] = []
+    place = 0
+    while len(fields) < 4:
+        while data[place : place + 1].isspace():
+            place += 1
+        if data[place : place + 1] == b"#":
+            place = data.index(b"\n", place) + 1
+            continue
+        end = place
+        while end < len(data) and not data[end : end + 1].isspace():
+            end += 1
+        if end == place:
+            raise ValueError("the header of the portable map is cut off")
+        fields.append(data[place:end])
+        place = end
+    kind, width, height, most = fields[0], *(int(f) for f in fields[1:])
+    if kind not in (b"P5", b"P6") or not 0 < most < 65536:
+        raise ValueError(f"expected a binary portable map (P5 or P6), found {kind.decode(errors='replace')}")
+    planes = 1 if kind == b"P5" else 3
+    element = np.dtype(np.uint8) if most < 256 else np.dtype(">u2")
+    values = np.frombuffer(data, element, width * height * planes, place + 1).reshape(height, width, planes)
+    full = 255 if most < 256 else 65535
+    native = values.astype(np.uint8 if most < 256 else np.uint16)
+    if most != full:
+        native = np.rint(values.astype(np.float64) * (full / most)).astype(native.dtype)
+    return native[:, :, 0] if planes == 1 else native
+
+
+def _as_mode(values: Array, mode: str) -> Array:
+    flat = values[:, :, 0] if values.ndim == 3 and values.shape[2] == 1 else values
+    if mode == "RGB":
+        return np.repeat(flat[:, :, None], 3, 2) if flat.ndim == 2 else flat[:, :, :3]
+    if flat.ndim == 2:
+        return flat
+    grey = flat[:, :, :3].astype(np.float32) @ _GREY
+    return np.rint(grey).astype(flat.dtype) if flat.dtype.kind in "iu" else grey.astype(flat.dtype)
+
+
+def _as_type(values: Array, dtype: str) -> Array:
+    """Another element type; the largest number of one is that of the other, 1 for floats."""
+    target = np.dtype(_TYPES[dtype])
+    if values.dtype == target:
+        return np.ascontiguousarray(values)
+    if values.dtype == np.bool_:
+        values = values.astype(np.uint8) * np.uint8(255)
+    if values.dtype.kind == "i":
+        values = np.clip(values, 0, 65535).astype(np.uint16)  # what Pillow gives for 16-bit greys
+    most = float(np.iinfo(values.dtype).max) if values.dtype.kind == "u" else 1.0
+    wide = values.astype(np.float64) / most
+    if target.kind == "f":
+        return wide.astype(target)
+    return np.rint(np.clip(wide, 0, 1) * np.iinfo(target).max).astype(target)
+
+
+class ImageFolder(Dataset):
+    """Images of a folder that has a folder per class: example i is (image, label); labels number the folders by name.
+
+    mode and dtype as of `read_image`; transform: a function of the image and a generator.
+    """
+
+    def __init__(
+        self,
+        root: Any,
+        mode: str = "RGB",
+        dtype: str = "u8",
+        transform: Callable[[Any, np.random.Generator], Any] | None = None,
+        suffixes: Sequence[str] = SUFFIXES,
+    ) -> None:
+        folder = Path(root)
+        if not folder.is_dir():
+            raise ArgumentError(f"{folder} is no folder")
+        if mode not in ("RGB", "grey") or dtype not in _TYPES:
+            raise ArgumentError(f'mode is "RGB" or "grey", dtype "u8", "u16" or "f32", found {mode!r} and {dtype!r}')
+        self.root, self.mode, self.dtype, self.transform = folder, mode, dtype, transform
+        self.classes = tuple(sorted(p.name for p in folder.iterdir() if p.is_dir()))
+        wanted = tuple(s.lower() for s in suffixes)
+        self.files: list[tuple[Path, int]] = [
+            (file, label)
+            for label, name in enumerate(self.classes)
+            for file in sorted((folder / name).rglob("*"))
+            if file.suffix.lower() in wanted and file.is_file()
+        ]
+        if not self.files:
+            raise ArgumentError(
+                f"{folder} holds no images: expected a folder per class with files that end in {', '.join(wanted)}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def item(self, index: int, generator: np.random.Generator) -> Any:
+        file, label = self.files[checked_index(index, len(self), "ImageFolder")]
+        image = read_image(file, self.mode, self.dtype)
+        return (image if self.transform is None else self.transform(image, generator)), np.int64(label)

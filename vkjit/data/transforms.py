@@ -1,0 +1,212 @@
+"""Transforms of examples: functions of a value and a generator, which random ones draw from.
+
+Images are (H, W, C) or (H, W) arrays as files hold them until `ToFloat` makes (C, H, W) of them; `Resize`, crops and flips take
+both forms by `channels_first`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ArgumentError
+
+__all__ = [
+    "CenterCrop",
+    "Compose",
+    "Each",
+    "Normalize",
+    "OneHot",
+    "RandomCrop",
+    "RandomFlip",
+    "Resize",
+    "ToFloat",
+    "one_hot",
+]
+
+Generator = np.random.Generator
+Array = npt.NDArray[Any]
+
+
+def one_hot(labels: Any, classes: int, dtype: Any = np.float32) -> Array:
+    """Labels (...) of integers as (..., classes): 1 at each label, else 0."""
+    found = np.asarray(labels)
+    if found.dtype.kind not in "iu":
+        raise ArgumentError(f"labels are integers, found {found.dtype}")
+    if found.size and not (found.min() >= 0 and found.max() < classes):
+        raise ArgumentError(f"labels lie between 0 and {classes - 1}, found {found.min()} to {found.max()}")
+    made = np.zeros((*found.shape, classes), dtype)
+    np.put_along_axis(made, found[..., None].astype(np.int64), 1, -1)
+    return made
+
+
+class Compose:
+    """Transforms one after the other."""
+
+    def __init__(self, *steps: Callable[[Any, Generator], Any]) -> None:
+        self.steps = steps
+
+    def __call__(self, value: Any, generator: Generator) -> Any:
+        for step in self.steps:
+            value = step(value, generator)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """A function of the value alone, as a transform."""
+
+    function: Callable[[Any], Any]
+
+    def __call__(self, value: Any, generator: Generator) -> Any:
+        del generator
+        return self.function(value)
+
+
+@dataclass(frozen=True, slots=True)
+class OneHot:
+    """A label as a vector of zeros and a one."""
+
+    classes: int
+
+    def __call__(self, value: Any, generator: Generator) -> Array:
+        del generator
+        return one_hot(value, self.classes)
+
+
+@dataclass(frozen=True, slots=True)
+class ToFloat:
+    """An image (H, W, C) or (H, W) as f32 (C, H, W), integers divided by their type's largest number: 0 to 1."""
+
+    def __call__(self, value: Any, generator: Generator) -> Array:
+        del generator
+        image = np.asarray(value)
+        if image.ndim not in (2, 3):
+            raise ArgumentError(f"ToFloat takes an image (H, W, C) or (H, W), found shape {image.shape}")
+        scale = 1.0 / np.iinfo(image.dtype).max if image.dtype.kind in "iu" else 1.0
+        planes = image[None] if image.ndim == 2 else np.moveaxis(image, -1, 0)
+        return np.ascontiguousarray(planes, np.float32) * np.float32(scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Normalize:
+    """(x - mean) / deviation per channel of (C, H, W), or with single numbers of anything."""
+
+    mean: Any
+    deviation: Any
+
+    def __call__(self, value: Any, generator: Generator) -> Array:
+        del generator
+        mean, deviation = (np.asarray(v, np.float32) for v in (self.mean, self.deviation))
+        if mean.ndim:
+            mean, deviation = mean[:, None, None], deviation[:, None, None]
+        made: Array = (np.asarray(value, np.float32) - mean) / deviation
+        return made
+
+
+def _axes(image: Array, channels_first: bool) -> tuple[int, int]:
+    return (image.ndim - 2, image.ndim - 1) if channels_first else (0, 1)
+
+
+def _cut(image: Array, axes: tuple[int, int], top: int, left: int, size: tuple[int, int]) -> Array:
+    place = [slice(None)] * image.ndim
+    place[axes[0]], place[axes[1]] = slice(top, top + size[0]), slice(left, left + size[1])
+    return image[tuple(place)]
+
+
+def _fits(image: Array, axes: tuple[int, int], size: tuple[int, int], name: str) -> None:
+    if image.shape[axes[0]] < size[0] or image.shape[axes[1]] < size[1]:
+        raise ArgumentError(f"{name} to {size}: the image has shape {image.shape}: resize or pad it first")
+
+
+@dataclass(frozen=True, slots=True)
+class CenterCrop:
+    """The middle of an image, of size (H, W)."""
+
+    size: tuple[int, int]
+    channels_first: bool = False
+
+    def __call__(self, value: Any, generator: Generator) -> Array:
+        del generator
+        image = np.asarray(value)
+        axes = _axes(image, self.channels_first)
+        _fits(image, axes, self.size, "CenterCrop")
+        top, left = ((image.shape[axis] - extent) // 2 for axis, extent in zip(axes, self.size, strict=True))
+        return _cut(image, axes, top, left, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomCrop:
+    """A random part of an image, of size (H, W), after `padding` zeros on each side."""
+
+    size: tuple[int, int]
+    padding: int = 0
+    channels_first: bool = False
+
+    def __call__(self, value: Any, generator: Generator) -> Array:
+        image = np.asarray(value)
+        axes = _axes(image, self.channels_first)
+        if self.padding:
+            widths = [(self.padding, self.padding) if axis in axes else (0, 0) for axis in range(image.ndim)]
+            image = np.pad(image, widths)
+        _fits(image, axes, self.size, "RandomCrop")
+        top, left = (
+            int(generator.integers(image.shape[axis] - extent + 1))
+            for axis, extent in zip(axes, self.size, strict=True)
+        )
+        return _cut(image, axes, top, left, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomFlip:
+    """Left and right exchanged with a chance."""
+
+    chance: float = 0.5
+    channels_first: bool = False
+
+    def __call__(self, value: Any, generator: Generator) -> Array:
+        image = np.asarray(value)
+        if generator.random() >= self.chance:
+            return image
+        return np.flip(image, _axes(image, self.channels_first)[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """An image at another size (H, W), interpolated linearly ("linear") or by the nearest pixel ("nearest"); the type stays."""
+
+    size: Sequence[int]
+    mode: str = "linear"
+    channels_first: bool = False
+
+    def __call__(self, value: Any, generator: Generator) -> Array:
+        del generator
+        if self.mode not in ("linear", "nearest"):
+            raise ArgumentError(f'Resize has mode "linear" or "nearest", found {self.mode!r}')
+        image = np.asarray(value)
+        made = image
+        for axis, extent in zip(_axes(image, self.channels_first), self.size, strict=True):
+            made = _resized(made, axis, extent, self.mode)
+        return np.rint(made).astype(image.dtype) if image.dtype.kind in "iu" else made.astype(image.dtype, copy=False)
+
+
+def _resized(image: Array, axis: int, extent: int, mode: str) -> Array:
+    """One axis at another size, edges on edges."""
+    old = image.shape[axis]
+    if old == extent:
+        return image
+    places = (np.arange(extent) + 0.5) * (old / extent) - 0.5
+    if mode == "nearest":
+        return np.take(image, np.clip(np.rint(places), 0, old - 1).astype(np.int64), axis)
+    places = np.clip(places, 0, old - 1)
+    low = np.floor(places).astype(np.int64)
+    high = np.minimum(low + 1, old - 1)
+    shape = [-1 if i == axis else 1 for i in range(image.ndim)]
+    share = (places - low).astype(np.float32).reshape(shape)
+    first, second = np.take(image, low, axis).astype(np.float32), np.take(image, high, axis).astype(np.float32)
+    made: Array = first + (second - first) * share
+    return made
