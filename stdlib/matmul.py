@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import vkjit as vk
 from vkjit.runtime.interface import DeviceArray
+from vkjit.stdlib.matmul_matrices import multiply_by_matrices
+from vkjit.stdlib.matmul_vectors import multiply_vectors
 from vkjit.stdlib.registry import choose, variant
 
 __all__ = [
@@ -305,10 +307,15 @@ def multiply_pairs(
 
 @variant("matmul", "gpu")
 def _on_gpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
+    if multiply_by_matrices(a, b, c):
+        return
     a_rows = abs(a.strides[2]) <= abs(a.strides[1])
     b_rows = abs(b.strides[2]) <= abs(b.strides[1])
     tiles = c.shape[0] * vk.cdiv(c.shape[1], LARGE) * vk.cdiv(c.shape[2], LARGE)
-    if tiles >= MANY_TILES and accumulate is vk.f32:
+    large = tiles >= MANY_TILES and accumulate is vk.f32
+    if large and a.dtype is b.dtype is vk.f32 and multiply_vectors(a, b, c):
+        return
+    if large:
         multiply_large_tiles(a, b, c, accumulate, a_rows, b_rows)
     else:  # fused by name: drivers don't fuse by themselves where signed zeros and infinities are kept
         multiply_tiles(a, b, c, accumulate, a_rows, b_rows, vk.fma if accumulate.is_float else plain_mul_add)

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import vkjit as vk
-from vkjit.runtime.interface import DeviceArray, MatrixShape
+from vkjit.runtime.interface import DeviceArray, DeviceCaps, MatrixShape
+from vkjit.runtime.matrix_shapes import native_shape
 from vkjit.stdlib.matmul_operands import flat_operand, part
 
-__all__ = ["TileShape", "multiply_matrices"]
+__all__ = ["TileShape", "fits", "multiply_by_matrices", "multiply_matrices", "tile_for"]
 
 R = TypeVar("R", bound=vk.Element)
 
@@ -118,8 +119,8 @@ def multiply_tiles_of_matrices(  # noqa: PLR0915  one pipeline, which falls apar
     row, column = tile_row * BM, tile_column * BN
     a_first = row if A_ALONG else tile_row * (BM // E)
     b_first = column if B_ALONG else tile_column * (BN // E)
-    a_last = rows - 1 if A_ALONG else rows // E - 1
-    b_last = columns - 1 if B_ALONG else columns // E - 1
+    a_last = rows - 1 if A_ALONG else vk.cdiv(rows, E) - 1
+    b_last = columns - 1 if B_ALONG else vk.cdiv(columns, E) - 1
     lda = A_LINE if A_LINE > 0 else a_line
     ldb = B_LINE if B_LINE > 0 else b_line
     a_base, b_base = g * a_batch, g * b_batch
@@ -241,3 +242,75 @@ def multiply_matrices(
         EARLY=tile.early, BAND=tile.band,
     )  # fmt: skip
     return True
+
+
+ACCUMULATORS = {"f16": "f32", "bf16": "f32", "i8": "i32", "u8": "u32"}
+"""Element types of products on matrices, and the types in which they are summed."""
+LEAST_TILES = 96
+"""Workgroups from which on a large device is busy."""
+DEPTH_BYTES = 64
+"""Bytes of a tile along the depth: 32 elements of 16 bits."""
+
+
+def tiles_of(each: int) -> tuple[TileShape, ...]:
+    """The tiles that are tried, the largest first, for elements of which `each` make 16 bytes."""
+    depth = DEPTH_BYTES // 16 * each
+    return (
+        TileShape(256, 128, depth, 4, 2, 2, early=True),
+        TileShape(128, 128, depth, 2, 2),
+        TileShape(64, 128, depth, 2, 2),
+        TileShape(64, 64, depth, 2, 2),
+    )
+
+
+def fits(tile: TileShape, shape: MatrixShape, each: int, caps: DeviceCaps, along: tuple[bool, bool]) -> bool:
+    """Whether a device can run a tile, the operands' vectors lying along the depth or not."""
+    count = tile.down * tile.across * caps.subgroup_size
+    if tile.rows % (tile.down * shape.m) or tile.columns % (tile.across * shape.n) or tile.depth % shape.k:
+        return False
+    if count > caps.max_invocations or shape.n % 4 or (tile.rows | tile.columns | shape.k | shape.m | shape.n) % each:
+        return False
+    shared = 0
+    for size, deep, is_along, halves in (
+        (tile.rows, tile.depth * tile.halves, along[0], tile.halves), (tile.columns, tile.depth, along[1], 1),
+    ):  # fmt: skip
+        lines, vectors = (size, deep // each) if is_along else (deep, size // each)
+        if count % vectors or lines * vectors % (count * halves):
+            return False
+        shared += lines * (vectors + 1) * 16
+    lines, vectors = (
+        (tile.rows, tile.depth * tile.halves // each) if along[0] else (tile.depth * tile.halves, tile.rows // each)
+    )
+    places = lines // shape.m * ((vectors + 1) // (shape.n // 4))  # where subgroups put their results at edges
+    return shared <= caps.shared_bytes and places >= tile.down * tile.across
+
+
+def tile_for(
+    rows: int, columns: int, batch: int, shape: MatrixShape, each: int, caps: DeviceCaps, along: tuple[bool, bool]
+) -> TileShape | None:
+    """The largest tile of which there are enough to keep the device busy, else the smallest; None where none fits."""
+    usable = [tile for tile in tiles_of(each) if fits(tile, shape, each, caps, along)]
+    for tile in usable:
+        if batch * vk.cdiv(rows, tile.rows) * vk.cdiv(columns, tile.columns) >= LEAST_TILES:
+            return tile
+    return usable[-1] if usable else None
+
+
+def multiply_by_matrices(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> bool:
+    """As `multiply_matrices`, with the shapes chosen by rule; False also where the device has no such matrices."""
+    accumulator = ACCUMULATORS.get(a.dtype.name)
+    if accumulator is None or a.dtype is not b.dtype or c.strides[2] != 1 or c.strides[1] != c.shape[2]:
+        return False
+    caps = c.device.caps
+    shape = native_shape(caps.matrices, a.dtype.name, b.dtype.name, accumulator)
+    left, right = flat_operand(a, vk.u32), flat_operand(b, vk.u32)
+    if shape is None or left is None or right is None:
+        return False
+    along = (left.along, not right.along)
+    tile = tile_for(c.shape[1], c.shape[2], c.shape[0], shape, 16 // a.dtype.itemsize, caps, along)
+    fixed = c.shape[1] * c.shape[2] * a.shape[2] >= FIXED
+    return tile is not None and multiply_matrices(a, b, c, getattr(vk, accumulator), shape, tile, fixed=fixed)
+
+
+FIXED = 1 << 31
+"""Multiply-adds from which on a kernel is compiled for the distances between lines that it meets."""

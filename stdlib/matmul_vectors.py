@@ -53,8 +53,8 @@ def multiply_vector_tiles(
     row, column = tile_row * TILE, tile_column * TILE
     a_first = row if A_ALONG else tile_row * (TILE // 4)
     b_first = column if B_ALONG else tile_column * (TILE // 4)
-    a_last = rows - 1 if A_ALONG else rows // 4 - 1
-    b_last = columns - 1 if B_ALONG else columns // 4 - 1
+    a_last = rows - 1 if A_ALONG else vk.cdiv(rows, 4) - 1
+    b_last = columns - 1 if B_ALONG else vk.cdiv(columns, 4) - 1
     a_base, b_base = g * a_batch, g * b_batch
     ra, ca, rb, cb = lane // AV, lane % AV, lane // BV, lane % BV
     A_STEP, B_STEP = 256 // AV, 256 // BV

@@ -14,8 +14,9 @@ from ..errors import FeatureError
 from ..ir.core import Module, Op
 from ..ir.types import Matrix
 from ..runtime.interface import MatrixShape
+from ..runtime.matrix_shapes import usable_shapes
 
-__all__ = ["CheckMatrices", "native_shape", "shapes_of"]
+__all__ = ["CheckMatrices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class CheckMatrices:
                 f"kernel {module.kernel.name} uses cooperative matrices ({ops[0].loc}), which the sanitizer doesn't look "
                 "into: run it without, or a variant that computes element by element"
             )
-        known = shapes_of(self.shapes)
+        known = usable_shapes(self.shapes)
         held = {matrix for shape in known for matrix in _matrices(shape)}
         for op in ops:
             if op.name == "mat_mma":
@@ -63,19 +64,6 @@ class CheckMatrices:
             f"kernel {module.kernel.name} needs {wanted} ({op.loc}), which this device lacks: {offered}. "
             "vk.device().caps.matrices lists them; wg.mma of tiles runs everywhere"
         )
-
-
-def shapes_of(shapes: tuple[MatrixShape, ...]) -> list[MatrixShape]:
-    """The products that a subgroup computes, of fixed shape, wrapping where integers overflow."""
-    return [s for s in shapes if s.scope == "subgroup" and not s.flexible and not s.saturating and s.result == s.c]
-
-
-def native_shape(shapes: tuple[MatrixShape, ...], a: str, b: str, accumulator: str) -> MatrixShape | None:
-    """The best product of these element types for a subgroup: the largest, the deepest of equals; None where there is
-    none.
-    """
-    found = [s for s in shapes_of(shapes) if (s.a, s.b, s.c) == (a, b, accumulator)]
-    return max(found, key=lambda s: (s.m * s.n * s.k, s.k), default=None)
 
 
 def _matrices(shape: MatrixShape) -> Iterator[tuple[int, int, str, str]]:

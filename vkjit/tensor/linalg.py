@@ -13,6 +13,7 @@ from ..errors import DTypeError, ShapeError
 from ..runtime.interface import DeviceArray, contiguous_strides
 from ..stdlib import matmul as kernels
 from ..stdlib import processor  # noqa: F401  registers variants for the device "cpu"
+from ..stdlib.matmul_operands import flat_operand
 from ..stdlib.registry import device_class
 from . import creation, iterate, maps
 from .copies import copy_values
@@ -47,6 +48,8 @@ def multiply(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: DType) 
     if depth == 0:
         creation.write_value(c, 0)
         return
+    if device_class(c.device) == "gpu" and a.dtype.itemsize < 4 and c.device.caps.matrices:
+        a, b = _whole_vectors(a, b, c)
     if device_class(c.device) == "gpu" or depth <= kernels.MOST_K:
         kernels.multiply(_readable(a, c, left=True), _readable(b, c, left=False), c, accumulate)
         return
@@ -59,6 +62,32 @@ def multiply(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: DType) 
 
     total = reducing.reduce_axes(parts, (0,), reducing.SUM, c.dtype, accumulate)
     copy_values(total, c)
+
+
+def _whole_vectors(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
+    """The factors as cooperative matrices take them: lines of whole vectors of 16 bytes. Where they aren't, and the
+    product is worth it, copies padded with zeros.
+    """
+    each = 16 // a.dtype.itemsize
+    depth = -(-a.shape[2] // each) * each
+    if math.prod(c.shape) * depth < WORTH_PADDING or a.dtype is not b.dtype:
+        return a, b
+    found = []
+    for array, left in ((a, True), (b, False)):
+        outer = -(-array.shape[1 if left else 2] // each) * each
+        if depth == a.shape[2] and flat_operand(array, array.dtype) is not None:
+            found.append(array)
+            continue
+        shape = (array.shape[0], array.shape[1], depth) if left else (array.shape[0], depth, outer)
+        made = creation.allocate(shape, array.dtype, array.device)
+        creation.write_value(made, 0)
+        copy_values(array, DeviceArray(made.buffer, made.offset, array.dtype, array.shape, made.strides))
+        found.append(made)
+    return found[0], found[1]
+
+
+WORTH_PADDING = 1 << 24
+"""Multiply-adds of a product from which on copies of its factors cost less than a slower kernel."""
 
 
 def _readable(array: DeviceArray, c: DeviceArray, *, left: bool) -> DeviceArray:

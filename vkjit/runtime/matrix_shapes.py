@@ -1,0 +1,25 @@
+"""Choosing among the cooperative matrix products that a device offers.
+
+Enters: `caps.matrices`. Leaves: those that kernels can use, and the best of them for given types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .interface import MatrixShape
+
+__all__ = ["native_shape", "usable_shapes"]
+
+
+def usable_shapes(shapes: Iterable[MatrixShape]) -> list[MatrixShape]:
+    """The products that a subgroup computes, of fixed shape, wrapping where integers overflow."""
+    return [s for s in shapes if s.scope == "subgroup" and not s.flexible and not s.saturating and s.result == s.c]
+
+
+def native_shape(shapes: Iterable[MatrixShape], a: str, b: str, accumulator: str) -> MatrixShape | None:
+    """The best product of these element types for a subgroup: the largest, the deepest of equals; None where there is
+    none.
+    """
+    found = [s for s in usable_shapes(shapes) if (s.a, s.b, s.c) == (a, b, accumulator)]
+    return max(found, key=lambda s: (s.m * s.n * s.k, s.k), default=None)
