@@ -22,7 +22,7 @@ from .artifact import ArgField
 if TYPE_CHECKING:
     from .interface import Buffer, Device, LoadedKernel
 
-__all__ = ["Capture", "Copy", "DeviceGraph", "Entry", "Fill", "Launch", "Place"]
+__all__ = ["Capture", "Copy", "DeviceGraph", "Entry", "Fill", "Launch", "Place", "is_capturing"]
 
 _REFUSED = {
     "write": "uploads",
@@ -34,6 +34,12 @@ _REFUSED = {
 """Methods that make no sense while nothing runs, and what the caller does who ends up there."""
 
 _lock = threading.Lock()
+_noted = threading.local()
+
+
+def is_capturing(device: Device) -> bool:
+    """Whether what this thread asks of the device is noted instead of run."""
+    return getattr(_noted, "device", None) is device
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +228,7 @@ class Capture:
                 self._shadow(name, method)
             for name, what in _REFUSED.items():
                 self._shadow(name, functools.partial(self._refuse, what))
+            _noted.device = self.device
 
     def stop(self) -> None:
         """Ends noting; the device runs what it is asked again."""
@@ -230,6 +237,7 @@ class Capture:
                 delattr(self.device, name)
             self.device.watch(-1)
             self._shadows.clear()
+            _noted.device = None
 
     def _shadow(self, name: str, method: Callable[..., Any]) -> None:
         usual = getattr(self.device, name)

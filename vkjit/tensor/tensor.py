@@ -45,7 +45,22 @@ class Tensor(TensorMethods):
     __slots__ = ("__weakref__", "_array", "_history", "_is_view", "_version", "meta")
     __array_priority__ = 1000  # NumPy's operators leave mixed expressions to this class
 
-    def __init__(self, array: DeviceArray, *, version: Version | None = None, meta: GradMeta | None = None) -> None:
+    def __init__(
+        self,
+        array: Any,
+        *,
+        version: Version | None = None,
+        meta: GradMeta | None = None,
+        managed: bool = False,
+    ) -> None:
+        """`managed`: a copy of `array` (any data, as for `vk.tensor`) whose memory moves to the device that uses it; see
+        `ManagedTensor`.
+        """
+        if managed:
+            from .managed import manage
+
+            manage(self, array)
+            return
         if not isinstance(array, DeviceArray):
             raise ArgumentError(
                 f"a tensor of a {type(array).__name__} is made by vk.tensor(...), not by vk.Tensor(...)"
