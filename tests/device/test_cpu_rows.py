@@ -115,3 +115,21 @@ def test_divisors_of_all_sizes(cpu: Device, divisor: float) -> None:
     assert np.array_equal(y[~good & ~np.isnan(y)], exact[~good & ~np.isnan(y)])
     assert np.array_equal(np.signbit(y[~np.isnan(y)]), np.signbit(exact[~np.isnan(y)]))
     assert np.all(np.abs(y[good] - exact[good]) <= 2.5 * np.spacing(np.abs(exact[good])))
+
+
+def test_large_results_go_past_the_caches(cpu: Device) -> None:
+    """Results of more than 32 MiB are stored differently where they are aligned; the last vector, and views, as usual."""
+
+    @vk.kernel(over="y")
+    def doubled(x: vk.In[vk.u8, "N"], y: vk.Out[vk.f64, "N"]):
+        i = vk.global_id(0)
+        y[i] = vk.f64(x[i]) * 2.0
+
+    count = (1 << 22) + 21
+    x = np.random.default_rng(1).integers(0, 256, count, dtype=np.uint8)
+    with vk.use_device(cpu):
+        assert np.array_equal(doubled(x), x * 2.0)
+        out = np.full(count + 1, -1.0)
+        doubled(x, out[1:])
+        assert np.array_equal(out[1:], x * 2.0)
+        assert out[0] == -1.0

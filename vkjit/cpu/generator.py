@@ -100,6 +100,8 @@ class Generator:
         fields: tuple[ArgField, ...],
         handlers: dict[str, Handler],
         features: frozenset[str],
+        family: str = "",
+        streamed: set[Op] | None = None,
     ) -> None:
         self.module = module
         self.kernel: Function = module.kernel
@@ -109,6 +111,10 @@ class Generator:
         self.fields = {(f.role, f.arg, f.axis): f for f in fields}
         self.handlers = handlers
         self.features = features
+        self.family = family
+        self.streamed = streamed or set()
+        self.invocations = ""
+        self.fenced = False
         self.text = Text()
         self.parts: dict[Value, list[str]] = {}
         self.postponed: dict[Value, Callable[[], list[str]]] = {}

@@ -35,6 +35,7 @@ from .holding import hold
 from .phases import plan_of
 from .rounds import rounds_outside
 from .shapes import Shapes
+from .streaming import NONTEMPORAL, begin_streaming, end_streaming, streamed_stores
 from .text import Text, memory_type
 
 __all__ = ["emit", "geometry_of", "kernel_text", "text_of"]
@@ -140,7 +141,7 @@ def kernel_text(
     """The module in LLVM's text form, for a processor with these features of this family ("x86_64", "aarch64")."""
     kernel = module.kernel
     shapes = Shapes.of(kernel, geometry.steps, geometry.width)
-    g = Generator(module, geometry, shapes, fields, _HANDLERS, features)
+    g = Generator(module, geometry, shapes, fields, _HANDLERS, features, family, streamed_stores(kernel))
     _load_arguments(g, kernel, usage)
     plan = plan_of(kernel, shapes, geometry.block)
     _over_groups(g, lambda: write_body(g, plan))
@@ -176,6 +177,7 @@ def _over_groups(g: Generator, write: object) -> None:
     """The loop over the workgroups `begin` to `end`."""
     text = g.text
     fill(g)
+    begin_streaming(g)
     names = ("x", "y", "z")
     place = {name: text.variable("i64", f"group_{name}") for name in names}
     number = text.variable("i64", "group")
@@ -199,9 +201,11 @@ def _over_groups(g: Generator, write: object) -> None:
         _next_group(text, place, number)
         text.jump(head)
     text.label(leave)
+    end_streaming(g)
     text.do("ret void")
     if "poll" in g.helpers:
         text.label(HALTED)
+        end_streaming(g)
         text.do("ret void")
 
 
@@ -230,6 +234,7 @@ def _module_text(g: Generator, family: str) -> str:
         *g.text.declared.values(),
         '!0 = !{!"branch_weights", i32 2000, i32 1}',
         '!1 = !{!"branch_weights", i32 1, i32 2000}',
+        NONTEMPORAL,
         *_alias_metadata(g.alias_scopes),
     ]
     return "\n".join(lines) + "\n"

@@ -16,6 +16,7 @@ from ..errors import InternalError
 from ..ir.core import Op, Value
 from .elementwise import round_to_bf16
 from .generator import Generator, Handler, dtype_of, lanes_of
+from .streaming import store_past_caches
 from .text import constant, intrinsic_suffix, memory_type
 
 __all__ = ["HANDLERS", "alias_tags", "element_pointer", "from_memory", "place_index", "to_memory"]
@@ -183,7 +184,7 @@ def _store(g: Generator, op: Op) -> None:
     parts = [to_memory(g, part, dtype, True, rounded=rounded) for part in g.vectors(value)]
     if shape is not None and shape.size == 1 and lanes == 1:
         index, kind = place_index(g, op, False)
-        _vector_store(g, dtype, parts[0], element_pointer(g, array, index, kind), tags)
+        _vector_store(g, op, dtype, parts[0], element_pointer(g, array, index, kind), tags)
         return
     index, kind = place_index(g, op, True)
     for component, part in enumerate(parts):
@@ -213,10 +214,11 @@ def _last_lane(g: Generator) -> str:
     return g.resized(g.text.op(f"sub {kind} {g.width - 1}, {zeros}"), kind, "i32")
 
 
-def _vector_store(g: Generator, dtype: DType, part: str, pointer: str, tags: str) -> None:
+def _vector_store(g: Generator, op: Op, dtype: DType, part: str, pointer: str, tags: str) -> None:
     whole, align = _memory(g, dtype, True), item_bytes(dtype)
     if g.mask is None:
-        g.text.do(f"store {whole} {part}, ptr {pointer}, align {align}{tags}")
+        if not store_past_caches(g, op, whole, part, pointer, tags):
+            g.text.do(f"store {whole} {part}, ptr {pointer}, align {align}{tags}")
         return
     name = f"llvm.masked.store.{intrinsic_suffix(whole)}.p0"
     g.text.run(name, f"{whole} {part}", f"ptr {pointer}", f"i32 {align}", f"{g.mask_type} {g.mask}", tags=tags)
