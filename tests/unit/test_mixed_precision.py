@@ -112,11 +112,12 @@ def test_a_checkpoint_gives_the_same_gradients_with_dropout() -> None:
     grads = []
     for again in (False, True):
         vk.manual_seed(4)
-        model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Dropout(0.5), nn.Linear(6, 2))
+        model: Any = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Dropout(0.5), nn.Linear(6, 2))
         x = vk.randn(3, 4, requires_grad=True)
         y: Any = checkpoint(model, x) if again else model(x)
         (y * y).sum().backward()
         after = vk.rand(1).item()
+        assert x.grad is not None
         grads.append([x.grad.tolist(), *(p.grad.tolist() for p in model.parameters()), y.tolist(), after])
     assert grads[0] == grads[1]
 

@@ -64,6 +64,8 @@ class autocast:  # noqa: N801  # PyTorch's name
 def converted(name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
     """The operands of an operation as the type of this thread's autocast wants them."""
     dtype = state.autocast
+    source: Any
+    target: Any
     if name in PRODUCTS:
         source, target = dtypes.f32, dtype
     elif name in PRECISE:
