@@ -139,7 +139,7 @@ def torch_product(dtype: str) -> Callable[[], float]:
     def measure() -> float:
         left, right = (torch().from_numpy(x[0]).cuda() for x in factors(dtype))
         if dtype == "i8":
-            run = lambda: torch()._int_mm(left, right)  # noqa: E731, SLF001  the only way to it
+            run = lambda: torch()._int_mm(left, right)  # noqa: E731  the only way to it
         else:
             kind = {"f16": torch().float16, "bf16": torch().bfloat16, "f32": torch().float32}[dtype]
             left, right = left.to(kind), right.to(kind)
@@ -261,7 +261,9 @@ _COPY = Target(value=2300)  # 0.8 of what a copy reaches on an H100
 
 ROWS = [
     Row("gemm f16 -> f32 4096^3", "TFLOP/s", product("f16", "f32"), Target(value=250), "torch", torch_product("f16")),
-    Row("gemm bf16 -> f32 4096^3", "TFLOP/s", product("bf16", "f32"), Target(value=250), "torch", torch_product("bf16")),
+    Row(
+        "gemm bf16 -> f32 4096^3", "TFLOP/s", product("bf16", "f32"), Target(value=250), "torch", torch_product("bf16")
+    ),
     Row("gemm f16 -> f16 4096^3", "TFLOP/s", product("f16", "f16"), Target(value=250), "torch", torch_product("f16")),
     Row("gemm i8 -> i32 4096^3", "TFLOP/s", product("i8", "i32"), Target(value=250), "torch", torch_product("i8")),
     Row("gemm f32 4096^3", "TFLOP/s", product("f32", "f32"), Target(value=40), "torch", torch_product("f32")),

@@ -45,9 +45,9 @@ def product(device: Device, a: Any, b: Any, total: Any, **options: Any) -> None:
         kind = {"f": vk.f32, "i": vk.i32}[np.dtype(total).kind] if np.dtype(total).itemsize < 8 else vk.f64
         gemm(a, b, bias, c, ACC=kind, **{**SMALL, **options})
     wide = [x.astype(np.float64) for x in (a, b)]
-    bound = (a.shape[2] + 1) * unit(np.float32 if total == np.float16 else total) * np.matmul(*map(np.abs, wide)) + unit(
-        total
-    ) * np.abs(np.matmul(*wide))
+    bound = (a.shape[2] + 1) * unit(np.float32 if total == np.float16 else total) * np.matmul(
+        *map(np.abs, wide)
+    ) + unit(total) * np.abs(np.matmul(*wide))
     assert (np.abs(c - np.matmul(*wide)) <= bound + 1e-7 * unit(total)).all()
 
 
@@ -60,7 +60,13 @@ def test_products_of_all_sizes(device: Device, m: int, k: int, n: int) -> None:
 
 @pytest.mark.parametrize(
     ("factors", "total"),
-    [(np.float16, np.float32), (np.float16, np.float16), (np.int8, np.int32), (np.uint8, np.int32), (np.float64, np.float64)],
+    [
+        (np.float16, np.float32),
+        (np.float16, np.float16),
+        (np.int8, np.int32),
+        (np.uint8, np.int32),
+        (np.float64, np.float64),
+    ],
 )
 def test_products_of_all_types(device: Device, factors: Any, total: Any) -> None:
     name = vk.dtypes.from_numpy(np.dtype(factors)).name if hasattr(vk, "dtypes") else np.dtype(factors).name
@@ -115,7 +121,11 @@ def test_rows(device: Device, columns: int, dtype: Any) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention(device: Device, causal: bool) -> None:
     m, n, d = 19, 27, 12
-    q, k, v = numbers((1, 4, m, d), np.float32), numbers((1, 2, n, d), np.float32, 1), numbers((1, 2, n, d), np.float32, 2)
+    q, k, v = (
+        numbers((1, 4, m, d), np.float32),
+        numbers((1, 2, n, d), np.float32, 1),
+        numbers((1, 2, n, d), np.float32, 2),
+    )
     with vk.use_device(device):
         o, lse = attention(q, k, v, scale=d**-0.5, SIZE=16, BM=16, BN=16, CAUSAL=causal)
     keys, values = (np.repeat(x.astype(np.float64), 2, axis=1) for x in (k, v))

@@ -151,7 +151,11 @@ def store_matrix(ctx: Context, call: Call, target: KernelValue, matrix: Value, l
         )
     found = _extents(ctx, call.node, target, array, kind.dtype)
     if found != (kind.rows, kind.columns):
-        raise ctx.error(call.node, f"the slice holds {found[0]} x {found[1]} elements, the matrix is {describe(kind)}")
+        raise ctx.error(
+            call.node,
+            f"the slice holds {found[0]} x {found[1]} elements, the matrix is {describe(kind)}",
+            f"take a slice of that size: c[i:i+{kind.rows}, j:j+{kind.columns}]",
+        )
     at, pitch = _first(ctx, place)
     emit_store(ctx, place.array, at, pitch, matrix, layout)
     note_write(ctx, place.array)
@@ -203,7 +207,7 @@ def map_matrices(ctx: Context, node: Place, name: str, a: KernelValue, b: Kernel
             value = emit(ctx, "mat_fill", number, type=kind)
         if value.type != kind:
             assert isinstance(value.type, Matrix)
-            raise ctx.error(node, f"{describe(kind)} and {describe(value.type)}: they aren't of one type")
+            raise ctx.error(node, f"{describe(kind)} and {describe(value.type)}: they aren't of one type", "convert one: vk.f32(acc)")
         operands.append(value)
     return emit(ctx, "mat_map", *operands, op=name, type=kind)
 

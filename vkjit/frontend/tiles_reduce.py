@@ -76,9 +76,7 @@ def _along(ctx: Context, op: str, tile: Value, axis: int) -> Value:
     return ctx.builder.emit("tile_reduce", tile, op=op, axis=axis, type=target)
 
 
-def _kept(
-    ctx: Context, call: Call, tile: Value, axis: KernelValue, rank: int, keepdims: KernelValue
-) -> KernelValue:
+def _kept(ctx: Context, call: Call, tile: Value, axis: KernelValue, rank: int, keepdims: KernelValue) -> KernelValue:
     """The result, with the axis of size 1 where it is to stay; a number where nothing else is left."""
     if not isinstance(keepdims, bool):
         raise ctx.error(call.node, "keepdims is True or False, known at compile time")

@@ -127,7 +127,9 @@ def subscript_tile(ctx: Context, node: ast.Subscript, tile: Value) -> KernelValu
         whole = isinstance(item, ast.Slice) and item.lower is None and item.upper is None and item.step is None
         if not whole or size is None:
             hint = "parts of a tile are loaded as tiles of their own: wg.load(x[i:i+SIZE])"
-            raise ctx.error(item, "a tile takes `:` for each of its axes, None for a new one, or an index for each", hint)
+            raise ctx.error(
+                item, "a tile takes `:` for each of its axes, None for a new one, or an index for each", hint
+            )
         shape.append(size)
     shape += list(sizes)
     if len(shape) > HIGHEST_RANK:

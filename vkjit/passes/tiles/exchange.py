@@ -132,7 +132,9 @@ def _holder(shop: Workshop, layout: Layout, at: Sequence[Value]) -> tuple[Value,
         inside = b.emit("max", b.emit("min", position, b.index(axis.size - 1)), b.index(0))
         group, rest = b.emit("floordiv", inside, b.index(axis.group)), b.emit("floormod", inside, b.index(axis.group))
         place = b.emit("floormod", group, b.index(1 << axis.bits))
-        own = b.emit("add", b.emit("mul", b.emit("floordiv", group, b.index(1 << axis.bits)), b.index(axis.group)), rest)
+        own = b.emit(
+            "add", b.emit("mul", b.emit("floordiv", group, b.index(1 << axis.bits)), b.index(axis.group)), rest
+        )
         lane = b.emit("add", lane, b.emit("mul", place, b.index(1 << axis.shift)))
         slot = b.emit("add", b.emit("mul", slot, b.index(axis.held)), own)
     return lane, slot

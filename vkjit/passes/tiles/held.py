@@ -303,4 +303,3 @@ def _runs(mask: int) -> list[tuple[int, int]]:
         else:
             shift += 1
     return runs
-

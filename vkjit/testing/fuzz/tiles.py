@@ -22,7 +22,17 @@ from .program import Layout, Program, Triple
 
 __all__ = ["generate_tiles"]
 
-_LOCAL: list[Triple] = [(4, 1, 1), (8, 1, 1), (16, 1, 1), (8, 4, 1), (24, 1, 1), (32, 1, 1), (64, 1, 1), (6, 2, 1), (1, 1, 1)]
+_LOCAL: list[Triple] = [
+    (4, 1, 1),
+    (8, 1, 1),
+    (16, 1, 1),
+    (8, 4, 1),
+    (24, 1, 1),
+    (32, 1, 1),
+    (64, 1, 1),
+    (6, 2, 1),
+    (1, 1, 1),
+]
 _LOCAL_LANES: list[Triple] = [(32, 1, 1), (64, 1, 1)]
 _GROUPS: list[Triple] = [(1, 1, 1), (2, 1, 1), (3, 1, 1), (2, 2, 1)]
 _SIZES = (1, 2, 3, 4, 5, 8, 8, 11, 16, 16, 32)
@@ -54,7 +64,7 @@ class _Build:
         self.tiles: list[Value] = []
         self.stored: set[Value] = set()
         self.number: Value | None = None
-        self.most = 64 if scope == "subgroup" else _MOST
+        self.most = 64 if scope == "subgroup" else min(_MOST, 128 * local[0] * local[1])
         self.palette = random.sample(_DTYPES, 3) + [random.choice([dtypes.f32, dtypes.i32])]
 
     def program(self, seed: int) -> Program:
@@ -69,9 +79,7 @@ class _Build:
                 self.store(tile)
         self.b.op("return")
         kernel = Function("tiles", self.region, attrs={"local_size": self.local})
-        return Program(
-            Module(kernel), self.groups, tuple(self.layouts), seed, lane_free=self.scope == "workgroup"
-        )
+        return Program(Module(kernel), self.groups, tuple(self.layouts), seed, lane_free=self.scope == "workgroup")
 
     # -- what there is
     def unit(self) -> Value:
@@ -150,7 +158,8 @@ class _Build:
         axes: list[int | None] = [*order]
         if random.random() < 0.3:
             axes.insert(random.randint(0, len(axes)), None)
-        extents = [random.randint(1, 4) if a is None else max(0, shape[a] + random.choice([0, 0, 1, 3, -1, -2])) for a in axes]
+        off = [0, 0, 1, 3, -1, -2]
+        extents = [random.randint(1, 4) if a is None else max(0, shape[a] + random.choice(off)) for a in axes]
         layout = layouts.strided([max(e, 1) for e in extents], random, written=False, fill="small")
         if random.random() < 0.5 or 0 in extents:
             layout = layouts.contiguous(extents, random, fill="small")
@@ -232,7 +241,9 @@ class _Build:
             return b.op("if", b.emit("lt", value, other), types=[value.type], regions=[yes, no]).result
         if way < 0.45:
             return b.emit("select", b.emit("le", other, value), other, value)
-        return self.small(b.emit(random.choice(["add", "sub", "mul", "min", "max"]), self.small(value), self.small(other)))
+        return self.small(
+            b.emit(random.choice(["add", "sub", "mul", "min", "max"]), self.small(value), self.small(other))
+        )
 
     def like(self, value: Value, dtype: DType) -> Value:
         """A small value in another type."""
@@ -271,8 +282,13 @@ class _Build:
             return
         kind = self.kind(tile)
         axis = self.random.randrange(len(kind.shape))
-        ops = ["and", "or"] if kind.dtype.kind == "bool" else ["min", "max"] if kind.size > 64 and kind.dtype.bits < 32 else ["add", "add", "min", "max"]
-        ops += [] if kind.dtype.is_float or kind.dtype.kind == "bool" else ["mul", "xor", "or"]
+        ops = ["min", "max"]
+        if kind.dtype.kind == "bool":
+            ops = ["and", "or"]
+        elif kind.size <= 64 or kind.dtype.bits >= 32:  # sums of more halves aren't exact
+            ops += ["add", "add"]
+        if kind.dtype.is_integer:
+            ops += ["mul", "xor", "or"]
         target = Tile(kind.dtype, reduced_shape(kind.shape, axis), self.scope)
         found = self.b.emit("tile_reduce", tile, op=self.random.choice(ops), axis=axis, type=target)
         self.keep(self.bounded(found))
@@ -448,11 +464,11 @@ class _Build:
         body = Region([INDEX, *(c.type for c in carried)])
         saved = self.tiles
         self.tiles = [*saved, *body.args[1:]]
-        self.inner_tiles = self.inner(body, depth, self.random.randint(1, 3))
+        made_inside = self.inner(body, depth, self.random.randint(1, 3))
         with b.at(body):
             following = []
             for argument in body.args[1:]:
-                fits = [t for t in (*self.inner_tiles, argument) if t.type == argument.type]
+                fits = [t for t in (*made_inside, argument) if t.type == argument.type]
                 following.append(self.changed(self.random.choice(fits), body.args[0]))
             b.op("continue", *following)
         self.tiles = saved
