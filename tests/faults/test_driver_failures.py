@@ -7,8 +7,11 @@ import gc
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tests.device import runtime_kernels as kernels
+from tests.device.runtime_kernels import BLOCK, groups, upload
 from tests.faults import workload
 from tests.faults.driver import DEVICE_LOST, OUT_OF_DEVICE_MEMORY, OUT_OF_HOST_MEMORY, Injection, failing
 from vkjit import errors
@@ -158,3 +161,24 @@ def test_a_failure_while_asking_again_and_again_is_told(physical: Any) -> None:
         assert injection.hit == "vkGetFenceStatus"
         device.synchronize()
         device.close()
+
+
+def test_a_lost_device_tells_what_was_under_way(physical: Any) -> None:
+    injection = Injection(0, DEVICE_LOST, lasting=True)
+    with no_leak(), failing(injection):
+        device = VulkanDevice(physical)
+        kernel, other = device.load(kernels.add()), device.load(kernels.shift())
+        x, y = upload(device, np.zeros(640, np.uint32)), device.allocate(4 * 640)
+        device.launch(other, groups(64), BLOCK.pack(x.address, 0, y.address, 64), (x,), (y,))
+        device.synchronize()
+        stream = device.open_stream()
+        device.stream = stream
+        device.launch(kernel, groups(640), BLOCK.pack(x.address, x.address, y.address, 640), (x,), (y,))
+        injection.nth = len(injection.names) + 1
+        with pytest.raises(errors.DeviceLostError) as caught:
+            stream.synchronize()
+        device.close()
+    grid = " x ".join(map(str, groups(640)))
+    assert f"under way in stream 1: kernel add ({grid} workgroups)" in str(caught.value)
+    assert "shift" not in str(caught.value)
+    del kernel, other, x, y, stream, device, caught

@@ -102,7 +102,7 @@ def _with_1(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 call(addresses[flags])
             if flags & 1:
                 queue.bound = kernel
-                kernel.last_use = serial
+                kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
                 queue.submit()
@@ -214,7 +214,7 @@ def _with_2(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 call(addresses[flags])
             if flags & 1:
                 queue.bound = kernel
-                kernel.last_use = serial
+                kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
                 queue.submit()
@@ -330,7 +330,7 @@ def _with_3(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 call(addresses[flags])
             if flags & 1:
                 queue.bound = kernel
-                kernel.last_use = serial
+                kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
                 queue.submit()
@@ -450,7 +450,7 @@ def _with_4(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 call(addresses[flags])
             if flags & 1:
                 queue.bound = kernel
-                kernel.last_use = serial
+                kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
                 queue.submit()
@@ -574,7 +574,7 @@ def _with_5(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 call(addresses[flags])
             if flags & 1:
                 queue.bound = kernel
-                kernel.last_use = serial
+                kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
                 queue.submit()
@@ -702,7 +702,7 @@ def _with_6(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 call(addresses[flags])
             if flags & 1:
                 queue.bound = kernel
-                kernel.last_use = serial
+                kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
                 queue.submit()
@@ -834,7 +834,7 @@ def _with_7(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 call(addresses[flags])
             if flags & 1:
                 queue.bound = kernel
-                kernel.last_use = serial
+                kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
                 queue.submit()
@@ -970,7 +970,7 @@ def _with_8(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 call(addresses[flags])
             if flags & 1:
                 queue.bound = kernel
-                kernel.last_use = serial
+                kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
                 queue.submit()

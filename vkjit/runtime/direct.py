@@ -115,6 +115,7 @@ class DirectRecorder:
         x, y, z = launch.groups
         fixed = (self._table, kernel.pipeline, kernel.layout)
         native.RECORD.pack_into(memory, 0, *map(self._address, fixed), size, y, z)
+        kernel.records.append(memory)
         address = self._address(place)
         flat = launch.grid is None and len(launch.over) < 2  # y and z stay
         packer = struct.Struct((native.FLAT if flat else native.DEEP) + launch.block)

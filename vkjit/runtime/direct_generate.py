@@ -124,7 +124,7 @@ def _with_{n}(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 call(addresses[flags])
             if flags & 1:
                 queue.bound = kernel
-                kernel.last_use = serial
+                kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
                 queue.submit()

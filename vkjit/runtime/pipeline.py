@@ -41,13 +41,16 @@ class VulkanKernel(LoadedKernel):
     __slots__ = (
         "_owner",
         "artifact",
+        "grid",
         "last_use",
         "layout",
         "nbytes",
         "pipeline",
         "print_offset",
         "queue",
+        "records",
         "report_offset",
+        "user",
     )
 
     def __init__(self, queue: Queue, artifact: KernelArtifact, owner: Handle, layout: Any) -> None:
@@ -58,6 +61,10 @@ class VulkanKernel(LoadedKernel):
         self.layout = layout
         self.last_use = 0
         self.nbytes = 0
+        self.grid: tuple[int, int, int] | None = None  # of the last launch, and of those in records of the direct way
+        self.records: list[bytearray] = []
+        self.user: Queue | None = None  # the queue that `last_use` is a serial of
+        queue.group.kernels.add(self)
         reports = [field.offset for field in artifact.fields if field.role == "report"]
         self.report_offset = reports[0] if reports and artifact.sites else -1
         self.print_offset = next((field.offset for field in artifact.fields if field.role == "print"), -1)

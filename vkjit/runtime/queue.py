@@ -100,7 +100,7 @@ class Queue(SentWork):
             if block:
                 self._push(command, kernel.layout, 0x20, 0, len(block), block)
             self._dispatch(command, *groups)
-            kernel.last_use = self.serial
+            kernel.last_use, kernel.user, kernel.grid = self.serial, self, groups
             self._count()
 
     def copy(self, source: VulkanBuffer, source_offset: int, target: VulkanBuffer, target_offset: int, n: int) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import DeviceLostError, InternalError, OutOfMemoryError
 from ._vk import Functions, Vulkan
 from .handles import Handle
+from .lost import under_way
 from .queue_group import QueueGroup, Releasable
 from .queue_submission import Submission
 from .semaphores import with_semaphores
@@ -218,7 +219,7 @@ class SentWork:
             self.vulkan.check(result, call)
         except DeviceLostError as error:
             why = "the driver gave the device up (a fault in a kernel or a time limit); its contents are gone"
-            self.group.fail(DeviceLostError(f"{error}: {why}"))
+            self.group.fail(DeviceLostError(f"{error}: {why}{under_way(self)}"))
             raise self.group.failed() from None
 
     def _create_pool(self, family: int) -> Handle:

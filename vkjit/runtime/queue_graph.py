@@ -59,7 +59,7 @@ class QueueGraph(DeviceGraph):
                 recorded = self._commands[queue] = self._record(queue)
             recorded.serial = queue.submit_with(recorded.prepared, recorded.reads, recorded.writes)
             for kernel in recorded.kernels:
-                kernel.last_use = recorded.serial
+                kernel.last_use, kernel.user = recorded.serial, queue
             if self._slots is not None:
                 self.device.watch_reports(self._slots, recorded.owners)
 
@@ -88,6 +88,7 @@ class QueueGraph(DeviceGraph):
             recorder.order(entry)
             if isinstance(entry, Launch):
                 kernel = cast("VulkanKernel", entry.kernel)
+                kernel.grid = entry.groups
                 if kernel.report_offset >= 0:
                     owners.append(kernel.artifact)
                 recorder.launch(kernel, entry.groups, self._block(number, entry, kernel, len(owners) - 1))

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import DeviceError
 
 if TYPE_CHECKING:
+    from .pipeline import VulkanKernel
     from .queue import Queue
 
 __all__ = ["NOW", "Awaited", "QueueGroup", "Releasable"]
@@ -39,6 +41,7 @@ class QueueGroup:
         self.abandoned = False
         self.queues: list[Queue] = []
         self.epochs = itertools.count(1)
+        self.kernels: weakref.WeakSet[VulkanKernel] = weakref.WeakSet()
         self.exports = False  # whether timelines can be given to other libraries
         self.watchers = 0
 
