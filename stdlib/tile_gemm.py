@@ -35,7 +35,7 @@ def activated(x, activation: vk.Const[str]):  # type: ignore[no-untyped-def]
     return x
 
 
-@vk.kernel(groups=gemm_groups, local=256)
+@vk.kernel(groups=gemm_groups, local=lambda THREADS: THREADS)
 def gemm(
     a: vk.In[T, "B M K"],
     b: vk.In[T, "B K N"],
@@ -47,6 +47,7 @@ def gemm(
     ACC: vk.Const[Any] = vk.f32,
     ACTIVATION: vk.Const[str] = "",
     BIASED: vk.Const[bool] = False,
+    THREADS: vk.Const[int] = 256,
 ) -> None:
     """c = activation(a @ b + bias), batch by batch; `bias` isn't read unless `BIASED`."""
     wg, g = vk.workgroup(), vk.group_id(2)
@@ -56,4 +57,6 @@ def gemm(
         acc = wg.mma(a[g, i : i + BM, k : k + BK], b[g, k : k + BK, j : j + BN], acc)
     if BIASED:
         acc = acc + ACC(bias[j : j + BN])
-    wg.store(c[g, i : i + BM, j : j + BN], activated(acc, ACTIVATION))
+    if ACTIVATION:
+        acc = activated(acc, ACTIVATION)
+    wg.store(c[g, i : i + BM, j : j + BN], acc)

@@ -107,7 +107,8 @@ def factors(dtype: str) -> tuple[Any, Any]:
 
 # -- products
 
-TILES = {"f16": (128, 128, 32), "bf16": (128, 128, 32), "f32": (128, 128, 16), "i8": (128, 128, 64)}
+TILES = {"f16": (128, 128, 32, 128), "bf16": (128, 128, 32, 128), "f32": (128, 128, 16, 256), "i8": (128, 128, 64, 128)}
+"""Rows, columns and depth of the tiles, and invocations of a workgroup."""
 
 
 def product(dtype: str, total: str) -> Callable[[], float]:
@@ -120,10 +121,10 @@ def product(dtype: str, total: str) -> Callable[[], float]:
             a, b = (vk.tensor(x).to(kind) if dtype == "bf16" else vk.tensor(x) for x in (left, right))
             result = getattr(vk, total)
             c, bias = vk.empty((1, SIZE, SIZE), dtype=result), vk.zeros(SIZE, dtype=result)
-            bm, bn, bk = TILES[dtype]
+            bm, bn, bk, threads = TILES[dtype]
 
             def run() -> None:
-                gemm(a, b, bias, c, BM=bm, BN=bn, BK=bk, ACC=result)
+                gemm(a, b, bias, c, BM=bm, BN=bn, BK=bk, ACC=result, THREADS=threads)
 
             run()
             rows = np.linspace(0, SIZE - 1, 16).astype(int)

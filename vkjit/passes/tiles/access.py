@@ -18,7 +18,7 @@ from .layout import Layout
 __all__ = ["load", "map_region", "run_each", "slice_operands", "store"]
 
 
-def slice_operands(op: Op, operands: Sequence[Value]) -> tuple[Value, list[Value], list[Value], Value]:
+def slice_operands(operands: Sequence[Value]) -> tuple[Value, list[Value], list[Value], Value]:
     """Array, starts, lengths, and the last operand of a `tile_load` or `tile_store`."""
     array = operands[0]
     assert isinstance(array.type, Array)
@@ -47,7 +47,7 @@ def whole(shop: Workshop, lengths: Sequence[Value], shape: Sequence[int]) -> Val
 
 def load(shop: Workshop, op: Op, operands: Sequence[Value], layout: Layout) -> Held:
     """The elements of a slice, in a layout."""
-    array, starts, lengths, pad = slice_operands(op, operands)
+    array, starts, lengths, pad = slice_operands(operands)
     axes, b = op.attrs["axes"], shop.builder
     positions = [shop.positions(axis, layout.scope) for axis in layout.axes]
     slots = list(layout.slots())
@@ -105,7 +105,7 @@ def _branch(
 
 def store(shop: Workshop, op: Op, operands: Sequence[Value], tile: Held) -> None:
     """Writes what lies inside the array, each element by its owner."""
-    array, starts, lengths, _ = slice_operands(op, [*operands, operands[0]])
+    array, starts, lengths, _ = slice_operands([*operands, operands[0]])
     axes, b, layout = op.attrs["axes"], shop.builder, tile.layout
     positions = [shop.positions(axis, layout.scope) for axis in layout.axes]
     slots = list(layout.slots())
@@ -147,10 +147,7 @@ def store(shop: Workshop, op: Op, operands: Sequence[Value], tile: Held) -> None
 def map_region(shop: Workshop, op: Op, layout: Layout, operands: Sequence[Held]) -> Held:
     """The region's result for each slot of the layout."""
     positions = _asked_positions(shop, op, layout)
-    values = []
-    for slot in layout.slots():
-        values.append(_inlined(shop, op, layout, slot, positions, operands)[0])
-    return Held(layout, tuple(values))
+    return Held(layout, tuple(_inlined(shop, op, layout, s, positions, operands)[0] for s in layout.slots()))
 
 
 def run_each(shop: Workshop, op: Op, layout: Layout, operands: Sequence[Held]) -> None:

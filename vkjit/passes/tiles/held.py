@@ -16,11 +16,14 @@ from ...ir.builder import Builder
 from ...ir.core import Function, Op, Region, Value
 from ...ir.ops import OPS, Effect
 from ...ir.rewrite import constant_of
-from ...ir.types import BOOL, Array, Scalar, Type
+from ...ir.types import BOOL, Array, Scalar, Type, Vector
 from ..memory import ALL, AliasClass, alias_class, origin
 from .layout import Axis, Layout, ceil_log2
 
 __all__ = ["Deferred", "Held", "Options", "Staged", "Workshop"]
+
+
+Element = Scalar | Vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class Workshop:
     numbers: dict[tuple[str, int, int], Value] = field(default_factory=dict)
     scratches: dict[tuple[DType, str], Value] = field(default_factory=dict)
     sizes: dict[Value, int] = field(default_factory=dict)
-    free: dict[DType, list[Value]] = field(default_factory=dict)
+    free: dict[Element, list[Value]] = field(default_factory=dict)
     pending: set[tuple[AliasClass, str]] = field(default_factory=set)
     written: set[AliasClass] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
@@ -183,36 +186,36 @@ class Workshop:
         """Shared memory for an exchange: the same array for all of a type and purpose."""
         key = (dtype, purpose)
         if key not in self.scratches:
-            self.scratches[key] = self._allocate(dtype, f"{purpose}_{dtype.name}")
+            self.scratches[key] = self._allocate(Scalar(dtype), f"{purpose}_{dtype.name}")
         array = self.scratches[key]
         self.sizes[array] = max(self.sizes[array], elements)
         return array
 
-    def stage(self, dtype: DType, elements: int, label: str) -> Value:
+    def stage(self, element: Element, elements: int, label: str) -> Value:
         """Shared memory for a tile, until `release`."""
-        free = self.free.setdefault(dtype, [])
-        if free and self.used_bytes() + elements * dtype.itemsize > self.options.shared_bytes // 2:
+        free = self.free.setdefault(element, [])
+        if free and self.used_bytes() + elements * _bytes(element) > self.options.shared_bytes // 2:
             array = max(free, key=lambda a: self.sizes[a])
             free.remove(array)
         else:
-            array = self._allocate(dtype, label)
+            array = self._allocate(element, label)
         self.sizes[array] = max(self.sizes[array], elements)
         return array
 
     def release(self, array: Value) -> None:
         """Gives a tile's memory back."""
-        self.free.setdefault(self.dtype(array), []).append(array)
+        self.free.setdefault(self.element(array), []).append(array)
 
     @staticmethod
-    def dtype(array: Value) -> DType:
+    def element(array: Value) -> Element:
         assert isinstance(array.type, Array)
-        return array.type.dtype
+        return array.type.element
 
     def used_bytes(self) -> int:
-        return sum(size * self.dtype(array).itemsize for array, size in self.sizes.items())
+        return sum(size * _bytes(self.element(array)) for array, size in self.sizes.items())
 
-    def _allocate(self, dtype: DType, label: str) -> Value:
-        made = self.entry.emit("shared", type=_shared(dtype, 1))
+    def _allocate(self, element: Element, label: str) -> Value:
+        made = self.entry.emit("shared", type=_shared(element, 1))
         made.name = label
         self.sizes[made] = 1
         return made
@@ -220,7 +223,7 @@ class Workshop:
     def settle(self) -> None:
         """Gives shared arrays the sizes that they turned out to need, and puts what belongs there at the entry."""
         for array, size in self.sizes.items():
-            made = _shared(self.dtype(array), size)
+            made = _shared(self.element(array), size)
             assert array.op is not None
             array.op.attrs["type"] = array.type = made
         self.function.body.ops[:0] = self.entry.region.ops
@@ -285,8 +288,12 @@ class Workshop:
         return total
 
 
-def _shared(dtype: DType, size: int) -> Array:
-    return Array(Scalar(dtype), 1, space="shared", shape=(size,), contiguous=True)
+def _shared(element: Element, size: int) -> Array:
+    return Array(element, 1, space="shared", shape=(size,), contiguous=True)
+
+
+def _bytes(element: Element) -> int:
+    return element.dtype.itemsize * (element.size if isinstance(element, Vector) else 1)
 
 
 def _runs(mask: int) -> list[tuple[int, int]]:

@@ -15,7 +15,7 @@ waited for, shuffles. `kernel.attrs["tiles"]` says what was chosen, and why, lin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -23,12 +23,13 @@ from ...errors import CompileError, InternalError
 from ...ir.core import Function, Module, Op, Region, Value
 from ...ir.ops import OPS, Effect
 from ...ir.rewrite import LOOPS, constant_of, exits_of, replace_uses, resolve
-from ...ir.types import Scalar, Tile
+from ...ir.types import Scalar, Tile, Type
 from ...runtime.interface import DeviceCaps
 from ..memory import ALL, alias_class
-from . import access, exchange, products
+from . import access, exchange, fragments, products
 from .assign import Assignment, assign
-from .engines import choose_engine
+from .engines import Choice, choose_engine
+from .fragments import Fragments, Packed, Plan, Splat
 from .held import Deferred, Held, Options, Staged, Workshop
 from .layout import Layout
 
@@ -65,6 +66,9 @@ class LowerTiles:
         return module
 
 
+Place = Held | Staged | Deferred | Packed | Fragments | Splat
+
+
 @dataclass(slots=True)
 class _Lowering:
     """One kernel. `tiles` says where each tile is, `replaced` what stands for other values now."""
@@ -74,7 +78,8 @@ class _Lowering:
     caps: DeviceCaps
     shop: Workshop = field(init=False)
     layouts: Assignment = field(init=False)
-    tiles: dict[Value, Held | Staged | Deferred] = field(default_factory=dict)
+    tiles: dict[Value, Place] = field(default_factory=dict)
+    plans: dict[Value, Plan] = field(default_factory=dict)
     replaced: dict[Value, Value] = field(default_factory=dict)
     uses: dict[Value, list[Op]] = field(default_factory=dict)
     homes: dict[Op, Region] = field(default_factory=dict)
@@ -88,6 +93,7 @@ class _Lowering:
         bits = {scope: self.shop.bits(scope) for scope in ("workgroup", "subgroup")}
         self.layouts = assign(kernel, bits, self.options.vector, self.options.lanes)
         self._survey(kernel.body)
+        self.plans = fragments.plans_of(kernel, self.caps, self.shop.invocations)
         self.region(kernel.body, [])
         self.shop.settle()
         replace_uses(kernel.body, self.replaced)
@@ -144,7 +150,9 @@ class _Lowering:
         """Values as control flow hands them on: tiles slot by slot, in the layout of what receives them."""
         found: list[Value] = []
         for value, target in zip(values, targets, strict=True):
-            if isinstance(value.type, Tile):
+            if target in self.plans:
+                found += self.matrices(value, self.plans[target]).values
+            elif isinstance(value.type, Tile):
                 found += self.held(value, self.layouts.of(target)).values
             else:
                 found.append(resolve(self.replaced, value))
@@ -157,13 +165,20 @@ class _Lowering:
             if not isinstance(value.type, Tile):
                 self.replaced[value] = next(rest)
                 continue
+            plan = self.plans.get(value)
+            if plan is not None:
+                self.tiles[value] = Fragments(plan, tuple(next(rest) for _ in range(plan.held)))
+                continue
             layout = self.layouts.of(value)
             self.tiles[value] = Held(layout, tuple(next(rest) for _ in range(layout.held)))
 
-    def types_of(self, values: Sequence[Value]) -> list[Scalar]:
-        found: list = []  # type: ignore[type-arg]
+    def types_of(self, values: Sequence[Value]) -> list[Type]:
+        found: list[Type] = []
         for value in values:
-            kind = value.type
+            kind, plan = value.type, self.plans.get(value)
+            if plan is not None:
+                found += [plan.kind] * plan.held
+                continue
             found += [Scalar(kind.dtype)] * self.layouts.of(value).held if isinstance(kind, Tile) else [kind]
         return found
 
@@ -176,7 +191,7 @@ class _Lowering:
             self.region(inner, op.results)
             after |= self.shop.pending
         self.shop.pending = after
-        made = Op(op.name, [condition], list(self.types_of(op.results)), op.attrs, op.regions, op.loc)
+        made = Op(op.name, [condition], self.types_of(op.results), op.attrs, op.regions, op.loc)
         self.shop.builder.region.ops.append(made)
         self.received(op.results, made.results)
 
@@ -193,7 +208,7 @@ class _Lowering:
             self.shop.pending |= {(ALL, "r"), (ALL, "w")}  # rule 3
         self._loop_body(op, old[1 if first else 0 :])
         self.shop.pending |= before
-        made = Op(op.name, [*fixed, *carried], list(self.types_of(op.results)), op.attrs, op.regions, op.loc)
+        made = Op(op.name, [*fixed, *carried], self.types_of(op.results), op.attrs, op.regions, op.loc)
         self.shop.builder.region.ops.append(made)
         self.received(op.results, made.results)
 
@@ -213,7 +228,27 @@ class _Lowering:
         if isinstance(found, Deferred):
             self.shop.access(found.operands[0], "r", wanted.scope)
             return access.load(self.shop, found.op, found.operands, wanted)
+        if isinstance(found, Splat):
+            return Held(wanted, (found.value,) * wanted.held)
+        if isinstance(found, Fragments):
+            return exchange.moved(self.shop, fragments.to_registers(self.shop, found, self.layouts.of(value)), wanted)
         raise InternalError("a tile that only products read is needed in registers")
+
+    def matrices(self, value: Value, plan: Plan) -> Fragments:
+        """The sums of a product in matrices."""
+        found = self.tiles[value]
+        if isinstance(found, Splat):
+            return fragments.fill(self.shop, plan, found.value)
+        if not isinstance(found, Fragments):
+            raise InternalError("sums in registers are needed in matrices")
+        return found
+
+    def engine(self, op: Op) -> Choice:
+        """What computes a product."""
+        plan = self.plans.get(op.result)
+        if plan is not None:
+            return Choice("matrix", f"the device multiplies {plan.shape.a}, {plan}")
+        return choose_engine(op, self.options, self.caps)
 
     def check_held(self, value: Value) -> None:
         """CompileError where an invocation would hold more of a tile than its registers can."""
@@ -248,13 +283,18 @@ def _load(low: _Lowering, op: Op) -> None:
     kind = op.attrs["type"]
     if low.only_products(op.result) and low.uses.get(op.result):
         uses = low.uses[op.result]
-        choice = choose_engine(uses[0], low.options, low.caps)
+        choice = low.engine(uses[0])
+        alike = all(low.engine(use).engine == choice.engine for use in uses)
         near = len(uses) == 1 and low.homes[uses[0]] is low.homes[op]
         padded = constant_of(op.operands[-1]) == 0  # products leave out steps that lie outside of a factor
-        if padded and low.stays(op) and (near or choice.engine != "fma"):
+        if padded and low.stays(op) and (near or (alike and choice.engine not in ("fma", "matrix"))):
             low.tiles[op.result] = Deferred(op, tuple(operands))
             return
-        if choice.engine == "fma":
+        if alike and choice.engine == "matrix" and fragments.can_pack(op, low.plans[uses[0].result]):
+            (low.tiles[op.result],) = fragments.stage(shop, [(op, operands, _label(operands[0]))])
+            shop.notes.append(f"{op.loc}: the slice is staged in shared memory once, for {len(uses)} products")
+            return
+        if alike and choice.engine in ("fma", "matrix"):
             (low.tiles[op.result],) = products.stage_slices(shop, [(op, operands, _label(operands[0]))])
             shop.notes.append(f"{op.loc}: the slice is staged in shared memory once, for {len(uses)} products")
             return
@@ -273,8 +313,17 @@ def _shape(kind: Tile) -> str:
 
 
 def _store(low: _Lowering, op: Op) -> None:
-    tile = low.held(op.operands[-1])
     operands = [resolve(low.replaced, v) for v in op.operands[:-1]]
+    source = low.tiles[op.operands[-1]]
+    if isinstance(source, Fragments):
+        low.shop.access(operands[0], "w")
+
+        def through_registers() -> None:
+            access.store(low.shop, op, operands, low.held(op.operands[-1]))
+
+        fragments.store(low.shop, op, operands, source, access.kind_of(op.operands[-1]), through_registers)
+        return
+    tile = low.held(op.operands[-1])
     low.shop.access(operands[0], "w", tile.layout.scope)
     access.store(low.shop, op, operands, tile)
 
@@ -291,6 +340,12 @@ def _touch(low: _Lowering, op: Op, scope: str) -> None:
 
 
 def _map(low: _Lowering, op: Op) -> None:
+    number = fragments.splat_of(op.result)
+    if number is not None:
+        for inner in op.regions[0].ops[:-1]:
+            low.shop.builder.region.ops.append(inner)
+        low.tiles[op.result] = Splat(resolve(low.replaced, number))
+        return
     low.check_held(op.result)
     layout = low.layouts.of(op.result)
     operands = [low.held(v, layout.operand(access.kind_of(v).shape)) for v in op.operands]
@@ -336,17 +391,21 @@ def _get(low: _Lowering, op: Op) -> None:
 
 
 def _mma(low: _Lowering, op: Op) -> None:
-    low.check_held(op.result)
-    choice = choose_engine(op, low.options, low.caps)
-    acc = low.held(op.operands[2], low.layouts.of(op.result))
+    choice = low.engine(op)
     left, right = op.operands[:2]
     depth = access.kind_of(left).shape[1]
     note = f"{op.loc}: product of {_shape(access.kind_of(left))} and {_shape(access.kind_of(right))}: engine {choice.engine}"
+    if choice.engine == "matrix":
+        low.shop.notes.append(f"{note} ({choice.reason})")
+        _matrix_product(low, op, depth)
+        return
+    low.check_held(op.result)
+    acc = low.held(op.operands[2], low.layouts.of(op.result))
     low.shop.notes.append(f"{note} ({choice.reason}); each invocation sums {acc.layout}")
     if choice.engine == "fma":
         _staged_product(low, op, acc, depth)
         return
-    sources = [low.tiles[v] for v in (left, right)]
+    sources: list = [low.held(v) if isinstance(low.tiles[v], Fragments | Splat) else low.tiles[v] for v in (left, right)]  # type: ignore[type-arg]
     for source in sources:
         if isinstance(source, Deferred):
             low.shop.access(source.operands[0], "r", acc.layout.scope)
@@ -363,38 +422,67 @@ def _stage(low: _Lowering, tile: Held, value: Value) -> Staged:
     return products.stage_held(low.shop, tile, access.kind_of(value), "factor")
 
 
-def _read_staged(low: _Lowering, sources: Sequence[Held | Staged | Deferred]) -> None:
+def _read_staged(low: _Lowering, sources: Sequence[Place]) -> None:
     for source in sources:
-        if isinstance(source, Staged):
+        if isinstance(source, Staged | Packed):
             low.shop.access(source.array, "r")
 
 
-def _staged_product(low: _Lowering, op: Op, acc: Held, depth: int) -> None:
-    """Both operands in shared memory: slices of global memory are read together, before anything is written there."""
-    operands = op.operands[:2]
-    found: list[Held | Staged | Deferred] = [low.tiles[v] for v in operands]
+def _factors(low: _Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list[Value]]:
+    """Both factors in shared memory, and what of it is theirs alone: slices of global memory are read together, before
+    anything is written there.
+    """
+    found: list[Place] = [low.tiles[v] for v in op.operands[:2]]
     slices = [(s.op, s.operands, _label(s.operands[0])) for s in found if isinstance(s, Deferred)]
-    staged = iter(products.stage_slices(low.shop, slices))
-    made: list[Staged] = []
-    sources: list[Staged] = []
-    for source, value in zip(found, operands, strict=True):
-        if isinstance(source, Staged):
-            sources.append(source)
-            continue
-        place = next(staged) if isinstance(source, Deferred) else _stage(low, source, value)
+    staged: Iterator[Place]
+    if packed and all(fragments.can_pack(o, low.plans[op.result]) for o, _, _ in slices):
+        staged = iter(fragments.stage(low.shop, slices))
+    else:
+        staged = iter(products.stage_slices(low.shop, slices))
+    sources: list[Place] = []
+    made: list[Value] = []
+    for source, value in zip(found, op.operands[:2], strict=True):
+        place = source
+        if isinstance(source, Deferred):
+            place = next(staged)
+        elif not isinstance(source, Staged | Packed):
+            place = _stage(low, low.held(value), value)
         sources.append(place)
-        made.append(place)
+        if place is not source and isinstance(place, Staged | Packed):
+            made.append(place.array)
     _read_staged(low, sources)
-    low.tiles[op.result] = products.multiply(low.shop, sources[0], sources[1], acc, depth)
-    for place in made:
-        low.shop.release(place.array)
-    for value in operands:
-        last = low.uses[value][-1]
-        one_region = all(low.homes[use] is low.homes[op] for use in low.uses[value])
-        kept = low.tiles[value]
-        if last is op and one_region and isinstance(kept, Staged) and value.op is not None:
-            if low.homes[value.op] is low.homes[op]:
-                low.shop.release(kept.array)
+    return sources, made
+
+
+def _staged_product(low: _Lowering, op: Op, acc: Held, depth: int) -> None:
+    sources, made = _factors(low, op, packed=False)
+    left, right = sources
+    assert isinstance(left, Staged)
+    assert isinstance(right, Staged)
+    low.tiles[op.result] = products.multiply(low.shop, left, right, acc, depth)
+    _release(low, op, made)
+
+
+def _matrix_product(low: _Lowering, op: Op, depth: int) -> None:
+    acc = low.matrices(op.operands[2], low.plans[op.result])
+    sources, made = _factors(low, op, packed=True)
+    left, right = sources
+    assert isinstance(left, Staged | Packed)
+    assert isinstance(right, Staged | Packed)
+    low.tiles[op.result] = fragments.multiply(low.shop, left, right, acc, depth)
+    _release(low, op, made)
+
+
+def _release(low: _Lowering, op: Op, made: Sequence[Value]) -> None:
+    """Gives back the memory of factors that nothing reads any more."""
+    for array in made:
+        low.shop.release(array)
+    for value in dict.fromkeys(op.operands[:2]):
+        uses, kept = low.uses[value], low.tiles[value]
+        if not isinstance(kept, Staged | Packed) or value.op is None or uses[-1] is not op:
+            continue
+        if all(low.homes[o] is low.homes[op] for o in (*uses, value.op)):
+            low.shop.release(kept.array)
 
 
 _HANDLERS: dict[str, Callable[[_Lowering, Op], None]] = {

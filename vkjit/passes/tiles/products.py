@@ -39,7 +39,7 @@ def _pitch(shape: tuple[int, ...], itemsize: int, transposed: bool) -> int:
 
 def _place(shop: Workshop, kind: Tile, label: str, transposed: bool) -> Staged:
     pitch = _pitch(kind.shape, kind.dtype.itemsize, transposed)
-    array = shop.stage(kind.dtype, kind.shape[0] * pitch, label)
+    array = shop.stage(Scalar(kind.dtype), kind.shape[0] * pitch, label)
     return Staged(array, (kind.shape[0], kind.shape[1]), pitch)
 
 
@@ -133,7 +133,7 @@ class _Side:
         self.positions = shop.positions(outer, scope)
         self.tests: list[Value] = []
         if isinstance(source, Deferred):
-            self.array, self.starts, self.lengths, self.pad = slice_operands(source.op, source.operands)
+            self.array, self.starts, self.lengths, self.pad = slice_operands(source.operands)
             self.tests = [shop.builder.emit("lt", p, self.lengths[which]) for p in self.positions]
         elif isinstance(source, Staged):
             last = shop.builder.index(outer.size - 1)
