@@ -147,7 +147,7 @@ def _maxima(
                     if w >= 0 and w < w_end:
                         here = (d * H + h) * W + w
                         value = A(x[nc * (I(D) * H * W) + here])
-                        if value > best or vk.isnan(value) or found < 0:
+                        if value > best or value != value or found < 0:
                             best, found = value, here
     y[e] = T(best)
     at[e] = vk.i64(found)
@@ -294,8 +294,9 @@ def maxima(x: DeviceArray, y: DeviceArray, at: DeviceArray, window: Window) -> N
     """y = the maxima, at = their places in the input's D * H * W elements of the channel (i64)."""
     count = math.prod(y.shape)
     if count:
-        _maxima(flat(x), flat(y), flat(at), count, *window.numbers(), *window.taps(), window.adaptive,
-                accumulator(x.dtype), index_type(x, y))  # fmt: skip
+        compared = accumulator(x.dtype) if x.dtype.is_float else vk.i64
+        _maxima(flat(x), flat(y), flat(at), count, *window.numbers(), *window.taps(), window.adaptive, compared,
+                index_type(x, y))  # fmt: skip
 
 
 def maxima_gradient(g: DeviceArray, at: DeviceArray, y: DeviceArray, window: Window) -> None:

@@ -1,6 +1,6 @@
 """Pooling over one to three axes: maxima and means, regular and adaptive.
 
-Enters: tensors of floats (N, C, *size) or (C, *size). Leaves: new tensors of the same type. Gradients are gathered, so that
+Enters: tensors of floats, or of integers for regular pooling, (N, C, *size) or (C, *size). Leaves: new tensors of the same type. Gradients are gathered, so that
 they are the same every time.
 """
 
@@ -88,7 +88,8 @@ def mean_pool_gradient(g: Tensor, *, axes: int, window: Window) -> Tensor:
 
 
 def _checked(x: Any, axes: int, name: str) -> Tensor:
-    floats(x, name)
+    if not (isinstance(x, Tensor) and x.dtype.is_integer and name.startswith("max")):
+        floats(x, name)
     if x.ndim not in (axes + 1, axes + 2) or 0 in x.shape[x.ndim - axes - 1 :]:
         raise ShapeError(
             f"{name}(): input of shape {x.shape}, expected {axes + 2} axes (or {axes + 1}, without a batch), none of them empty "
@@ -155,6 +156,9 @@ def _average(
     divisor: int | None,
 ) -> Tensor:
     name = f"avg_pool{axes}d"
+    if isinstance(x, Tensor) and x.dtype.is_integer:  # in f64: exact for sums below 2 ** 53, rounded towards zero
+        wide = _average(axes, x.to(dtypes.f64), kernel_size, stride, padding, ceil_mode, count_pad, divisor)
+        return wide.to(x.dtype)
     if divisor is not None and (isinstance(divisor, bool) or not isinstance(divisor, int) or divisor == 0):
         raise ArgumentError(f"{name}(): divisor_override={divisor!r}, expected an int other than 0")
     window = _window(

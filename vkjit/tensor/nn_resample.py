@@ -134,15 +134,33 @@ def _choices(channels: int, kernel: tuple[int, ...], x: Tensor) -> Tensor:
 
 def unfold(x: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
     """The windows of x (N, C, H, W) as columns: (N, C R S, number of windows)."""
-    floats(x, "unfold")
     if x.ndim not in (3, 4):
         raise ShapeError(f"unfold() takes (N, C, H, W) or (C, H, W), found {x.shape}")
     kernel = numbers(kernel_size, 2, "unfold", "kernel_size", 1)
     image = unsqueeze(x, 0) if x.ndim == 3 else x
     channels = image.shape[1]
+    if not x.dtype.is_float:
+        return _copied_windows(x, kernel, dilation, padding, stride)
     columns = conv2d(image, _choices(channels, kernel, x), None, stride, padding, dilation, channels)
     shape = (*columns.shape[:2], math.prod(columns.shape[2:]))
     return reshape(columns, shape[1:] if x.ndim == 3 else shape)
+
+
+def _copied_windows(x: Tensor, kernel: tuple[int, ...], dilation: Any, padding: Any, stride: Any) -> Tensor:
+    """`unfold` of any type, by views of windows."""
+    from .scans import pad
+    from .shapes import unfold as windows
+
+    spread, steps = numbers(dilation, 2, "unfold", "dilation", 1), numbers(stride, 2, "unfold", "stride", 1)
+    around = numbers(padding, 2, "unfold", "padding")
+    wide = pad(x, (around[1], around[1], around[0], around[0]), value=0)
+    for i in (0, 1):
+        wide = windows(wide, x.ndim - 2 + i, spread[i] * (kernel[i] - 1) + 1, steps[i])
+    taken: Any = wide[..., :: spread[0], :: spread[1]]  # (..., C, rows, columns, R, S)
+    n = taken.ndim
+    order = (*range(n - 4), n - 2, n - 1, n - 4, n - 3)
+    shape = (*x.shape[:-3], x.shape[-3] * math.prod(kernel), math.prod(taken.shape[n - 4 : n - 2]))
+    return reshape(permute(taken, order), shape)
 
 
 def fold(x: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
