@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...errors import ArgumentError
 from ...ir.ops import OPS
 from ..console import say
 from .crew import Crew
@@ -57,8 +58,11 @@ def device_names(wanted: str) -> tuple[str, ...]:
     present = [info.name for info in devices() if info.kind != "interpreter"]
     if wanted == "all":
         return tuple(present)
-    parts = [part for part in wanted.split(",") if part != "interpreter"]
-    return tuple(name for name in present if any(part in name for part in parts))
+    parts = [part.strip().casefold() for part in wanted.split(",") if part.strip() != "interpreter"]
+    absent = [part for part in parts if not any(part in name.casefold() for name in present)]
+    if absent:
+        raise ArgumentError(f"no device has {absent[0]!r} in its name: there are {', '.join(present) or 'none'}")
+    return tuple(name for name in present if any(part in name.casefold() for part in parts))
 
 
 def requests(
@@ -125,7 +129,11 @@ class _Summary:
 
 
 def _run(options: argparse.Namespace, work: Iterator[dict[str, Any]]) -> int:
-    names = device_names(options.devices)
+    try:
+        names = device_names(options.devices)
+    except ArgumentError as error:
+        say(str(error))
+        return 2
     say(f"executors: interpreter{''.join(', ' + name for name in names)}; {options.jobs} jobs")
     crew = Crew(
         Config(names, shrink_seconds=0.0 if options.no_shrink else 60.0, thorough=options.thorough), options.jobs
