@@ -76,8 +76,10 @@ def _with_1(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 return False
             if b0.write_epoch == epoch or (w0 and b0.read_epoch == epoch):
                 if queue.transferred:
-                    return False
-                flags, epoch = 2, next(queue.group.epochs)
+                    queue.order()
+                    flags, epoch = 0, queue.epoch
+                else:
+                    flags, epoch = 2, next(queue.group.epochs)
             else:
                 flags = 0
             if queue.bound is not kernel:
@@ -184,8 +186,10 @@ def _with_2(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 return False
             if b0.write_epoch == epoch or (w0 and b0.read_epoch == epoch) or b1.write_epoch == epoch or (w1 and b1.read_epoch == epoch):
                 if queue.transferred:
-                    return False
-                flags, epoch = 2, next(queue.group.epochs)
+                    queue.order()
+                    flags, epoch = 0, queue.epoch
+                else:
+                    flags, epoch = 2, next(queue.group.epochs)
             else:
                 flags = 0
             if queue.bound is not kernel:
@@ -296,8 +300,10 @@ def _with_3(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 return False
             if b0.write_epoch == epoch or (w0 and b0.read_epoch == epoch) or b1.write_epoch == epoch or (w1 and b1.read_epoch == epoch) or b2.write_epoch == epoch or (w2 and b2.read_epoch == epoch):
                 if queue.transferred:
-                    return False
-                flags, epoch = 2, next(queue.group.epochs)
+                    queue.order()
+                    flags, epoch = 0, queue.epoch
+                else:
+                    flags, epoch = 2, next(queue.group.epochs)
             else:
                 flags = 0
             if queue.bound is not kernel:
@@ -412,8 +418,10 @@ def _with_4(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 return False
             if b0.write_epoch == epoch or (w0 and b0.read_epoch == epoch) or b1.write_epoch == epoch or (w1 and b1.read_epoch == epoch) or b2.write_epoch == epoch or (w2 and b2.read_epoch == epoch) or b3.write_epoch == epoch or (w3 and b3.read_epoch == epoch):
                 if queue.transferred:
-                    return False
-                flags, epoch = 2, next(queue.group.epochs)
+                    queue.order()
+                    flags, epoch = 0, queue.epoch
+                else:
+                    flags, epoch = 2, next(queue.group.epochs)
             else:
                 flags = 0
             if queue.bound is not kernel:
@@ -532,8 +540,10 @@ def _with_5(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 return False
             if b0.write_epoch == epoch or (w0 and b0.read_epoch == epoch) or b1.write_epoch == epoch or (w1 and b1.read_epoch == epoch) or b2.write_epoch == epoch or (w2 and b2.read_epoch == epoch) or b3.write_epoch == epoch or (w3 and b3.read_epoch == epoch) or b4.write_epoch == epoch or (w4 and b4.read_epoch == epoch):
                 if queue.transferred:
-                    return False
-                flags, epoch = 2, next(queue.group.epochs)
+                    queue.order()
+                    flags, epoch = 0, queue.epoch
+                else:
+                    flags, epoch = 2, next(queue.group.epochs)
             else:
                 flags = 0
             if queue.bound is not kernel:
@@ -656,8 +666,10 @@ def _with_6(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 return False
             if b0.write_epoch == epoch or (w0 and b0.read_epoch == epoch) or b1.write_epoch == epoch or (w1 and b1.read_epoch == epoch) or b2.write_epoch == epoch or (w2 and b2.read_epoch == epoch) or b3.write_epoch == epoch or (w3 and b3.read_epoch == epoch) or b4.write_epoch == epoch or (w4 and b4.read_epoch == epoch) or b5.write_epoch == epoch or (w5 and b5.read_epoch == epoch):
                 if queue.transferred:
-                    return False
-                flags, epoch = 2, next(queue.group.epochs)
+                    queue.order()
+                    flags, epoch = 0, queue.epoch
+                else:
+                    flags, epoch = 2, next(queue.group.epochs)
             else:
                 flags = 0
             if queue.bound is not kernel:
@@ -784,8 +796,10 @@ def _with_7(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 return False
             if b0.write_epoch == epoch or (w0 and b0.read_epoch == epoch) or b1.write_epoch == epoch or (w1 and b1.read_epoch == epoch) or b2.write_epoch == epoch or (w2 and b2.read_epoch == epoch) or b3.write_epoch == epoch or (w3 and b3.read_epoch == epoch) or b4.write_epoch == epoch or (w4 and b4.read_epoch == epoch) or b5.write_epoch == epoch or (w5 and b5.read_epoch == epoch) or b6.write_epoch == epoch or (w6 and b6.read_epoch == epoch):
                 if queue.transferred:
-                    return False
-                flags, epoch = 2, next(queue.group.epochs)
+                    queue.order()
+                    flags, epoch = 0, queue.epoch
+                else:
+                    flags, epoch = 2, next(queue.group.epochs)
             else:
                 flags = 0
             if queue.bound is not kernel:
@@ -916,8 +930,10 @@ def _with_8(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 return False
             if b0.write_epoch == epoch or (w0 and b0.read_epoch == epoch) or b1.write_epoch == epoch or (w1 and b1.read_epoch == epoch) or b2.write_epoch == epoch or (w2 and b2.read_epoch == epoch) or b3.write_epoch == epoch or (w3 and b3.read_epoch == epoch) or b4.write_epoch == epoch or (w4 and b4.read_epoch == epoch) or b5.write_epoch == epoch or (w5 and b5.read_epoch == epoch) or b6.write_epoch == epoch or (w6 and b6.read_epoch == epoch) or b7.write_epoch == epoch or (w7 and b7.read_epoch == epoch):
                 if queue.transferred:
-                    return False
-                flags, epoch = 2, next(queue.group.epochs)
+                    queue.order()
+                    flags, epoch = 0, queue.epoch
+                else:
+                    flags, epoch = 2, next(queue.group.epochs)
             else:
                 flags = 0
             if queue.bound is not kernel:

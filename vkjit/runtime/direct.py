@@ -2,8 +2,8 @@
 
 Enters: what the calls of one form have in common (`Calls`), and per key a description of the launch (`DirectLaunch`). Leaves:
 a function of the arguments, which records the launch into the open submission of this thread's queue. Holds: what is
-recorded is what `Queue.dispatch` would record; where a launch needs more than that (another queue's buffers, copies to wait for, a
-capture or a profile that watches, a device that failed, shapes that disagree) it says False, and nothing has happened.
+recorded is what `Queue.dispatch` would record; where a launch needs more than that (another queue's buffers, a capture or a
+profile that watches, a device that failed, shapes that disagree) it says False, and nothing has happened.
 
 The functions are written out in `_gen_direct`. Everything that stays the same lies prepared in a record (see `native`), and a
 launch fills the rest by one `pack_into`.

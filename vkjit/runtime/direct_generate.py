@@ -102,8 +102,10 @@ def _with_{n}(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 return False
             if {conflicts}:
                 if queue.transferred:
-                    return False
-                flags, epoch = 2, next(queue.group.epochs)
+                    queue.order()
+                    flags, epoch = 0, queue.epoch
+                else:
+                    flags, epoch = 2, next(queue.group.epochs)
             else:
                 flags = 0
             if queue.bound is not kernel:

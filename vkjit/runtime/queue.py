@@ -295,6 +295,11 @@ class Queue(SentWork):
         self.ticket = (self._open or self._begin()).number
         return self.ticket
 
+    def order(self) -> None:
+        """Records a barrier."""
+        if self._open is not None:
+            self._barrier(self._open)
+
     def emit(self, kernel: VulkanKernel, flags: int, memory: bytearray, block: Any) -> None:
         """What the native recorder does with a record, in Python."""
         if self._open is None:
@@ -313,9 +318,9 @@ class Queue(SentWork):
     def distrust(self) -> None:
         """After an interruption in the middle of recording: what comes later is ordered after all that may be there."""
         self.bound = None
-        if self._open is not None and self.group.failure is None:
+        if self.group.failure is None:
             self.transferred = True
-            self._barrier(self._open)
+            self.order()
 
     # Submission and completion.
 
