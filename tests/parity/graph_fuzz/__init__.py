@@ -1,0 +1,1 @@
+"""Random graphs of tensor operations, forward and backward, against PyTorch."""
