@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import vkjit as vk
+from tests.device.staged import open_staged
 from vkjit import errors
 from vkjit.runtime.device import VulkanDevice
 
@@ -47,6 +48,8 @@ def here(device: Any) -> Iterator[Any]:
     """The device, where its memory is the host's or CUDA's."""
     if device.host_view(device.allocate(4)) is None and not torch.cuda.is_available():
         pytest.skip(f"{device.name}'s memory isn't the host's, and PyTorch has no CUDA here")
+    if isinstance(device, VulkanDevice):
+        can_share(device)
     with vk.use_device(device):
         yield device
 
@@ -62,8 +65,15 @@ def cuda() -> Iterator[VulkanDevice]:
         pytest.skip("no Vulkan device is PyTorch's GPU")
     device = vk.device(info)
     assert isinstance(device, VulkanDevice)
+    can_share(device)
     with vk.use_device(device):
         yield device
+
+
+def can_share(device: VulkanDevice) -> None:
+    """Skips where the device was opened before PyTorch was imported."""
+    if not (device.caps.unified_memory or device._storage.memory.main.kind.exported):
+        pytest.skip("the device was opened to share nothing: run with VKJIT_SHARE_MEMORY=1")
 
 
 def settle() -> None:
@@ -116,6 +126,13 @@ def test_memory_lives_as_long_as_either_side_needs_it(here: Any) -> None:
     settle()
     assert theirs.cpu().tolist() == [7.0] * 1000
     del others
+
+
+def test_memory_that_was_not_made_for_it_says_so() -> None:
+    device = open_staged()
+    with vk.use_device(device), pytest.raises(errors.FeatureError, match="VKJIT_SHARE_MEMORY=1"):
+        vk.ones(3).__vkjit_array__.buffer.chunk.block.file_descriptor()  # type: ignore[attr-defined]
+    device.close()
 
 
 def test_what_cannot_be_shared_says_so(here: Any) -> None:

@@ -35,7 +35,7 @@ def bytes_of(count: int, seed: int = 0) -> Any:
 
 def test_the_host_sees_no_buffer(staged: VulkanDevice) -> None:
     assert staged.host_view(staged.allocate(4)) is None
-    assert staged._storage.memory.pinned is not None
+    assert staged._storage.memory.open_pinned() is not None
 
 
 @pytest.mark.parametrize("pieces", [0.5, 1.0, 2.5, 6.0])
@@ -66,6 +66,15 @@ def test_pinned_arrays_go_without_staging(staged: VulkanDevice) -> None:
     assert np.array_equal(out[count // 4 : count // 2], data[::2][count // 4 :])
 
 
+def test_without_pinned_memory_nothing_is_missing(staged: VulkanDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> int:
+        return -2  # VK_ERROR_OUT_OF_DEVICE_MEMORY
+
+    monkeypatch.setattr(staged._functions, "vkGetMemoryHostPointerPropertiesEXT", fails, raising=False)
+    assert np.array_equal(vk.full((1 << 18,), 3.0).numpy(), np.full(1 << 18, 3.0))
+    assert staged._storage.memory.pinned is None
+
+
 def test_results_are_pinned_and_outlive_the_device(staged: VulkanDevice) -> None:
     expected = np.arange(1 << 18, dtype=np.int32)
     found = vk.tensor(expected).numpy()
@@ -78,7 +87,7 @@ def test_results_are_pinned_and_outlive_the_device(staged: VulkanDevice) -> None
 
 
 def test_pinned_memory_comes_back_with_its_array(staged: VulkanDevice) -> None:
-    pool = staged._storage.memory.pinned
+    pool = staged._storage.memory.open_pinned()
     assert pool is not None
     for _ in range(50):
         vk.ones(1 << 18).numpy()
@@ -89,7 +98,7 @@ def test_pinned_memory_comes_back_with_its_array(staged: VulkanDevice) -> None:
 def test_only_a_part_of_the_host_is_pinned(staged: VulkanDevice) -> None:
     staged._transfer._most_pinned = 2 << 20
     kept = [staged.host_array(1 << 20) for _ in range(4)]
-    pool = staged._storage.memory.pinned
+    pool = staged._storage.memory.pinned  # made by the first of them
     assert pool is not None
     assert [pool.around(a.ctypes.data, a.nbytes) is not None for a in kept] == [True, True, False, False]
 

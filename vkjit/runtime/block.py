@@ -118,7 +118,10 @@ class Block:
         Raises FeatureError where the memory wasn't made for it.
         """
         if self._export is None:
-            raise FeatureError("this device's memory can't be given to other libraries (VK_KHR_external_memory_fd)")
+            raise FeatureError(
+                "this memory can't be given to CUDA: set VKJIT_SHARE_MEMORY=1, or import torch before the first use of the device; "
+                "else use torch.from_numpy(x.numpy())"
+            )
         return self._export()
 
     def _create_buffer(

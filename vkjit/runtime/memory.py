@@ -8,6 +8,7 @@ reserved until `trim()`.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DeviceError, OutOfMemoryError
-from ._vk import Functions
+from ._vk import Functions, Vulkan
 from .allocator import RangeAllocator
 from .block import OPAQUE_FD, USAGE, Block, HostBlock, MemoryKind, host_memory_types
 from .budget import Budget
@@ -158,7 +159,8 @@ class Memory:
 
     `main` holds buffers; `upload` is written by the host and read by the device; `download` the other way round;
     `arguments` is host-visible memory that kernels read directly. On unified memory all four are one pool. `pinned` is memory
-    of the process itself that copies reach at the full speed of the bus, None where the device can't be let into such.
+    of the process itself that copies reach at the full speed of the bus; None before `open_pinned`, and where the device can't
+    be let into such.
     """
 
     def __init__(self, physical: Physical, functions: Functions, device: Any, families: tuple[int, ...] = ()) -> None:
@@ -181,17 +183,26 @@ class Memory:
             pools.setdefault((kind.type_index, kind.mapped), Pool(kind, make_block, self._left))
         chosen_pools = (pools[kind.type_index, kind.mapped] for kind in kinds)
         self.main, self.upload, self.download, self.arguments = chosen_pools
-        self.pinned = None if unified else self._pinned(physical, functions, device, families, types, heaps)
-        self.pools = (*pools.values(), *(() if self.pinned is None else (self.pinned,)))
+        self.pools = tuple(pools.values())
+        self.pinned: Pool | None = None
+        self._make_pinned: Callable[[], Pool | None] | None = None
+        if not unified and "external_memory_host" in physical.features:
+            self._make_pinned = lambda: self._pinned(vulkan, functions, device, families, types, heaps)
+
+    def open_pinned(self) -> Pool | None:
+        """`pinned`, made when it is first asked for. Call it under the lock. Raises DeviceError where the driver fails."""
+        make, self._make_pinned = self._make_pinned, None
+        if make is not None:
+            self.pinned = make()
+            if self.pinned is not None:
+                self.pools = (*self.pools, self.pinned)
+        return self.pinned
 
     def _pinned(
-        self, physical: Physical, functions: Functions, device: Any, families: tuple[int, ...], types: list[int],
+        self, vulkan: Vulkan, functions: Functions, device: Any, families: tuple[int, ...], types: list[int],
         heaps: list[int],
     ) -> Pool | None:  # fmt: skip
         """The pool of the process's own memory."""
-        if "external_memory_host" not in physical.features:
-            return None
-        vulkan = physical.instance.vulkan
         bits = host_memory_types(vulkan, functions, device)
         usable = [i for i, flags in enumerate(types) if bits >> i & 1 and flags & HOST_COHERENT]
         if not usable:
@@ -237,8 +248,13 @@ class Memory:
 
 
 def _can_export(physical: Physical) -> bool:
-    """Whether buffers' memory can be given to CUDA: NVIDIA's devices, where the driver has it without conditions."""
-    if os.environ.get("VKJIT_SHARE_MEMORY", "1") == "0" or physical.info.vendor != NVIDIA:
+    """Whether buffers' memory is to be given to CUDA: on NVIDIA's devices, where the driver has it without conditions.
+
+    The host doesn't see such memory, which makes small transfers slower. So it is used where VKJIT_SHARE_MEMORY is 1 or, without
+    the variable, PyTorch has been imported.
+    """
+    wanted = os.environ.get("VKJIT_SHARE_MEMORY") or ("1" if "torch" in sys.modules else "0")
+    if wanted == "0" or physical.info.vendor != NVIDIA:
         return False
     if "VK_KHR_external_memory_fd" not in physical.extensions:
         return False

@@ -66,14 +66,19 @@ class Transfer:
 
     def host_array(self, nbytes: int) -> Bytes:
         """Bytes of the host, pinned where that helps and there is room for it."""
-        pool = self._storage.memory.pinned
-        if pool is None or nbytes < PINNED_FROM or pool.allocated + nbytes > self._most_pinned:
-            return np.empty(nbytes, dtype=np.uint8)
+        buffer = self._pinned_buffer(nbytes) if nbytes >= PINNED_FROM else None
+        return np.empty(nbytes, dtype=np.uint8) if buffer is None else np.asarray(HostView(buffer))
+
+    def _pinned_buffer(self, nbytes: int) -> VulkanBuffer | None:
+        """Pinned memory; None where there is none, where it would be too much, and where the system pins no more."""
         try:
-            buffer = self._storage.buffer(None, pool, nbytes)
-        except DeviceError:  # the system pins no more for this process
-            return np.empty(nbytes, dtype=np.uint8)
-        return np.asarray(HostView(buffer))
+            with self._current().lock:
+                pool = self._storage.memory.open_pinned()
+            if pool is None or pool.allocated + nbytes > self._most_pinned:
+                return None
+            return self._storage.buffer(None, pool, nbytes)
+        except DeviceError:
+            return None
 
     def write(self, buffer: VulkanBuffer, offset: int, data: Bytes) -> None:
         """Copies host bytes into the buffer, after the launches already made."""
