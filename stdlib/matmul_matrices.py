@@ -8,13 +8,14 @@ several tiles of b along the depth, so that whole lines of memory are read of bo
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import vkjit as vk
-from vkjit.runtime.interface import DeviceArray, DeviceCaps, MatrixShape
+from vkjit.runtime.interface import Device, DeviceArray, DeviceCaps, MatrixShape
 from vkjit.runtime.matrix_shapes import native_shape
-from vkjit.stdlib.matmul_operands import flat_operand, part
+from vkjit.stdlib.matmul_operands import Operand, flat_operand, part
 
 __all__ = ["TileShape", "fits", "multiply_by_matrices", "multiply_matrices", "tile_for"]
 
@@ -60,8 +61,8 @@ def right_matrix(sg, tile, column, k, T, ALONG, E, MN, MK):
 
 
 @vk.kernel(
-    groups=lambda c, BM, BN: (vk.cdiv(c.shape[2], BN), vk.cdiv(c.shape[1], BM), c.shape[0]),
-    local=lambda DOWN, ACROSS, SIZE: DOWN * ACROSS * SIZE,
+    groups=lambda c, PLAN: (vk.cdiv(c.shape[2], PLAN[1]), vk.cdiv(c.shape[1], PLAN[0]), c.shape[0]),
+    local=lambda PLAN: PLAN[4] * PLAN[5] * PLAN[6],
     debug=False,
 )
 def multiply_tiles_of_matrices(  # noqa: PLR0915  one pipeline, which falls apart in pieces
@@ -75,29 +76,12 @@ def multiply_tiles_of_matrices(  # noqa: PLR0915  one pipeline, which falls apar
     b_batch: vk.i32,
     T: vk.Const[Any],
     ACC: vk.Const[Any],
-    E: vk.Const[int],
-    BM: vk.Const[int],
-    BN: vk.Const[int],
-    BK: vk.Const[int],
-    HALVES: vk.Const[int],
-    DOWN: vk.Const[int],
-    ACROSS: vk.Const[int],
-    SIZE: vk.Const[int],
-    MM: vk.Const[int],
-    MN: vk.Const[int],
-    MK: vk.Const[int],
-    A_ALONG: vk.Const[bool],
-    B_ALONG: vk.Const[bool],
-    A_LINE: vk.Const[int],
-    B_LINE: vk.Const[int],
-    EXACT: vk.Const[bool],
-    EDGES: vk.Const[bool],
-    EARLY: vk.Const[bool],
-    BAND: vk.Const[int],
+    PLAN: vk.Const[Any],
 ):
-    """`depth`, lines and batches are given in vectors of 16 bytes, of E elements; A_LINE and B_LINE, unless 0, are a_line
-    and b_line known at compile time. A_ALONG, B_ALONG: vectors lie along the depth. Matrices are MM x MN, MK deep.
+    """`depth`, lines and batches are given in vectors of 16 bytes. PLAN is what `_plan` makes: E elements are 16 bytes,
+    matrices are MM x MN, MK deep; A_ALONG, B_ALONG: vectors lie along the depth.
     """
+    BM, BN, BK, HALVES, DOWN, ACROSS, SIZE, MM, MN, MK, E, A_ALONG, B_ALONG, EXACT, EDGES, EARLY, BAND = PLAN
     V = vk.vec(vk.u32, 4)
     KV, PARTS, COUNT = BK // E, BK // MK, DOWN * ACROSS * SIZE
     AK, TM, TN = BK * HALVES, BM // DOWN, BN // ACROSS
@@ -121,8 +105,6 @@ def multiply_tiles_of_matrices(  # noqa: PLR0915  one pipeline, which falls apar
     b_first = column if B_ALONG else tile_column * (BN // E)
     a_last = rows - 1 if A_ALONG else vk.cdiv(rows, E) - 1
     b_last = columns - 1 if B_ALONG else vk.cdiv(columns, E) - 1
-    lda = A_LINE if A_LINE > 0 else a_line
-    ldb = B_LINE if B_LINE > 0 else b_line
     a_base, b_base = g * a_batch, g * b_batch
     my_row, my_column = w // ACROSS * TM, w % ACROSS * TN
     ra, ca, rb, cb = lane // AV, lane % AV, lane // BV, lane % BV
@@ -131,22 +113,22 @@ def multiply_tiles_of_matrices(  # noqa: PLR0915  one pipeline, which falls apar
         acc = acc + (sg.matrix((MM, MN), ACC),)
     for t in vk.unroll(NA):
         a_tile[ra + t * A_STEP, ca] = part(
-            a, a_base, lda, 0, a_first, a_last, depth, ra + t * A_STEP, ca, vk.u32, A_ALONG, E, EXACT, EDGES
+            a, a_base, a_line, 0, a_first, a_last, depth, ra + t * A_STEP, ca, vk.u32, A_ALONG, E, EXACT, EDGES
         )
     for t in vk.unroll(NB):
         b_tile[rb + t * B_STEP, cb] = part(
-            b, b_base, ldb, 0, b_first, b_last, depth, rb + t * B_STEP, cb, vk.u32, B_ALONG, E, EXACT, EDGES
+            b, b_base, b_line, 0, b_first, b_last, depth, rb + t * B_STEP, cb, vk.u32, B_ALONG, E, EXACT, EDGES
         )
     ka = vk.min(KV * HALVES, depth - KV * HALVES) if EXACT else KV * HALVES
     kb = vk.min(KV, depth - KV) if EXACT else KV
     ahead_a, ahead_b = (), ()
     for t in vk.unroll(NA // HALVES):
         ahead_a = ahead_a + (
-            part(a, a_base, lda, ka, a_first, a_last, depth, ra + t * A_STEP, ca, vk.u32, A_ALONG, E, EXACT, EDGES),
+            part(a, a_base, a_line, ka, a_first, a_last, depth, ra + t * A_STEP, ca, vk.u32, A_ALONG, E, EXACT, EDGES),
         )
     for t in vk.unroll(NB):
         ahead_b = ahead_b + (
-            part(b, b_base, ldb, kb, b_first, b_last, depth, rb + t * B_STEP, cb, vk.u32, B_ALONG, E, EXACT, EDGES),
+            part(b, b_base, b_line, kb, b_first, b_last, depth, rb + t * B_STEP, cb, vk.u32, B_ALONG, E, EXACT, EDGES),
         )
     vk.barrier()
     left, right = (), ()
@@ -174,13 +156,13 @@ def multiply_tiles_of_matrices(  # noqa: PLR0915  one pipeline, which falls apar
                 for t in vk.unroll(NA // HALVES):
                     r = ra + ((0 if LAST else half + 1) * (NA // HALVES) + t) * A_STEP
                     ahead_a = ahead_a + (
-                        part(a, a_base, lda, ka, a_first, a_last, depth, r, ca, vk.u32, A_ALONG, E, EXACT, EDGES),
+                        part(a, a_base, a_line, ka, a_first, a_last, depth, r, ca, vk.u32, A_ALONG, E, EXACT, EDGES),
                     )
                 ahead_b = ()
                 for t in vk.unroll(NB):
                     r = rb + t * B_STEP
                     ahead_b = ahead_b + (
-                        part(b, b_base, ldb, kb, b_first, b_last, depth, r, cb, vk.u32, B_ALONG, E, EXACT, EDGES),
+                        part(b, b_base, b_line, kb, b_first, b_last, depth, r, cb, vk.u32, B_ALONG, E, EXACT, EDGES),
                     )
                 if EARLY:
                     vk.barrier()
@@ -220,28 +202,57 @@ def multiply_tiles_of_matrices(  # noqa: PLR0915  one pipeline, which falls apar
                         c.put(g, p, q + t, R(vk.bitcast(WORD, words[t])))
 
 
-def multiply_matrices(
-    a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, shape: MatrixShape, tile: TileShape, *, fixed: bool
-) -> bool:
-    """Queues the product on the device of c, unless the arrays' layout doesn't allow it: then False.
+@dataclass(frozen=True, slots=True)
+class _Operands:
+    """Both factors as the kernel takes them."""
 
-    `fixed`: the distances between lines are compiled in.
-    """
+    a: Operand
+    b: Operand
+    each: int
+
+    @property
+    def along(self) -> tuple[bool, bool]:
+        return self.a.along, not self.b.along
+
+
+def _operands(a: DeviceArray, b: DeviceArray) -> _Operands | None:
+    """The factors, unless their layout doesn't allow it."""
     left, right = flat_operand(a, vk.u32), flat_operand(b, vk.u32)
     each = 16 // a.dtype.itemsize
     if left is None or right is None or a.shape[2] % each:
-        return False
-    rows, columns, depth = c.shape[1], c.shape[2], a.shape[2]
-    multiply_tiles_of_matrices(
-        left.words, right.words, c, depth // each, left.line, left.batch, right.line, right.batch,
-        T=a.dtype, ACC=accumulate, E=each, BM=tile.rows, BN=tile.columns, BK=tile.depth, HALVES=tile.halves,
-        DOWN=tile.down, ACROSS=tile.across, SIZE=c.device.caps.subgroup_size, MM=shape.m, MN=shape.n, MK=shape.k,
-        A_ALONG=left.along, B_ALONG=not right.along, A_LINE=left.line if fixed else 0,
-        B_LINE=right.line if fixed else 0,
-        EXACT=depth % (tile.depth * tile.halves) == 0, EDGES=rows % tile.rows != 0 or columns % tile.columns != 0,
-        EARLY=tile.early, BAND=tile.band,
+        return None
+    return _Operands(left, right, each)
+
+
+def _plan(c: DeviceArray, depth: int, found: _Operands, shape: MatrixShape, tile: TileShape) -> tuple[Any, ...]:
+    """What the kernel is compiled for."""
+    edges = c.shape[1] % tile.rows != 0 or c.shape[2] % tile.columns != 0
+    return (
+        tile.rows, tile.columns, tile.depth, tile.halves, tile.down, tile.across, c.device.caps.subgroup_size,
+        shape.m, shape.n, shape.k, found.each, *found.along, depth % (tile.depth * tile.halves) == 0, edges, tile.early,
+        tile.band,
     )  # fmt: skip
+
+
+def multiply_matrices(
+    a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, shape: MatrixShape, tile: TileShape
+) -> bool:
+    """Queues the product on the device of c, unless the arrays' layout doesn't allow it: then False.
+
+    c is contiguous. The tile has to fit the device: see `fits`.
+    """
+    found = _operands(a, b)
+    if found is None:
+        return False
+    _launch(a, c, accumulate, found, _plan(c, a.shape[2], found, shape, tile))
     return True
+
+
+def _launch(a: DeviceArray, c: DeviceArray, accumulate: Any, found: _Operands, plan: tuple[Any, ...]) -> None:
+    multiply_tiles_of_matrices(
+        found.a.words, found.b.words, c, a.shape[2] // found.each, found.a.line, found.a.batch, found.b.line,
+        found.b.batch, a.dtype, accumulate, plan,
+    )  # fmt: skip
 
 
 ACCUMULATORS = {"f16": "f32", "bf16": "f32", "i8": "i32", "u8": "u32"}
@@ -268,7 +279,8 @@ def fits(tile: TileShape, shape: MatrixShape, each: int, caps: DeviceCaps, along
     count = tile.down * tile.across * caps.subgroup_size
     if tile.rows % (tile.down * shape.m) or tile.columns % (tile.across * shape.n) or tile.depth % shape.k:
         return False
-    if count > caps.max_invocations or shape.n % 4 or (tile.rows | tile.columns | shape.k | shape.m | shape.n) % each:
+    sizes = (tile.rows, tile.columns, shape.m, shape.n, shape.k)
+    if count > caps.max_invocations or shape.n % 4 or any(size % each for size in sizes):
         return False
     shared = 0
     for size, deep, is_along, halves in (
@@ -278,11 +290,14 @@ def fits(tile: TileShape, shape: MatrixShape, each: int, caps: DeviceCaps, along
         if count % vectors or lines * vectors % (count * halves):
             return False
         shared += lines * (vectors + 1) * 16
-    lines, vectors = (
-        (tile.rows, tile.depth * tile.halves // each) if along[0] else (tile.depth * tile.halves, tile.rows // each)
-    )
-    places = lines // shape.m * ((vectors + 1) // (shape.n // 4))  # where subgroups put their results at edges
-    return shared <= caps.shared_bytes and places >= tile.down * tile.across
+    return shared <= caps.shared_bytes and _places(tile, shape, each, along[0]) >= tile.down * tile.across
+
+
+def _places(tile: TileShape, shape: MatrixShape, each: int, along: bool) -> int:
+    """How many matrices of results the tile of a has room for: at edges each subgroup puts one there at a time."""
+    deep = tile.depth * tile.halves
+    lines, vectors = (tile.rows, deep // each) if along else (deep, tile.rows // each)
+    return lines // shape.m * ((vectors + 1) // (shape.n // 4))
 
 
 def tile_for(
@@ -296,21 +311,40 @@ def tile_for(
     return usable[-1] if usable else None
 
 
+Chosen = tuple[Any, tuple[Any, ...]]
+"""The accumulator's type, and a plan."""
+_CHOSEN: weakref.WeakKeyDictionary[Device, dict[Any, Chosen | None]] = weakref.WeakKeyDictionary()
+"""For each device, what was chosen by everything that it depends on; None where matrices don't serve."""
+MOST_CHOSEN = 4096
+
+
 def multiply_by_matrices(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> bool:
     """As `multiply_matrices`, with the shapes chosen by rule; False also where the device has no such matrices."""
-    accumulator = ACCUMULATORS.get(a.dtype.name)
-    if accumulator is None or a.dtype is not b.dtype or c.strides[2] != 1 or c.strides[1] != c.shape[2]:
+    device = c.device
+    if not device.caps.matrices or a.dtype.itemsize > 2 or a.dtype is not b.dtype:
         return False
-    caps = c.device.caps
-    shape = native_shape(caps.matrices, a.dtype.name, b.dtype.name, accumulator)
-    left, right = flat_operand(a, vk.u32), flat_operand(b, vk.u32)
-    if shape is None or left is None or right is None:
+    found = _operands(a, b)
+    if found is None or c.strides[2] != 1 or c.strides[1] != c.shape[2]:
         return False
-    along = (left.along, not right.along)
-    tile = tile_for(c.shape[1], c.shape[2], c.shape[0], shape, 16 // a.dtype.itemsize, caps, along)
-    fixed = c.shape[1] * c.shape[2] * a.shape[2] >= FIXED
-    return tile is not None and multiply_matrices(a, b, c, getattr(vk, accumulator), shape, tile, fixed=fixed)
+    known = _CHOSEN.setdefault(device, {})
+    key = (a.dtype, c.dtype, c.shape, a.shape[2], found.along)
+    if key not in known:
+        if len(known) >= MOST_CHOSEN:
+            known.clear()
+        known[key] = _choose(a, c, found)
+    chosen = known[key]
+    if chosen is None:
+        return False
+    _launch(a, c, chosen[0], found, chosen[1])
+    return True
 
 
-FIXED = 1 << 31
-"""Multiply-adds from which on a kernel is compiled for the distances between lines that it meets."""
+def _choose(a: DeviceArray, c: DeviceArray, found: _Operands) -> Chosen | None:
+    caps, accumulator = c.device.caps, ACCUMULATORS.get(a.dtype.name, "")
+    shape = native_shape(caps.matrices, a.dtype.name, a.dtype.name, accumulator)
+    if shape is None:
+        return None
+    tile = tile_for(c.shape[1], c.shape[2], c.shape[0], shape, found.each, caps, found.along)
+    if tile is None:
+        return None
+    return getattr(vk, accumulator), _plan(c, a.shape[2], found, shape, tile)

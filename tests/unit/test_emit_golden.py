@@ -1,6 +1,6 @@
 """Golden SPIR-V: IR and the disassembly of what it becomes, in one file; each module passes spirv-val.
 
-A file under `golden/spirv` is IR text, with `// emit GPU` or `// emit CPU` (the capabilities) in its first line, and
+A file under `golden/spirv` is IR text, with `// emit GPU`, `CPU` or `MATRICES` (the capabilities) in its first line, and
 after the line `// expect` the disassembly as comments. `VKJIT_BLESS=1` rewrites the expectation.
 """
 
@@ -34,7 +34,10 @@ CPU = dataclasses.replace(
 )
 """A software rasteriser."""
 
-CAPS = {"GPU": GPU, "CPU": CPU}
+MATRICES = dataclasses.replace(GPU, features=GPU.features | {"cooperative_matrix"})
+"""A GPU with cooperative matrices."""
+
+CAPS = {"GPU": GPU, "CPU": CPU, "MATRICES": MATRICES}
 
 
 def test_there_are_goldens() -> None:

@@ -346,6 +346,8 @@ def instead_of_index(value: KernelValue) -> str:
         return "its elements are spread over the workgroup: index the array, combine with wg.sum, or wg.store it first"
     if isinstance(value, Aggregate):
         return "its fields have names: v.field"
+    if is_matrix(value):
+        return _instead_of_number(value)
     return "arrays, tuples and vectors have elements"
 
 
