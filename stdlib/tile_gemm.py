@@ -24,7 +24,7 @@ def gemm_groups(c: Any, BM: int, BN: int) -> tuple[int, int, int]:
 
 
 @vk.func
-def activated(x, activation: vk.Const[str]):  # type: ignore[no-untyped-def]
+def activated(x, activation: vk.Const[str]):
     """An element after the activation."""
     if activation == "relu":
         return vk.max(x, 0)
@@ -47,7 +47,7 @@ def gemm(
     ACC: vk.Const[Any] = vk.f32,
     ACTIVATION: vk.Const[str] = "",
     BIASED: vk.Const[bool] = False,
-    THREADS: vk.Const[int] = 256,
+    THREADS: vk.Const[int] = 256,  # noqa: ARG001  `local` asks for it
 ) -> None:
     """c = activation(a @ b + bias), batch by batch; `bias` isn't read unless `BIASED`."""
     wg, g = vk.workgroup(), vk.group_id(2)

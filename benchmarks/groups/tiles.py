@@ -32,14 +32,24 @@ HEADS = (4, 16, 4096, 128)
 # -- kernels of this file
 
 
-@vk.kernel(groups=lambda x, SPAN: vk.cdiv(x.shape[0], SPAN), local=256)
+def parts(x: Any, SPAN: int) -> int:
+    """Workgroups for parts of a row."""
+    return vk.cdiv(x.shape[0], SPAN)
+
+
+def blocks(x: Any, SPAN: int) -> tuple[int, int]:
+    """Workgroups for blocks of a matrix."""
+    return vk.cdiv(x.shape[1], SPAN), vk.cdiv(x.shape[0], SPAN)
+
+
+@vk.kernel(groups=parts, local=256)
 def add(x: vk.In[T, "N"], y: vk.In[T, "N"], z: vk.Out[T, "N"], SPAN: vk.Const[int] = 4096) -> None:
     """z = x + y."""
     wg, i = vk.workgroup(), vk.group_id(0) * SPAN
     wg.store(z[i : i + SPAN], wg.load(x[i : i + SPAN]) + wg.load(y[i : i + SPAN]))
 
 
-@vk.kernel(groups=lambda x, SPAN: vk.cdiv(x.shape[0], SPAN), local=256)
+@vk.kernel(groups=parts, local=256)
 def partial_sums(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "G"], SPAN: vk.Const[int] = 16384) -> None:
     """y[g] = the sum of part g."""
     wg, g = vk.workgroup(), vk.group_id(0)
@@ -47,7 +57,7 @@ def partial_sums(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "G"], SPAN: vk.Const[i
     wg.store(y[g : g + 1], wg.sum(wg.load(x[i : i + SPAN]), axis=0, keepdims=True))
 
 
-@vk.kernel(groups=lambda x, SPAN: (vk.cdiv(x.shape[1], SPAN), vk.cdiv(x.shape[0], SPAN)), local=256)
+@vk.kernel(groups=blocks, local=256)
 def transpose(x: vk.In[T, "M N"], y: vk.Out[T, "N M"], SPAN: vk.Const[int] = 64) -> None:
     """y = x.T."""
     wg, i, j = vk.workgroup(), vk.group_id(1) * SPAN, vk.group_id(0) * SPAN
@@ -59,7 +69,7 @@ def transpose(x: vk.In[T, "M N"], y: vk.Out[T, "N M"], SPAN: vk.Const[int] = 64)
 
 def milliseconds(run: Callable[[], object]) -> float:
     """The median of some runs by the device's clock, after two to warm up."""
-    found = []
+    found: list[float] = []
     for _ in range(REPEATS + 2):
         start, end = vk.Event(timing=True), vk.Event(timing=True)
         start.record()
@@ -92,7 +102,8 @@ def agree(found: Any, expected: Any, tolerance: float) -> None:
 
 
 def unit(dtype: str) -> float:
-    return {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24, "i8": 0.0}[dtype]
+    found: dict[str, float] = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24, "i8": 0.0}
+    return found[dtype]
 
 
 @functools.cache

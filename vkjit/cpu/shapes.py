@@ -270,7 +270,7 @@ class Shapes:
         if op is None or self.width < 2 or self.of_value(value) != Step(1):
             return False
         if op.name == "local_id":
-            return op.attrs["dim"] == 0 and self.kernel.attrs["local_size"][0] % self.width == 0
+            return bool(op.attrs["dim"] == 0 and self.kernel.attrs["local_size"][0] % self.width == 0)
         if op.name == "cast" or op.name in _REMAINDERS:
             return self.is_aligned(op.operands[0])
         if op.name != "add":

@@ -63,7 +63,7 @@ def built(
 ) -> Value:
     """The tile whose elements `element(position, elements of the operands)` gives."""
     kinds = [tile_kind(v) for v in operands]
-    region = Region([types.INDEX] * len(shape) + [Scalar(k.dtype) for k in kinds])
+    region = Region([*[types.INDEX] * len(shape), *[Scalar(k.dtype) for k in kinds]])
     with ctx.builder.at(region):
         result = element(tuple(region.args[: len(shape)]), region.args[len(shape) :])
         ctx.builder.op("yield", result)
@@ -273,7 +273,7 @@ def each(ctx: Context, operands: list[Value], body: Callable[[tuple[Value, ...],
     """`body(position, elements)` for each element of the first operand, which the others broadcast to."""
     kinds = [tile_kind(v) for v in operands]
     rank = len(kinds[0].shape)
-    region = Region([types.INDEX] * rank + [Scalar(k.dtype) for k in kinds])
+    region = Region([*[types.INDEX] * rank, *[Scalar(k.dtype) for k in kinds]])
     with ctx.builder.at(region):
         body(tuple(region.args[:rank]), region.args[rank:])
         ctx.builder.op("yield")

@@ -76,7 +76,7 @@ def _lazy_transposed(lazy: Lazy, axes: tuple[int, ...]) -> Lazy:
 def _transpose(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, axes: KernelValue) -> KernelValue:
     if not (isinstance(value, Lazy) or is_tile(value)):
         raise ctx.error(call.node, f"transpose takes a tile or a slice, found {describe_value(value)}", "t.T")
-    rank = len(value.shape) if isinstance(value, Lazy) else len(tile_kind(value).shape)  # type: ignore[arg-type]
+    rank = len(value.shape) if isinstance(value, Lazy) else len(tile_kind(value).shape)
     order = tuple(reversed(range(rank))) if axes is None else axes
     numbers = [static_value(a) for a in order] if isinstance(order, tuple) else []
     if sorted(n for n in numbers if n is not None and not isinstance(n, bool)) != list(range(rank)):

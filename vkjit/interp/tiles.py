@@ -70,7 +70,7 @@ def _as_tile(lanes: Lanes, elements: int, columns: int) -> Lanes:
     return np.moveaxis(lanes.reshape(lanes.shape[0], elements, columns), 1, 0)
 
 
-def _spread(value: Lanes, elements: int, columns: int) -> Lanes:
+def _spread(value: Lanes, elements: int) -> Lanes:
     """A value (g, l) for each element: (g, elements * l)."""
     return value if value.shape[-1] == 1 else np.tile(value, (1, elements))
 
@@ -110,14 +110,14 @@ class _Body:
         saved = [frame[slot] for slot in self.outer]
         operands = [_columns(frame[slot], shared) for slot in self.sources]
         for slot, value in zip(self.outer, saved, strict=True):
-            frame[slot] = _spread(_columns(value, shared), elements, columns)
+            frame[slot] = _spread(_columns(value, shared), elements)
         frame[BATCH] = _Elements(batch, elements, columns)
         for slot, position in zip(self.args, self.positions, strict=False):
             frame[slot] = np.repeat(position, columns)[None, :]
         for slot, value, shape in zip(self.args[len(self.positions) :], operands, self.shapes, strict=True):
             wide = _broadcast(value, shape, self.tile.shape)
             frame[slot] = _as_lanes(np.broadcast_to(wide, (*wide.shape[:-1], columns)))
-        self.run(frame, None if mask is None else _spread(_columns(mask, shared), elements, columns))
+        self.run(frame, None if mask is None else _spread(_columns(mask, shared), elements))
         results = [_as_tile(frame[slot], elements, columns) for slot in self.results]
         frame[BATCH] = batch
         for slot, value in zip(self.outer, saved, strict=True):
@@ -152,7 +152,7 @@ def _once(batch: Batch, mask: Mask, tile: Tile) -> Mask:
     """The mask of those who act for their scope: all of one column, or the first invocation of each subgroup."""
     if _is_shared(tile):
         return mask
-    first = batch.id("lane_id") == 0
+    first: npt.NDArray[np.bool_] = batch.id("lane_id") == 0
     return first if mask is None else mask & first
 
 
@@ -178,10 +178,10 @@ class _Access:
         spread = [np.repeat(position, columns)[None, :] for position in self.positions]
         inside = np.ones((1, 1), np.bool_)
         for slot, position in zip(self.lengths, spread, strict=True):
-            inside = inside & (position < _spread(_columns(frame[slot], shared), elements, columns))
+            inside = inside & (position < _spread(_columns(frame[slot], shared), elements))
         if mask is not None:
-            inside = inside & _spread(_columns(mask, shared), elements, columns)
-        starts = [_spread(_columns(frame[slot], shared), elements, columns) for slot in self.starts]
+            inside = inside & _spread(_columns(mask, shared), elements)
+        starts = [_spread(_columns(frame[slot], shared), elements) for slot in self.starts]
         pairs = zip(starts, self.axes, strict=True)
         indices = [start if axis is None else start + spread[axis] for start, axis in pairs]
         inside = np.broadcast_to(inside, (batch.count, elements * columns))
@@ -196,7 +196,7 @@ def _load(compiler: FunctionCompiler, op: Op) -> Step:
     def step(frame: Frame, mask: Mask) -> None:
         memory: Memory = frame[access.array]
         indices, inside, site, columns = access.places(frame, mask)
-        pad = _spread(_columns(frame[access.last], _is_shared(tile)), tile.size, columns)
+        pad = _spread(_columns(frame[access.last], _is_shared(tile)), tile.size)
         if not inside.any():
             frame[target] = _as_tile(np.broadcast_to(pad, inside.shape), tile.size, columns)
             return
@@ -247,7 +247,8 @@ def _reduce(compiler: FunctionCompiler, op: Op) -> Step:
         while len(lanes) > 1:  # neighbours first, then pairs of them, as reductions of a subgroup
             half = combine(lanes[0 : len(lanes) - 1 : 2], lanes[1::2])
             lanes = np.concatenate([half, lanes[-1:]]) if len(lanes) % 2 else half
-        return lanes[0]
+        found: Lanes = lanes[0]
+        return found
 
     return _unary(compiler, op, compute)
 

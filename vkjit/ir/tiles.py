@@ -39,7 +39,11 @@ def tile_errors(op: Op) -> list[str]:
     if len({tile.scope for tile in tiles}) > 1:
         return ["tiles of a workgroup and of a subgroup don't go together"]
     for tile in tiles:
-        if not 1 <= len(tile.shape) <= HIGHEST_RANK or min(tile.shape) < 1 or tile.scope not in ("workgroup", "subgroup"):
+        if (
+            not 1 <= len(tile.shape) <= HIGHEST_RANK
+            or min(tile.shape) < 1
+            or tile.scope not in ("workgroup", "subgroup")
+        ):
             return [f"{tile}: expected 1 to {HIGHEST_RANK} axes of at least one element, and a scope"]
     return _CHECKS[op.name](op)
 

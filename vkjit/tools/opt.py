@@ -53,6 +53,18 @@ from ..runtime.interface import DeviceCaps
 
 __all__ = ["PASSES", "PIPELINES", "main", "run_passes"]
 
+PLAIN_DEVICE = DeviceCaps(
+    kind="other",
+    subgroup_sizes=(32,),
+    max_invocations=1024,
+    max_local_size=(1024, 1024, 64),
+    max_groups=(65535, 65535, 65535),
+    shared_bytes=32768,
+    push_constant_bytes=128,
+    dtypes=frozenset({"bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "f32", "f64"}),
+    features=frozenset(),
+)
+
 PASSES: dict[str, Callable[[], Pass]] = {
     Bounds.name: Bounds,
     CheckMatrices.name: lambda: CheckMatrices(PLAIN_DEVICE.matrices),
@@ -88,18 +100,6 @@ PASSES: dict[str, Callable[[], Pass]] = {
 
 PIPELINES = {"pipeline": 2, "pipeline0": 0, "pipeline1": 1, "pipeline2": 2}
 """Whole pipelines by name, with their levels."""
-
-PLAIN_DEVICE = DeviceCaps(
-    kind="other",
-    subgroup_sizes=(32,),
-    max_invocations=1024,
-    max_local_size=(1024, 1024, 64),
-    max_groups=(65535, 65535, 65535),
-    shared_bytes=32768,
-    push_constant_bytes=128,
-    dtypes=frozenset({"bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "f32", "f64"}),
-    features=frozenset(),
-)
 
 
 def run_passes(module: Module, names: Sequence[str], *, after: Callable[[str, Module], None] | None = None) -> Module:

@@ -190,7 +190,7 @@ def reduce(shop: Workshop, op: str, tile: Held, axis: int) -> Held:
     def combine(x: Columns, y: Columns) -> Columns:
         return (b.emit(op, x[0], y[0]),)
 
-    columns = [(v,) for v in _within_axis(shop, tile, axis, rest)]
+    columns: list[Columns] = [(v,) for v in _within_axis(shop, tile, axis, rest)]
     found = _reduced(shop, tile.layout, axis, columns, combine)
     return Held(tile.layout.without(axis), tuple(c[0] for c in found))
 
@@ -216,7 +216,7 @@ def argument(shop: Workshop, op: str, tile: Held, axis: int) -> Held:
     last = layout.axes[axis].size
     inside = shop.inside(layout.axes[axis], line)
     rest = b.const(neutral(op, element.dtype), element)
-    columns = []
+    columns: list[Columns] = []
     for slot in layout.slots():
         value, at, test = tile.values[layout.number(slot)], line[slot[axis]], inside[slot[axis]]
         if test is not None:

@@ -17,7 +17,7 @@ from ...ir.rewrite import constant_of, exits_of
 from ...ir.types import Array, Matrix, Scalar, Tile, Type, Vector
 from ...runtime.interface import DeviceCaps, MatrixShape
 from .access import indices, slice_operands, whole
-from .held import Deferred, Held, Staged, Workshop
+from .held import Held, Staged, Workshop
 from .layout import Layout
 
 __all__ = ["Fragments", "Packed", "Plan", "Splat", "multiply", "plans_of", "splat_of", "stage", "store", "to_registers"]
@@ -93,8 +93,13 @@ def plans_of(function: Function, caps: DeviceCaps, invocations: int) -> dict[Val
             plan = _plan(op, caps, invocations // caps.subgroup_size)
             if plan is not None:
                 found[op.result] = plan
+    scaled = [op for op in function.body.walk() if _row_factor(op) is not None]
     for op in loops:
         _carried(op, found)
+    for op in scaled:
+        plan = found.get(op.operands[0])
+        if plan is not None:
+            found[op.result] = plan
     while _without_ground(function, loops, found):
         pass
     return found
@@ -117,7 +122,10 @@ def _without_ground(function: Function, loops: Sequence[Op], found: dict[Value, 
         return found.get(value) == plan or splat_of(value) is not None
 
     for op in function.body.walk():
-        if op.name == "tile_mma" and op.result in found and not grounded(op.operands[2], found[op.result]):
+        if op.name not in ("tile_mma", "tile_map") or op.result not in found:
+            continue
+        before_it = op.operands[2] if op.name == "tile_mma" else op.operands[0]
+        if not grounded(before_it, found[op.result]) or (op.name == "tile_map" and splat_of(before_it) is not None):
             del found[op.result]
     for loop in loops:
         ends = list(exits_of(loop.regions[0]))
@@ -131,6 +139,22 @@ def _without_ground(function: Function, loops: Sequence[Op], found: dict[Value, 
                 del found[argument]
                 found.pop(result, None)
     return len(found) < before
+
+
+def _row_factor(op: Op) -> Value | None:
+    """What an operation multiplies each row of its first operand by, if that is all that it does."""
+    if op.name != "tile_map" or len(op.operands) != 2 or len(op.regions[0].ops) != 2:
+        return None
+    first, second = (v.type for v in op.operands)
+    assert isinstance(first, Tile)
+    assert isinstance(second, Tile)
+    product, end = op.regions[0].ops
+    fits = (
+        product.name == "mul"
+        and set(product.operands) == set(op.regions[0].args[2:])
+        and end.operands == product.results
+    )
+    return op.operands[1] if fits and second.shape == (first.shape[0], 1) and first.dtype is second.dtype else None
 
 
 def splat_of(value: Value) -> Value | None:
@@ -253,10 +277,14 @@ def _vectors(
     def direct() -> list[Value]:
         found = array.type
         assert isinstance(found, Array)
-        view = b.emit("linear", array, type=Array(_VECTOR, 1, access=found.access, restrict=found.restrict, linear=True))
+        view = b.emit(
+            "linear", array, type=Array(_VECTOR, 1, access=found.access, restrict=found.restrict, linear=True)
+        )
         base, stride = _base(shop, array, starts, op.attrs["axes"], each)
         lines = [b.emit("add", base, b.emit("mul", line, stride)) for line, _, _ in places]
-        return [b.emit("load", view, b.emit("add", at, column)) for at, (_, column, _) in zip(lines, places, strict=True)]
+        return [
+            b.emit("load", view, b.emit("add", at, column)) for at, (_, column, _) in zip(lines, places, strict=True)
+        ]
 
     if test is None:
         return direct()
@@ -370,6 +398,40 @@ def _factor(shop: Workshop, source: Packed | Staged, plan: Plan, use: str, outer
     return b.emit("mat_load", source.array, at, b.index(source.pitch), layout=layout, type=kind)
 
 
+def scale_rows(shop: Workshop, sums: Fragments, factors: Held) -> Fragments:
+    """Each row of the sums times a factor: matrices whose columns are all the same are loaded for it."""
+    b, plan, shape = shop.builder, sums.plan, sums.plan.shape
+    rows = factors.layout.axes[0]
+    array = shop.scratch(plan.total, rows.size * shape.n, "factors")
+    lines = shop.positions(rows, factors.layout.scope)
+    tests = shop.inside(rows, lines)
+    owner = shop.owns(factors.layout)
+    shop.access(array, "w")
+    for line, test, value in zip(lines, tests, factors.values, strict=True):
+        condition = shop.all_of([owner, test])
+        first = b.emit("mul", line, b.index(shape.n))
+
+        def write(first: Value = first, value: Value = value) -> None:
+            for column in range(shape.n):
+                b.op("store", array, shop.at(first, column), value)
+
+        if condition is None:
+            write()
+            continue
+        with b.when(condition):
+            write()
+    shop.access(array, "r")
+    row, _ = _corner(shop, plan)
+    values = list(sums.values)
+    for i in range(plan.rows):
+        at = b.emit("mul", shop.at(row, i * shape.m), b.index(shape.n))
+        same = b.emit("mat_load", array, at, b.index(shape.n), layout="row", type=plan.kind)
+        for j in range(plan.columns):
+            place = i * plan.columns + j
+            values[place] = b.emit("mat_map", values[place], same, op="mul", type=plan.kind)
+    return Fragments(plan, tuple(values))
+
+
 # -- out of matrices
 def to_registers(shop: Workshop, sums: Fragments, layout: Layout) -> Held:
     """The sums in registers, one row of matrices of each subgroup at a time."""
@@ -449,6 +511,3 @@ def store(
             make()
             b.op("yield")
     shop.choose(test, [], *regions)
-
-
-_ = Deferred

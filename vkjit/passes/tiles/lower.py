@@ -346,6 +346,11 @@ def _map(low: _Lowering, op: Op) -> None:
             low.shop.builder.region.ops.append(inner)
         low.tiles[op.result] = Splat(resolve(low.replaced, number))
         return
+    plan = low.plans.get(op.result)
+    if plan is not None:
+        factor = low.held(op.operands[1])
+        low.tiles[op.result] = fragments.scale_rows(low.shop, low.matrices(op.operands[0], plan), factor)
+        return
     low.check_held(op.result)
     layout = low.layouts.of(op.result)
     operands = [low.held(v, layout.operand(access.kind_of(v).shape)) for v in op.operands]
@@ -405,7 +410,7 @@ def _mma(low: _Lowering, op: Op) -> None:
     if choice.engine == "fma":
         _staged_product(low, op, acc, depth)
         return
-    sources: list = [low.held(v) if isinstance(low.tiles[v], Fragments | Splat) else low.tiles[v] for v in (left, right)]  # type: ignore[type-arg]
+    sources = [_factor(low, v) for v in (left, right)]
     for source in sources:
         if isinstance(source, Deferred):
             low.shop.access(source.operands[0], "r", acc.layout.scope)
@@ -416,6 +421,12 @@ def _mma(low: _Lowering, op: Op) -> None:
     for source in sources:
         if isinstance(source, Staged):
             low.shop.release(source.array)
+
+
+def _factor(low: _Lowering, value: Value) -> Held | Staged | Deferred:
+    """A factor as products in registers take it."""
+    found = low.tiles[value]
+    return found if isinstance(found, Held | Staged | Deferred) else low.held(value)
 
 
 def _stage(low: _Lowering, tile: Held, value: Value) -> Staged:

@@ -45,7 +45,11 @@ CHAINS = (
     "lower_exits,inline,lower_access,narrow_index,fold,dce",
 )  # fmt: skip
 """Passes by themselves, one chain per program."""
-TILE_CHAINS = ("lower_exits,inline", "lower_exits,inline,lower_tiles", "lower_exits,inline,lower_tiles,fold,cse,licm,dce")
+TILE_CHAINS = (
+    "lower_exits,inline",
+    "lower_exits,inline,lower_tiles",
+    "lower_exits,inline,lower_tiles,fold,cse,licm,dce",
+)
 """The same for programs on tiles, which are taken apart before anything simplifies them."""
 LEVELS = (0, 1, 2)
 OPTIMISED_EVERY = 6

@@ -160,7 +160,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.replay:
         options.jobs, options.no_shrink, options.thorough = 1, True, True
         return _run(options, iter([{"text": Path(options.replay).read_text(encoding="utf-8")}]))
-    return _run(options, requests(options.seed, options.programs, options.statements, options.minutes, tiles=options.tiles))
+    return _run(
+        options, requests(options.seed, options.programs, options.statements, options.minutes, tiles=options.tiles)
+    )
 
 
 if __name__ == "__main__":

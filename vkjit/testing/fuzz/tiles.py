@@ -203,7 +203,7 @@ class _Build:
     ) -> Value:
         """A `tile_map` whose region `body(positions, elements)` gives."""
         kinds = [self.kind(o) for o in operands]
-        region = Region([INDEX] * len(shape) + [Scalar(k.dtype) for k in kinds])
+        region = Region([*[INDEX] * len(shape), *[Scalar(k.dtype) for k in kinds]])
         with self.b.at(region):
             result = body(region.args[: len(shape)], region.args[len(shape) :])
             self.b.op("yield", result)
@@ -401,7 +401,7 @@ class _Build:
             return
         layout = layouts.contiguous((16,), self.random, fill="small")
         array = self.param(Array(Scalar(dtypes.i32), 1, restrict=True), layout)
-        region = Region([INDEX] * len(self.kind(tile).shape) + [Scalar(dtypes.i32)])
+        region = Region([*[INDEX] * len(self.kind(tile).shape), *[Scalar(dtypes.i32)]])
         b = self.b
         with b.at(region):
             value = region.args[-1]
