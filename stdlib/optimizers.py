@@ -19,10 +19,10 @@ import numpy as np
 import vkjit as vk
 from vkjit.runtime.interface import DeviceArray
 
-from .partial import accumulator, dense, flat
+from .partial import accumulator, dense, flat, scratch
 from .registry import device_class
 
-__all__ = ["MOST_TENSORS", "Tensors", "step", "step_tensors"]
+__all__ = ["MOST_TENSORS", "Tensors", "step", "step_tensors", "unused_arrays"]
 
 T = TypeVar("T", bound=vk.Element)
 G = TypeVar("G", bound=vk.Element)
@@ -97,9 +97,9 @@ def step_many(
     g5: vk.In[G, "N5"],
     g6: vk.In[G, "N6"],
     g7: vk.In[G, "N7"],
-    a: vk.InOut[S, "M"],
-    b: vk.InOut[S, "M"],
-    c: vk.InOut[S, "M"],
+    a: vk.InOut[S, "MA"],
+    b: vk.InOut[S, "MB"],
+    c: vk.InOut[S, "MC"],
     table: vk.In[vk.i32, "2 8"],
     count: vk.i32,
     n0: A,
@@ -199,6 +199,8 @@ class Tensors:
     states: tuple[DeviceArray, ...]
     table: DeviceArray
     count: int
+    unused: tuple[tuple[DeviceArray, ...], ...]
+    """From `unused_arrays`."""
 
 
 def worth_merging(device: Any) -> bool:
@@ -218,11 +220,20 @@ def step_tensors(
     """The steps of several tensors in one launch; gradients: dense, of one type, as one axis each."""
     if tensors.count == 0:
         return
-    parameters, many = tensors.parameters, len(tensors.parameters)
-    rest = MOST_TENSORS - many
-    states = tensors.states or parameters[:1]
+    parameters, states, unused = tensors.parameters, tensors.states, tensors.unused
     step_many(
-        *parameters, *[parameters[0]] * rest, *gradients, *[gradients[0]] * rest, *states,
-        *[states[0]] * (MOST_STATES - len(states)), tensors.table, tensors.count, *_numbers(parameters[0], numbers), rule, flags,
-        len(tensors.states), negate, many,
+        *parameters, *unused[0], *gradients, *unused[1], *states, *unused[2], tensors.table, tensors.count,
+        *_numbers(parameters[0], numbers), rule, flags, len(states), negate, len(parameters),
     )  # fmt: skip
+
+
+def unused_arrays(
+    parameters: Sequence[DeviceArray], gradient: vk.DType, states: Sequence[DeviceArray]
+) -> tuple[tuple[DeviceArray, ...], ...]:
+    """Arrays of one element for the parameters, gradients and states that a launch doesn't have. Each has memory of its own, so
+    that a launch need not find out whether what it writes overlaps.
+    """
+    device, own = parameters[0].device, parameters[0].dtype
+    rest = MOST_TENSORS - len(parameters)
+    wanted = ((own, rest), (gradient, rest), (states[0].dtype if states else own, MOST_STATES - len(states)))
+    return tuple(tuple(scratch((1,), dtype, device) for _ in range(count)) for dtype, count in wanted)

@@ -227,7 +227,7 @@ def _step_many() -> KernelProperty:
         value, mean = _lion(p0, g0, (a[:count],), (n0, n1, n2, n3, n4, n5), ())
         return (value, p1, p2, p3, p4, p5, p6, p7, np.concatenate([mean, a[count:]]), b, c)
 
-    dims = {"N0": (1, 9), "M": [9], **{f"N{i}": [1] for i in range(1, 8)}}
+    dims = {"N0": (1, 9), "MA": [9], "MB": [1], "MC": [1], **{f"N{i}": [1] for i in range(1, 8)}}
     return KernelProperty(optimizers.step_many, expected, {"elements": elements, "dims": dims, **_ALL_F32})
 
 

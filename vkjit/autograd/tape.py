@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..dtypes import DType
 from ..errors import ArgumentError, InternalError, ShapeError, VkjitError
 from ..runtime.interface import Device
-from .mode import is_grad_enabled, set_grad_enabled, state
+from .mode import set_grad_enabled, state
 
 if TYPE_CHECKING:
     from ..tensor.tensor import Tensor
@@ -111,11 +111,11 @@ class Node:
         self.name = name
         self.row = row
         self.params = params
-        self._parameters = [(t, t.version) for value in params.values() for t in _tensors_of(value)]
-        self.edges: tuple[GradMeta | None, ...] = tuple(getattr(value, "meta", None) for value in inputs)
-        self.needs = tuple(edge is not None and edge.requires_grad for edge in self.edges)
+        self._parameters = [(t, t.version) for value in params.values() for t in _tensors_of(value)] if params else ()
+        self.edges: tuple[GradMeta | None, ...] = tuple([getattr(value, "meta", None) for value in inputs])
+        self.needs = tuple([edge is not None and edge.requires_grad for edge in self.edges])
         self.number = next(_sequence)
-        self._results = tuple(weakref.ref(t.meta) for t in outputs)
+        self._results = tuple([weakref.ref(t.meta) for t in outputs])
         self._inputs = [(_kept(v), getattr(v, "version", 0)) for v in inputs] if row.keeps_inputs else None
         self._outputs = [(t.detach(), t.version) for t in outputs] if row.keeps_outputs else None
         self._released = False
@@ -172,7 +172,13 @@ class Node:
 
 def _tensors_of(value: Any) -> tuple[Any, ...]:
     """The tensors in a parameter: itself, or what it says it holds (an index taken apart)."""
+    if type(value) in _PLAIN:
+        return ()
     return (value,) if hasattr(value, "version") else tuple(getattr(value, "tensors", ()))
+
+
+_PLAIN = frozenset({bool, int, float, str, tuple, dict, type(None)})
+"""Types of parameters that hold no tensors, or none that a rule reads as they were."""
 
 
 def _kept(value: Any) -> Any:
@@ -183,7 +189,7 @@ def _kept(value: Any) -> Any:
 def record(name: str, inputs: tuple[Any, ...], params: dict[str, Any], outputs: Sequence[Tensor]) -> None:
     """Puts an operation on the tape where one of its inputs requires a gradient and it has a rule."""
     row = RULES.get(name)
-    if row is None or not is_grad_enabled() or not any(getattr(v, "requires_grad", False) for v in inputs):
+    if row is None or not state.enabled or not any(getattr(v, "requires_grad", False) for v in inputs):
         return
     floats = [t for t in outputs if t.dtype.is_float]
     if not floats:

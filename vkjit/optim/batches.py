@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import dtypes
+from ..dtypes import DType
 from ..runtime.interface import DeviceArray, contiguous_strides
 from ..stdlib import optimizers
 from ..stdlib.partial import dense, flat
@@ -89,13 +90,14 @@ class Batches:
                     _alone(plan, parameter, state[parameter], negate)
 
     def _together(self, group: int, plan: Plan, parameters: list[Tensor], state: States, negate: bool) -> None:
-        key = (group, plan.states, *map(id, parameters))
+        first: Any = parameters[0].meta.grad
+        key = (group, plan.states, first.dtype, *map(id, parameters))
         states = [state[p][name] for p in parameters for name in plan.states]
         batch = self._known.get(key)
         if batch is None or not batch.fits(parameters, states):
             if len(self._known) > 1000:  # sets of tensors that come and go
                 self._known.clear()
-            batch = self._known[key] = _made(plan, parameters, state)
+            batch = self._known[key] = _made(plan, parameters, state, first.dtype)
         gradients = []
         for parameter in parameters:
             gradient: Any = parameter.meta.grad
@@ -111,7 +113,7 @@ def _alone(plan: Plan, parameter: Tensor, state: dict[str, Any], negate: bool) -
     optimizers.step(plan.rule, parameter._array, gradient._array, arrays, plan.numbers, plan.flags, negate=negate)
 
 
-def _made(plan: Plan, parameters: list[Tensor], state: States) -> _Batch:
+def _made(plan: Plan, parameters: list[Tensor], state: States, gradient: DType) -> _Batch:
     """A batch, with the states of each kind in one piece of memory."""
     sizes = [p.numel() for p in parameters]
     places: list[int] | None = None
@@ -120,12 +122,12 @@ def _made(plan: Plan, parameters: list[Tensor], state: States) -> _Batch:
         own = [state[p][name] for p in parameters]
         found = _places(own)
         if found is None or (places is not None and found != places):
-            return _made_anew(plan, parameters, state, sizes)
+            return _made_anew(plan, parameters, state, sizes, gradient)
         places = found
         array = own[0]._array
         size = max(at + n for at, n in zip(found, sizes, strict=True))
         joined.append(DeviceArray(array.buffer, 0, array.dtype, (size,), (1,)))
-    return _batch(plan, parameters, state, sizes, places or [0] * len(sizes), joined)
+    return _batch(plan, parameters, state, sizes, places or [0] * len(sizes), joined, gradient)
 
 
 def _places(states: Sequence[Tensor]) -> list[int] | None:
@@ -136,7 +138,7 @@ def _places(states: Sequence[Tensor]) -> list[int] | None:
     return [s._array.offset // s._array.dtype.itemsize for s in states]
 
 
-def _made_anew(plan: Plan, parameters: list[Tensor], state: States, sizes: list[int]) -> _Batch:
+def _made_anew(plan: Plan, parameters: list[Tensor], state: States, sizes: list[int], gradient: DType) -> _Batch:
     """As `_made`, the states moved into fresh memory first."""
     starts = _starts(sizes)
     joined = []
@@ -150,7 +152,7 @@ def _made_anew(plan: Plan, parameters: list[Tensor], state: States, sizes: list[
             view = Tensor(DeviceArray(whole.buffer, place, whole.dtype, shape, contiguous_strides(shape)))
             view.copy_(old)
             state[parameter][name] = view
-    return _batch(plan, parameters, state, sizes, starts, joined)
+    return _batch(plan, parameters, state, sizes, starts, joined, gradient)
 
 
 def _starts(sizes: Sequence[int]) -> list[int]:
@@ -158,11 +160,19 @@ def _starts(sizes: Sequence[int]) -> list[int]:
 
 
 def _batch(
-    plan: Plan, parameters: list[Tensor], state: States, sizes: list[int], places: list[int], joined: list[DeviceArray]
+    plan: Plan,
+    parameters: list[Tensor],
+    state: States,
+    sizes: list[int],
+    places: list[int],
+    joined: list[DeviceArray],
+    gradient: DType,
 ) -> _Batch:
     table = np.zeros((2, optimizers.MOST_TENSORS), np.int32)
     table[0, : len(sizes)], table[1, : len(sizes)] = _starts(sizes), places
     on = creation.upload(table, dtypes.i32, parameters[0].device)._array
-    ready = optimizers.Tensors(tuple(flat(p._array) for p in parameters), tuple(joined), on, sum(sizes))
+    arrays = tuple(flat(p._array) for p in parameters)
+    unused = optimizers.unused_arrays(arrays, gradient, joined)
+    ready = optimizers.Tensors(arrays, tuple(joined), on, sum(sizes), unused)
     states = [state[p][name] for p in parameters for name in plan.states]
     return _Batch([p._array for p in parameters], states, ready)

@@ -27,13 +27,13 @@ OPERATIONS: dict[str, Callable[..., Any]] = {}
 
 def is_recording(operands: tuple[Any, ...]) -> bool:
     """Whether an operation on these goes on the tape. Raises VkjitError for a view whose place on it is out of date."""
-    if not mode.is_grad_enabled():
+    if not state.enabled:
         return False
     wanted = False
     for value in operands:
         if isinstance(value, Tensor):
             wanted = wanted or value.meta.requires_grad
-            if value.is_stale:
+            if value._history != value._version.recorded:
                 raise VkjitError(
                     f"a tensor of shape {value.shape} shares memory with one that was changed in place after it was "
                     "made, and its gradient would be wrong: make the view again after the change, or .clone() it "
