@@ -46,11 +46,11 @@ def plot(path: str, images: Any, copies: Any, losses: Any) -> None:
 
 
 def main(
-    epochs: int = 1,
-    hidden: int = 24,
-    code: int = 8,
+    epochs: int = 4,
+    hidden: int = 64,
+    code: int = 16,
     rate: float = 1e-2,
-    least: float = 0.95,
+    least: float = 0.8,
     seed: int = 0,
     plot_to: str = "",
 ) -> float:
