@@ -1,0 +1,197 @@
+# mypy: disable-error-code="var-annotated, no-untyped-def"
+"""Tiles taken apart: layouts, engines, barriers, and lowered programs beside the interpreter on tiles."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkjit as vk
+from tests.unit.tile_lowering import OPTIONS, caps_with, high, lowered, matrices
+from vkjit.compiler import emit_module
+from vkjit.errors import CompileError
+from vkjit.interp import run_module
+from vkjit.interp.device import INTERPRETER_CAPS
+from vkjit.ir.core import Module
+from vkjit.passes import pipeline
+from vkjit.passes.tiles.layout import Layout, canonical, staging
+from vkjit.spirv import tools
+from vkjit.stdlib.tile_attention import attention
+from vkjit.stdlib.tile_gemm import gemm
+from vkjit.testing.fuzz.check import Checker
+from vkjit.testing.fuzz.tiles import generate_tiles
+
+SHAPES = [(1,), (7,), (64,), (1000,), (1, 1), (1, 33), (33, 1), (16, 16), (5, 128), (128, 3), (2, 3, 5), (4, 2, 8, 3)]
+
+
+def owners(layout: Layout, invocations: int) -> Counter[tuple[int, ...]]:
+    """How many owners each element has."""
+    found: Counter[tuple[int, ...]] = Counter()
+    for rank in range(invocations):
+        if rank & ~layout.used:
+            continue
+        for slot in layout.slots():
+            at = tuple(
+                axis.offset(s) + (rank >> axis.shift) % (1 << axis.bits) * axis.group
+                for axis, s in zip(layout.axes, slot, strict=True)
+            )
+            if all(p < axis.size for p, axis in zip(at, layout.axes, strict=True)):
+                found[at] += 1
+    return found
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("bits", [0, 3, 6])
+@pytest.mark.parametrize("vector", [1, 4])
+def test_each_element_has_one_owner(shape: tuple[int, ...], bits: int, vector: int) -> None:
+    layouts = [canonical(shape, bits, "workgroup", vector), canonical(shape, bits, "workgroup", vector, lanes=2)]
+    layouts += [staging(shape, fastest, bits, "workgroup", vector) for fastest in range(len(shape))]
+    everywhere = set(np.ndindex(*shape))
+    for layout in layouts:
+        found = owners(layout, 1 << bits)
+        assert set(found) == everywhere
+        assert set(found.values()) == {1}
+
+
+def product_arguments(
+    sizes: tuple[int, int, int], tile: tuple[int, int, int], factor: Any, total: Any, acc: Any, threads: int
+) -> tuple[list[Any], Any]:
+    (m, k, n), random = sizes, np.random.default_rng(1)
+    a, b = (random.integers(-4, 5, (1, *shape)).astype(np.float32) for shape in ((m, k), (k, n)))
+    expected = np.matmul(a, b)
+    if factor == np.uint16:  # bf16
+        a, b = ((x.view(np.uint32) >> 16).astype(np.uint16) for x in (a, b))  # type: ignore[assignment]
+    else:
+        a, b = a.astype(factor), b.astype(factor)
+    c = np.full(expected.shape, 77, total)
+    return [a, b, np.zeros(n, total), c, *tile, acc, "", False, threads], expected
+
+
+def run_product(module: Module, arguments: list[Any], subgroup: int) -> None:
+    (_, m, n), (bm, bn) = arguments[3].shape, arguments[4:6]
+    run_module(module, (-(-n // bn), -(-m // bm), 1), arguments[:4], subgroup_size=subgroup)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tile", "factor", "total", "acc", "shape", "subgroup", "threads"),
+    [
+        ((64, 64, 64), (32, 32, 16), np.float16, np.float32, vk.f32, (16, 16, 16), 8, 32),
+        ((40, 24, 40), (32, 32, 16), np.float16, np.float32, vk.f32, (8, 16, 4), 8, 64),
+        ((37, 21, 45), (32, 64, 16), np.float16, np.float32, vk.f32, (16, 8, 8), 32, 128),
+        ((40, 24, 40), (32, 64, 16), np.float16, np.float16, vk.f16, (16, 16, 16), 32, 128),
+        ((40, 24, 40), (32, 64, 16), np.float16, np.float16, vk.f32, (16, 16, 16), 16, 64),
+        ((40, 32, 40), (32, 64, 16), np.uint16, np.float32, vk.f32, (16, 16, 16), 32, 128),
+        ((37, 64, 45), (32, 64, 32), np.int8, np.int32, vk.i32, (16, 16, 32), 16, 64),
+    ],
+)
+@pytest.mark.parametrize("aligned", [True, False])
+def test_products_on_a_stand_in_for_matrices(
+    sizes: Any, tile: Any, factor: Any, total: Any, acc: Any, shape: Any, subgroup: int, threads: int, aligned: bool
+) -> None:
+    arguments, expected = product_arguments(sizes, tile, factor, total, acc, threads)
+    itemsize = arguments[0].itemsize
+    aligned = aligned and all(size * itemsize % 16 == 0 for size in sizes[1:])  # what launches promise
+    module = lowered(
+        high(gemm, arguments, threads, contiguous=True, aligned=aligned), caps_with(matrices(*shape), subgroup)
+    )
+    assert "engine matrix" in str(module.kernel.attrs["tiles"])
+    run_product(module, arguments, subgroup)
+    np.testing.assert_array_equal(arguments[3], expected)
+
+
+def test_attention_on_a_stand_in_for_matrices() -> None:
+    random, (m, n, d) = np.random.default_rng(2), (37, 51, 32)
+    q, k, v = (random.normal(size=(1, h, rows, d)).astype(np.float16) for h, rows in ((2, m), (1, n), (1, n)))
+    o, lse = np.zeros_like(q), np.zeros((1, 2, m), np.float32)
+    arguments = [q, k, v, o, lse, np.float32(0.2), 32, 32, 32, True]
+    module = lowered(high(attention, arguments, 128, contiguous=True), caps_with(matrices(16, 16, 16), 32))
+    assert str(module.kernel.attrs["tiles"]).count("engine matrix") == 2
+    run_module(module, (2, 2, 1), arguments[:6], subgroup_size=32)
+    s = q.astype(np.float64) @ k.astype(np.float64).transpose(0, 1, 3, 2) * 0.2
+    s = np.where(np.arange(n) <= np.arange(m)[:, None] + n - m, s, -np.inf)
+    p = np.exp(s - s.max(axis=-1, keepdims=True))
+    exact = p / p.sum(axis=-1, keepdims=True) @ v.astype(np.float64)
+    np.testing.assert_allclose(o, exact, atol=8 * float(np.finfo(np.float16).eps))
+
+
+GPU = dataclasses.replace(
+    INTERPRETER_CAPS, kind="discrete", subgroup_sizes=(32,), shared_bytes=48 << 10, push_constant_bytes=256,
+    matrices=matrices(16, 16, 16), features=INTERPRETER_CAPS.features | {"cooperative_matrix"},
+)  # fmt: skip
+
+
+@pytest.mark.skipif(not tools.available("spirv-val"), reason="spirv-val isn't installed")
+@pytest.mark.parametrize("factor", [np.float16, np.float32])
+def test_spirv_of_products_is_valid(factor: Any) -> None:
+    arguments, _ = product_arguments((64, 64, 64), (64, 64, 16), factor, np.float32, vk.f32, 128)
+    module = pipeline.run(high(gemm, arguments, 128, contiguous=True, aligned=True), GPU)
+    tools.validate(emit_module(module, GPU).code)
+    assert ("engine matrix" in str(module.kernel.attrs["tiles"])) == (factor == np.float16)
+
+
+# -- barriers
+
+
+def barriers(module: Module) -> int:
+    return sum(op.name == "barrier" for op in module.kernel.body.walk())
+
+
+def test_a_round_of_a_product_waits_twice() -> None:
+    arguments, _ = product_arguments((32, 32, 32), (32, 32, 8), np.float32, np.float32, vk.f32, 64)
+    assert barriers(lowered(high(gemm, arguments, 64))) == 2
+    direct = lowered(high(gemm, arguments, 64), options=dataclasses.replace(OPTIONS, direct=True))
+    assert barriers(direct) == 0
+    assert not any(op.name == "shared" for op in direct.kernel.body.walk())
+
+
+def elementwise(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
+    wg = vk.workgroup()
+    wg.store(y[0:100], wg.load(x[0:100]) * 2 + 1)
+
+
+def in_place_reversed(x: vk.InOut[vk.f32, "N"]):
+    wg = vk.workgroup()
+    t = wg.load(x[0:64])
+    wg.store(x[0:64], t + 1)
+    wg.store(x[0:64], wg.reshape(wg.load(x[0:64]), (8, 8)).T.shape[0] + wg.load(x[0:64]))
+
+
+def test_only_what_conflicts_waits() -> None:
+    x = np.zeros(100, np.float32)
+    assert barriers(lowered(high(elementwise, [x, x], 32))) == 0
+    assert barriers(lowered(high(in_place_reversed, [x], 32))) >= 3
+
+
+# -- limits
+
+
+def too_much(x: vk.InOut[vk.f32, "M N"]):
+    wg = vk.workgroup()
+    wg.store(x[0:128, 0:128], wg.load(x[0:128, 0:128]) * 2)
+
+
+def too_much_shared(a: vk.In[vk.f32, "M N"], x: vk.InOut[vk.f32, "M N"]):
+    wg = vk.workgroup()
+    wg.store(x[0:32, 0:32], wg.mma(a[0:32, 0:512], a[0:512, 0:32], wg.zeros((32, 32), vk.f32)))
+
+
+def test_limits_are_told() -> None:
+    x = np.zeros((4, 4), np.float32)
+    with pytest.raises(CompileError, match="each of the 8 invocations would hold 2048 elements of a tile of 128 x 128"):
+        lowered(high(too_much, [x], 8))
+    with pytest.raises(CompileError, match="bytes of shared memory, this device has 49152"):
+        lowered(high(too_much_shared, [x, x], 64))
+
+
+# -- random programs
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_programs(seed: int) -> None:
+    """A sample of `python -m vkjit.testing.fuzz --tiles`: the interpreter on tiles and on what they are taken apart to."""
+    finding = Checker([]).check(generate_tiles(seed, 5), "tiles")
+    assert finding is None
