@@ -27,6 +27,9 @@ class Blocks:
         self._limit = limit
         self.held = 0
         self._free: dict[int, deque[npt.NDArray[np.uint8]]] = {}
+        self._new = deque[
+            npt.NDArray[np.uint8]
+        ]  # at the process's end modules lose their names before blocks come back
         self._lock = threading.RLock()  # memory may come back at any point of this thread, when garbage is collected
 
     def take(self, nbytes: int) -> npt.NDArray[np.uint8]:
@@ -64,7 +67,7 @@ class Blocks:
         with self._lock:
             if self.held + size <= self._limit:
                 self.held += size
-                self._free.setdefault(size, deque()).append(memory)
+                self._free.setdefault(size, self._new()).append(memory)
 
     def trim(self) -> None:
         """Gives all free blocks back to the system."""

@@ -18,6 +18,7 @@ from ...ir.core import Op, Region, Value
 from ...ir.types import Array, Scalar, Vector
 from ..formula import Formula, Term
 from ..memory import origin
+from .covered import is_covered
 from .state import State, hidden_array
 from .tracking import ACCESSES, Tracking, array_of, static_offset
 
@@ -39,7 +40,9 @@ class Initialised:
     updates: set[Op] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.watched = set(self.tracking.unsure())
+        body, size = self.state.kernel.body, self.state.local_size
+        unsure = self.tracking.unsure().items()
+        self.watched = {root for root, a in unsure if a.space == "global" or not is_covered(a, body, size)}
         self.updates = _updates(self.state.kernel.body)
         shared = [root for root in self.watched if array_of(root).space == "shared"]
         if shared and self._fits(shared):
