@@ -153,7 +153,8 @@ _FROM = {
     "graphs": ("Graph", "capture"),
     "inspection": ("Inspection", "inspect"),
     "memory": (
-        "empty_cache", "live_buffers", "memory_stats", "memory_summary", "reset_peak_memory_stats", "trace_memory",
+        "empty_cache", "live_buffers", "memory_stats", "memory_summary", "pinned_empty", "reset_peak_memory_stats",
+        "trace_memory",
     ),
     "profiling": ("Cost", "Profile", "profile"),
     "streams": ("Event", "Stream", "current_stream"),
@@ -212,6 +213,9 @@ if TYPE_CHECKING:
     )
     from .memory import (
         memory_summary as memory_summary,
+    )
+    from .memory import (
+        pinned_empty as pinned_empty,
     )
     from .memory import (
         reset_peak_memory_stats as reset_peak_memory_stats,

@@ -6,7 +6,14 @@ is complete.
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
 from .devices import device as open_device
+from .errors import ArgumentError
 from .runtime import ledger
 from .runtime.interface import Device
 from .runtime.ledger import LiveBuffer
@@ -17,6 +24,7 @@ __all__ = [
     "live_buffers",
     "memory_stats",
     "memory_summary",
+    "pinned_empty",
     "reset_peak_memory_stats",
     "trace_memory",
 ]
@@ -45,6 +53,21 @@ def memory_summary(device: int | str | Device | None = None) -> str:
 def reset_peak_memory_stats(device: int | str | Device | None = None) -> None:
     """Has the peak begin anew at what is allocated now."""
     open_device(device).reset_peak_memory()
+
+
+def pinned_empty(
+    shape: int | tuple[int, ...], dtype: Any = np.float32, device: int | str | Device | None = None
+) -> npt.NDArray[Any]:
+    """A NumPy array, not set to anything, from which and to which the device (the default one) copies without a detour.
+
+    It outlives the device. Ordinary where the device works on the host's memory, where the array is small, and once a quarter of
+    the host's memory is pinned. Raises ArgumentError for negative sizes.
+    """
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    if any(size < 0 for size in sizes):
+        raise ArgumentError(f"pinned_empty({shape}): expected sizes of at least 0")
+    element = np.dtype(dtype)
+    return open_device(device).host_array(math.prod(sizes) * element.itemsize).view(element).reshape(sizes)
 
 
 def empty_cache(device: int | str | Device | None = None) -> None:

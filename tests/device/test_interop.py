@@ -175,6 +175,20 @@ def test_cuda_tensors_as_arguments(cuda: VulkanDevice) -> None:
 
 
 @pytest.mark.gpu
+def test_cuda_tensors_as_tensors(cuda: VulkanDevice) -> None:
+    theirs = torch.arange(12.0, device="cuda").reshape(3, 4)
+    ours = vk.from_dlpack(theirs.t())
+    theirs.zero_()
+    assert ours.device is cuda and ours.tolist() == np.arange(12.0).reshape(3, 4).T.tolist()
+    lent = vk.ones(100).torch()
+    again = vk.from_dlpack(lent[10:20], copy=False)
+    again += 1
+    assert lent.tolist() == [1.0] * 10 + [2.0] * 10 + [1.0] * 80
+    with pytest.raises(BufferError, match="copy=False"):
+        vk.from_dlpack(theirs, copy=False)
+
+
+@pytest.mark.gpu
 def test_lent_memory_that_comes_back_as_an_argument_is_not_copied(cuda: VulkanDevice) -> None:
     ours = vk.zeros(1000)
     theirs = ours.torch()

@@ -95,6 +95,17 @@ def test_pinned_memory_comes_back_with_its_array(staged: VulkanDevice) -> None:
     assert pool.allocated <= 2 << 20 and pool.reserved <= 16 << 20
 
 
+def test_pinned_arrays_for_users(staged: VulkanDevice, device: Any) -> None:
+    array = vk.pinned_empty((300, 1000), np.float32, staged)
+    pool = staged._storage.memory.pinned
+    assert pool is not None and pool.around(array.ctypes.data, array.nbytes) is not None
+    array[:] = 2.0
+    assert vk.tensor(array).sum().item() == 600_000.0
+    assert vk.pinned_empty(5, np.int8, device).shape == (5,) and vk.pinned_empty((0, 3), device=device).size == 0
+    with pytest.raises(vk.VkjitError, match="at least 0"):
+        vk.pinned_empty(-1)
+
+
 def test_only_a_part_of_the_host_is_pinned(staged: VulkanDevice) -> None:
     staged._transfer._most_pinned = 2 << 20
     kept = [staged.host_array(1 << 20) for _ in range(4)]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes
+from .. import dtypes, foreign
 from ..devices import device as open_device
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError
@@ -196,8 +196,10 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     """A tensor of an array that offers `__dlpack__` (NumPy, PyTorch, JAX, CuPy...) and lies in CPU memory.
 
     Without a copy where the device (the default one, if none is named) works on host memory; then both sides see each
-    other's writes. `copy`: True copies always, False raises BufferError where a copy is needed. Raises ArgumentError for
-    objects without `__dlpack__` and for other memory than the CPU's, DTypeError for types that vkjit hasn't (complex).
+    other's writes. PyTorch's CUDA tensors become tensors of the Vulkan device on the same GPU (if none is named), without a
+    copy where the memory came from `Tensor.torch()`, else by a copy on the GPU. `copy`: True copies always, False raises
+    BufferError where a copy is needed. Raises ArgumentError for objects without `__dlpack__` and for other memory, DTypeError
+    for types that vkjit hasn't (complex).
     """
     target = open_device(device)
     if isinstance(x, Tensor) and x.device is target and not copy:
@@ -207,8 +209,17 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     if int(x.__dlpack_device__()[0]) != CPU:
         if isinstance(x, Tensor):
             return x.to(device=target, copy=True)
+        if foreign.is_torch(x):
+            return _from_cuda(x, None if device is None else target, copy)
         raise ArgumentError(f"an array on DLPack device {tuple(x.__dlpack_device__())}: bring it to the CPU first")
     return _adopted(_capsule_of(x), target, copy)
+
+
+def _from_cuda(x: Any, target: Device | None, copy: bool | None) -> Tensor:
+    array, shared = foreign.from_torch(x)
+    if copy is False and not (shared and target in (None, array.device)):
+        raise BufferError("PyTorch's own CUDA memory can't be imported, and copy=False forbids to copy it")
+    return Tensor(array).to(device=array.device if target is None else target, copy=bool(copy) and shared)
 
 
 def _capsule_of(x: Any) -> Any:
