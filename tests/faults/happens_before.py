@@ -1,25 +1,30 @@
 """Proof that commands are ordered: a happens-before checker over what the driver was given, told nothing of how it came about.
 
 Enters: the calls that record, submit and wait, seen between the runtime and the driver, and for each dispatch the memory
-that its kernel reads and writes. Leaves: a `Trace`, and from it the pairs of commands that touch the same bytes, one of them
-writing, without an order that Vulkan guarantees.
+that its kernel reads and writes: as it was told to the queue, or, on the short way, as the addresses that are pushed say.
+Leaves: a `Trace`, and from it the pairs of commands that touch the same bytes, one of them writing, without an order that
+Vulkan guarantees.
 
 What counts as order, from the specification's chapter on synchronisation: a pipeline barrier orders all commands before it in
 a queue's submission order against all after it; a semaphore orders all that its queue was given before the signal against the
 submission that waits and all later ones there; a fence that the host saw signalled orders its queue's work so far against
-whatever is submitted later. Each command pool counts as a hardware queue of its own, though streams may share one: the
-runtime must not rely on that.
+whatever is submitted later. Each of the runtime's queues counts as a hardware queue of its own, though streams may share one:
+the runtime must not rely on that.
 """
 
 from __future__ import annotations
 
+import struct
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from vkjit.runtime import _vk, queue_graph
+from vkjit.runtime import _vk, native, queue_graph
+from vkjit.runtime.buffer import VulkanBuffer
+from vkjit.runtime.pipeline import VulkanKernel
 from vkjit.runtime.queue import Queue
 
 __all__ = ["Access", "Barrier", "Command", "Submit", "Trace", "barriers_that_matter", "tracing", "unordered"]
@@ -76,6 +81,8 @@ class Trace:
     """Submissions, and numbers of fences that the host saw signalled, in the order of the host's calls."""
 
     events: list[Submit | int] = field(default_factory=list)
+    short: int = 0
+    """Launches that took the short way."""
 
 
 def unordered(trace: Trace) -> list[tuple[Command, Command]]:
@@ -159,10 +166,11 @@ class _Recorder:
         self.trace = trace
         self.ffi = ffi
         self.items: dict[int, list[Command | Barrier]] = {}
-        self.pools: dict[int, int] = {}
+        self.queues: dict[int, int] = {}
+        self.buffers: list[weakref.ref[VulkanBuffer]] = []
+        self.short = 0
         self.dispatched: tuple[Access, ...] = ()
         self.handlers: dict[str, Callable[..., None]] = {
-            "vkAllocateCommandBuffers": self.allocate,
             "vkBeginCommandBuffer": self.begin,
             "vkCmdDispatch": self.dispatch,
             "vkCmdPipelineBarrier": self.barrier,
@@ -174,9 +182,28 @@ class _Recorder:
     def number(self, handle: Any) -> int:
         return int(self.ffi.cast("uintptr_t", handle))
 
-    def allocate(self, _device: Any, info: Any, out: Any) -> None:
-        for index in range(info.commandBufferCount):
-            self.pools[self.number(out[index])] = self.number(info.commandPool)
+    def note(self, reads: Any, writes: Any) -> None:
+        """What the next dispatch reads and writes."""
+        accesses = [(buffer, False) for buffer in reads] + [(buffer, True) for buffer in writes]
+        self.dispatched = tuple(
+            Access(self.number(buffer.handle), buffer.offset, buffer.offset + buffer.nbytes, written)
+            for buffer, written in accesses
+        )
+
+    def note_pushed(self, kernel: VulkanKernel, memory: bytearray) -> None:
+        """The same from the addresses in a record of the short way."""
+        self.short += 1
+        found: dict[int, VulkanBuffer] = {}
+        for item in kernel.artifact.fields:
+            if item.role == "address":
+                (address,) = struct.unpack_from("<Q", memory, native.BLOCK + item.offset)
+                found[item.arg] = self.buffer_at(address)
+        self.note(*([found[arg] for arg in args] for args in (kernel.artifact.reads, kernel.artifact.writes)))
+
+    def buffer_at(self, address: int) -> VulkanBuffer:
+        alive = [buffer for reference in self.buffers if (buffer := reference()) is not None and buffer.queue]
+        (found,) = (b for b in alive if b.address <= address < b.address + b.nbytes)
+        return found
 
     def begin(self, command: Any, _info: Any) -> None:
         self.items[self.number(command)] = []
@@ -207,7 +234,7 @@ class _Recorder:
             commands = [self.number(info.pCommandBuffers[i]) for i in range(info.commandBufferCount)]
             waits, signals = self._semaphores(info)
             items = tuple(item for command in commands for item in self.items[command])
-            self.trace.events.append(Submit(self.pools[commands[0]], items, waits, signals, self.number(fence)))
+            self.trace.events.append(Submit(self.queues[commands[0]], items, waits, signals, self.number(fence)))
 
     def _semaphores(self, info: Any) -> tuple[Any, Any]:
         if not info.pNext:
@@ -230,7 +257,8 @@ def tracing() -> Iterator[Trace]:
     trace = Trace()
     recorder = _Recorder(trace, _vk.load().ffi)
     wrapped: list[tuple[_vk.Functions, str]] = []
-    look_up, dispatch, order = _vk.Functions.__getattr__, Queue.dispatch, queue_graph._Recorder.order
+    look_up, order, made = _vk.Functions.__getattr__, queue_graph._Recorder.order, VulkanBuffer.__init__
+    dispatch, emit, create, new_command = Queue.dispatch, Queue.emit, Queue._create, Queue.new_command
 
     def traced_look_up(self: _vk.Functions, name: str) -> Any:
         pointer = look_up(self, name)
@@ -252,29 +280,48 @@ def tracing() -> Iterator[Trace]:
         wrapped.append((self, name))
         return call
 
-    def note(reads: Any, writes: Any) -> None:
-        accesses = [(buffer, False) for buffer in reads] + [(buffer, True) for buffer in writes]
-        recorder.dispatched = tuple(
-            Access(recorder.number(buffer.handle), buffer.offset, buffer.offset + buffer.nbytes, written)
-            for buffer, written in accesses
-        )
-
     def traced_dispatch(self: Queue, kernel: Any, groups: Any, block: bytes, reads: Any, writes: Any) -> None:
-        note(reads, writes)
+        recorder.note(reads, writes)
         dispatch(self, kernel, groups, block, reads, writes)
 
+    def traced_emit(self: Queue, kernel: Any, flags: int, memory: bytearray, block: Any) -> None:
+        recorder.note_pushed(kernel, memory)
+        emit(self, kernel, flags, memory, block)
+
+    def traced_create(self: Queue) -> Any:
+        submission = create(self)
+        recorder.queues[recorder.number(submission.command)] = id(self)
+        return submission
+
+    def traced_new_command(self: Queue) -> Any:
+        prepared = new_command(self)
+        recorder.queues[recorder.number(prepared.owner.value)] = id(self)
+        return prepared
+
+    def traced_buffer(self: VulkanBuffer, *rest: Any) -> None:
+        made(self, *rest)
+        recorder.buffers.append(weakref.ref(self))
+
     def traced_order(self: Any, entry: Any) -> None:
-        note(entry.reads, entry.writes)
+        recorder.note(entry.reads, entry.writes)
         order(self, entry)
 
-    _vk.Functions.__getattr__ = traced_look_up  # type: ignore[method-assign]
-    Queue.dispatch = traced_dispatch  # type: ignore[method-assign]
-    queue_graph._Recorder.order = traced_order  # type: ignore[method-assign]
+    replaced: list[tuple[Any, str, Any, Any]] = [
+        (_vk.Functions, "__getattr__", traced_look_up, look_up),
+        (Queue, "dispatch", traced_dispatch, dispatch),
+        (Queue, "emit", traced_emit, emit),
+        (Queue, "_create", traced_create, create),
+        (Queue, "new_command", traced_new_command, new_command),
+        (VulkanBuffer, "__init__", traced_buffer, made),
+        (queue_graph._Recorder, "order", traced_order, order),
+    ]
+    for owner, name, function, _ in replaced:
+        setattr(owner, name, function)
     try:
         yield trace
     finally:
-        _vk.Functions.__getattr__ = look_up  # type: ignore[method-assign]
+        trace.short = recorder.short
+        for owner, name, _, usual in replaced:
+            setattr(owner, name, usual)
         for functions, name in wrapped:
             delattr(functions, name)
-        Queue.dispatch = dispatch  # type: ignore[method-assign]
-        queue_graph._Recorder.order = order  # type: ignore[method-assign]

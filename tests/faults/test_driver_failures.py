@@ -20,7 +20,10 @@ from vkjit.runtime.device import VulkanDevice
 from vkjit.runtime.instance import get_instance
 from vkjit.runtime.physical import physical_devices
 
-RETRIED = {"vkAllocateMemory", "vkBindBufferMemory", "vkCreateBuffer", "vkMapMemory", "vkQueueSubmit", "vkResetFences"}
+RETRIED = {
+    "vkAllocateMemory", "vkBeginCommandBuffer", "vkBindBufferMemory", "vkCreateBuffer", "vkMapMemory", "vkQueueSubmit",
+    "vkResetCommandPool", "vkResetFences",
+}  # fmt: skip
 """Calls whose lack of memory the runtime gets over by itself."""
 
 FATAL = {"vkEndCommandBuffer"}

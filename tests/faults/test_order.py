@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import vkjit as vk
 from tests.device import runtime_kernels as kernels
 from tests.device.runtime_kernels import BLOCK, groups
 from tests.faults.happens_before import (
@@ -22,6 +23,7 @@ from tests.faults.happens_before import (
     without,
 )
 from tests.faults.test_driver_failures import physical
+from vkjit.runtime.array import DeviceArray
 from vkjit.runtime.device import VulkanDevice
 from vkjit.runtime.graph import Copy, Fill, Launch
 
@@ -100,17 +102,56 @@ def random_work(device: Any, random: Random, steps: int) -> None:
     device.synchronize()
 
 
+@vk.kernel(over="out")
+def join(a: vk.In[vk.f32, "N"], b: vk.In[vk.f32, "N"], out: vk.Out[vk.f32, "N"]):
+    i = vk.global_id(0)
+    out[i] = a[i] + b[i]
+
+
+@vk.kernel(over="x")
+def grow(x: vk.InOut[vk.f32, "N"]):
+    i = vk.global_id(0)
+    x[i] = x[i] + 1.0
+
+
+def random_calls(device: Any, random: Random, steps: int) -> None:
+    """Calls of kernels on parts of a few buffers, which mostly take the short way, beside fills, copies and streams."""
+    streams = [device.stream, device.open_stream(0)]
+    buffers = [device.allocate(4 * COUNT) for _ in range(5)]
+    for buffer in buffers:
+        device.fill(buffer, 0, 4 * COUNT, 0)
+
+    def part(size: int) -> DeviceArray:
+        return DeviceArray(random.choice(buffers), 16 * random.randrange(5), vk.f32, (size,), (1,))
+
+    for _ in range(steps):
+        device.stream = streams[random.random() < 0.1]
+        size, choice = 4 * random.randrange(1, 9), random.random()
+        if choice < 0.6:
+            join(part(size), part(size), part(size))
+        elif choice < 0.85:
+            grow(part(size))
+        elif choice < 0.92:
+            device.fill(random.choice(buffers), 64, 64, 3)
+        elif choice < 0.96:
+            device.copy(*(x for b in random.sample(buffers, 2) for x in (b, 0)), 64)
+        else:
+            buffers[random.randrange(5)] = device.allocate(4 * COUNT)
+    device.stream = streams[0]
+    device.synchronize()
+
+
 def _recorded(device: Any, stream: Any) -> Any:
     event = device.open_event()
     event.record(stream)
     return event
 
 
-def traced_work(physical: Any, seed: int, steps: int = 90) -> Trace:
+def traced_work(physical: Any, seed: int, steps: int = 90, work: Any = random_work) -> Trace:
     with tracing() as trace:
         device = VulkanDevice(physical)
         try:
-            random_work(device, Random(seed), steps)
+            work(device, Random(seed), steps)
         finally:
             device.close()
     return trace
@@ -129,6 +170,18 @@ def test_random_work_is_ordered_and_each_missing_barrier_is_seen(physical: Any) 
             assert unordered(without(trace, place)), (seed, place)
             deleted += 1
     assert deleted >= 500 and commands > 1000 and semaphores > 100, (deleted, commands, semaphores)
+
+
+def test_short_calls_are_ordered_and_each_missing_barrier_is_seen(physical: Any) -> None:
+    deleted = short = 0
+    for seed in range(8):
+        trace = traced_work(physical, seed, 150, random_calls)
+        assert unordered(trace) == [], seed
+        short += trace.short
+        for place in barriers_that_matter(trace):
+            assert unordered(without(trace, place)), (seed, place)
+            deleted += 1
+    assert deleted >= 300 and short >= 500, (deleted, short)
 
 
 def test_a_runtime_without_semaphores_would_be_seen(physical: Any) -> None:

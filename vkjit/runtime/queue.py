@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["Queue"]
 
 FIRST_BUDGET, BUDGET = 8, 128
-"""Commands after which a submission goes out: few after somebody has waited, so that the device starts early; each time twice
-as many, up to the second."""
+"""Commands after which a submission goes out: few after somebody has waited, so that the device starts early; each time four
+times as many, up to the second."""
 
 MOST_IN_FLIGHT = 16
 _ONE_TIME = 0x1
@@ -49,8 +49,8 @@ class Queue(SentWork):
     foreign = False
 
     __slots__ = (
-        "_begin_info", "_bind", "_copy_region", "_dispatch", "_lenders", "_pipeline_barrier", "_push", "_timeline_start",
-        "_waited", "barriers", "bound", "budget", "epoch", "recorded", "transferred",
+        "_begin_info", "_bind", "_copy_region", "_dispatch", "_lenders", "_pipeline_barrier", "_push", "_ready",
+        "_timeline_start", "_waited", "barriers", "bound", "budget", "epoch", "recorded", "transferred",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +71,7 @@ class Queue(SentWork):
         self._timeline_start = 0
         self._waited: dict[Queue, int] = {}
         self._lenders: set[Queue] = set()
+        self._ready: Submission | None = None
         self._begin_info = vulkan.struct("VkCommandBufferBeginInfo", flags=_ONE_TIME)
         self.barriers = memory_barriers(vulkan)
         self._copy_region = vulkan.ffi.new("VkBufferCopy *")
@@ -264,26 +265,49 @@ class Queue(SentWork):
         if self.recorded >= self.budget:
             self.submit()
 
-    def _unused(self) -> Submission:
-        """A submission that isn't in flight; it stays among the free ones."""
-        if not self._free or len(self._in_flight) >= MOST_IN_FLIGHT:
+    def _make_room(self) -> None:
+        """Waits where there are as many submissions in flight as there may be."""
+        if len(self._in_flight) >= MOST_IN_FLIGHT:
             self.poll()
         if len(self._in_flight) >= MOST_IN_FLIGHT:
             self.wait(self._in_flight[0].serial)
+
+    def _unused(self) -> Submission:
+        """A submission that isn't in flight; it stays among the free ones."""
+        self._make_room()
+        if not self._free:
+            self.poll()
         return self._free[-1] if self._free else self._create()
+
+    def _reset(self, submission: Submission) -> int:
+        """Makes its command buffer ready to be recorded; a VkResult."""
+        f = self.functions
+        result: int = f.vkResetCommandPool(self.device, submission.pool.value, 0)
+        return result if result < 0 else int(f.vkBeginCommandBuffer(submission.command, self._begin_info))
+
+    def _prepare(self) -> None:
+        """Makes one ready beforehand, with what is there: right after a submission that takes less time than in a launch."""
+        if self._ready is None and self._free and self._reset(self._free[-1]) >= 0:
+            self._ready = self._free.pop()
 
     def _begin(self) -> Submission:
         budget = self._next_budget or FIRST_BUDGET  # waiting for room starts no new row of small ones
-        submission = self._unused()
-        result = self.functions.vkBeginCommandBuffer(submission.command, self._begin_info)
-        self._check(result, "vkBeginCommandBuffer")
-        self._free.pop()
+        self._make_room()
+        submission, self._ready = self._ready, None
+        if submission is None:
+            submission = self._unused()
+            try:
+                self._check(self._reset(submission), "vkBeginCommandBuffer")
+            except OutOfMemoryError:
+                self._drain()
+                self._check(self._reset(submission), "vkBeginCommandBuffer")
+            self._free.remove(submission)
         submission.serial = self.serial
         self._open = submission
         self.bound = None
         self.recorded = 0
         self.budget = budget
-        self._next_budget = min(2 * budget, BUDGET)
+        self._next_budget = min(4 * budget, BUDGET)
         return submission
 
     # The direct way; see `direct`. Call these under the lock.
@@ -396,6 +420,7 @@ class Queue(SentWork):
         while self._lenders:
             self._lenders.pop().follow(self, submission.serial)
         self.poll()
+        self._prepare()
 
 
 def _foreign(buffer: VulkanBuffer) -> DeviceError:

@@ -22,6 +22,7 @@ from .semaphores import with_semaphores
 
 __all__ = ["SentWork"]
 
+_TRANSIENT, _RESETTABLE = 0x1, 0x2
 WAIT_SLICE_NS = 100_000_000
 """The longest single wait inside the driver, so that Ctrl-C is answered."""
 
@@ -30,9 +31,9 @@ class SentWork:
     """`serial` numbers the open submission, `completed` the last one known to be complete."""
 
     __slots__ = (
-        "__weakref__", "_all", "_deferred", "_free", "_in_flight", "_next_budget", "_open", "_pool", "_spin_ns", "_timeline",
-        "_waits", "completed", "deferred_bytes", "device", "dropped", "functions", "group", "handle", "lock", "serial",
-        "ticket", "vulkan",
+        "__weakref__", "_all", "_deferred", "_family", "_free", "_in_flight", "_next_budget", "_open", "_pool",
+        "_spin_ns", "_timeline", "_waits", "completed", "deferred_bytes", "device", "dropped", "functions", "group",
+        "handle", "lock", "serial", "ticket", "vulkan",
     )  # fmt: skip
 
     def __init__(
@@ -64,7 +65,8 @@ class SentWork:
         self._timeline: Handle | None = None
         self._waits: dict[Any, int] = {}  # by queue, values of its timeline for the next submission to wait for
         self.handle = handle
-        self._pool = self._create_pool(family)
+        self._family = family
+        self._pool = self._create_pool(_RESETTABLE)
 
     def submit(self) -> None:
         """Sends the open submission, if there is one, to the device."""
@@ -92,9 +94,7 @@ class SentWork:
         try:
             self._check(call(self.handle, 1, info, fence), "vkQueueSubmit")
         except OutOfMemoryError:
-            for earlier in list(self._in_flight):
-                self._await(earlier)
-            self._retire_through(self.serial - 1)
+            self._drain()
             self._check(call(self.handle, 1, info, fence), "vkQueueSubmit")
         self._waits.clear()
 
@@ -158,6 +158,12 @@ class SentWork:
                 self._check(result, "vkWaitForFences")
                 return
 
+    def _drain(self) -> None:
+        """Waits for what is in flight, so that the driver has its memory back."""
+        for earlier in list(self._in_flight):
+            self._await(earlier)
+        self._retire_through(self.serial - 1)
+
     def _retire_through(self, serial: int) -> None:
         with self.lock:
             while self._in_flight and self._in_flight[0].serial <= serial:
@@ -175,9 +181,12 @@ class SentWork:
 
     def _recycle(self, submission: Submission) -> None:
         submission.done = False
-        with contextlib.suppress(OutOfMemoryError):  # then it isn't used again, that is all
-            self._check(self.functions.vkResetFences(self.device, 1, submission.fences), "vkResetFences")
+        result = self.functions.vkResetFences(self.device, 1, submission.fences)
+        if result >= 0:
             self._free.append(submission)
+            return
+        with contextlib.suppress(OutOfMemoryError):  # then it isn't used again, that is all
+            self._check(result, "vkResetFences")
 
     def reclaim(self) -> None:
         """Releases what was dropped and is no longer used; sets the rest aside until its submission is complete."""
@@ -204,7 +213,7 @@ class SentWork:
     def close(self) -> None:
         """Destroys fences and command buffers; the device must be idle or lost."""
         for submission in self._all:
-            submission.fence.close()
+            submission.close()
         self._pool.close()
         if self._timeline is not None:
             self._timeline.close()
@@ -222,26 +231,33 @@ class SentWork:
             self.group.fail(DeviceLostError(f"{error}: {why}{under_way(self)}"))
             raise self.group.failed() from None
 
-    def _create_pool(self, family: int) -> Handle:
+    def _create_pool(self, flags: int) -> Handle:
         vulkan, functions, device = self.vulkan, self.functions, self.device
-        resettable = 0x2
-        info = vulkan.struct("VkCommandPoolCreateInfo", flags=resettable, queueFamilyIndex=family)
+        info = vulkan.struct("VkCommandPoolCreateInfo", flags=flags, queueFamilyIndex=self._family)
         out = vulkan.ffi.new("VkCommandPool *")
         vulkan.check(functions.vkCreateCommandPool(device, info, vulkan.null, out), "vkCreateCommandPool")
         destroy = functions.vkDestroyCommandPool
         return Handle("command pool", out[0], lambda handle: destroy(device, handle, vulkan.null))
 
     def _create(self) -> Submission:
-        """A new submission, which is among the free ones until it is begun."""
+        """A new submission, which is among the free ones until it is begun.
+
+        Each has a pool of its own: drivers reset a pool in less time than a command buffer, and keep its memory for it.
+        """
         vulkan, functions, device = self.vulkan, self.functions, self.device
-        info = vulkan.struct("VkCommandBufferAllocateInfo", commandPool=self._pool.value, commandBufferCount=1)
-        commands = vulkan.ffi.new("VkCommandBuffer[1]")
-        self._check(functions.vkAllocateCommandBuffers(device, info, commands), "vkAllocateCommandBuffers")
-        fence = vulkan.ffi.new("VkFence *")
-        self._check(functions.vkCreateFence(device, vulkan.struct("VkFenceCreateInfo"), vulkan.null, fence), "fence")
+        pool = self._create_pool(_TRANSIENT)
+        try:
+            info = vulkan.struct("VkCommandBufferAllocateInfo", commandPool=pool.value, commandBufferCount=1)
+            commands = vulkan.ffi.new("VkCommandBuffer[1]")
+            self._check(functions.vkAllocateCommandBuffers(device, info, commands), "vkAllocateCommandBuffers")
+            fence, fresh = vulkan.ffi.new("VkFence *"), vulkan.struct("VkFenceCreateInfo")
+            self._check(functions.vkCreateFence(device, fresh, vulkan.null, fence), "vkCreateFence")
+        except BaseException:
+            pool.close()
+            raise
         destroy = functions.vkDestroyFence
         owner = Handle("fence", fence[0], lambda handle: destroy(device, handle, vulkan.null))
-        submission = Submission(vulkan, commands[0], owner)
+        submission = Submission(vulkan, pool, commands[0], owner)
         self._all.append(submission)
         self._free.append(submission)
         return submission

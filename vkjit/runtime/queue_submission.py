@@ -18,11 +18,12 @@ _SHADER_READ, _SHADER_WRITE, _TRANSFER_READ, _TRANSFER_WRITE, _HOST_READ = 0x20,
 
 
 class Submission:
-    """A command buffer with its fence, used again and again."""
+    """A command buffer with its pool and its fence, used again and again."""
 
-    __slots__ = ("command", "done", "fence", "fences", "info", "number", "serial", "waiters")
+    __slots__ = ("command", "done", "fence", "fences", "info", "number", "pool", "serial", "waiters")
 
-    def __init__(self, vulkan: Vulkan, command: Any, fence: Handle) -> None:
+    def __init__(self, vulkan: Vulkan, pool: Handle, command: Any, fence: Handle) -> None:
+        self.pool = pool
         self.command = command
         self.number = int(vulkan.ffi.cast("uintptr_t", command))
         self.fence = fence
@@ -33,6 +34,11 @@ class Submission:
         self.serial = 0
         self.waiters = 0
         self.done = False
+
+    def close(self) -> None:
+        """Destroys it all; the device must be done with it, or lost."""
+        self.fence.close()
+        self.pool.close()
 
 
 @dataclass(frozen=True, slots=True)
