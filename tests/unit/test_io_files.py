@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import vkjit as vk
-from vkjit import nn, optim
+from vkjit import cpu, nn, optim
 from vkjit.errors import ArgumentError, DTypeError
 
 
@@ -209,3 +209,38 @@ def test_other_values_are_refused_with_their_place(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="its key 1.5 is no string"):
         vk.io.save_checkpoint(tmp_path / "c", model={1.5: 1})
     assert list(tmp_path.iterdir()) == []
+
+
+# -- without a copy
+
+
+@pytest.mark.skipif(not cpu.available(), reason="llvmlite isn't installed: no device works on the host's memory")
+def test_a_device_on_the_hosts_memory_gets_the_files_pages(tmp_path: Path) -> None:
+    with vk.use_device("cpu"):
+        values = np.arange(1000, dtype=np.float32).reshape(10, 100)
+        path = tmp_path / "pages.safetensors"
+        vk.io.save({"a": vk.tensor(values), "b": vk.tensor([1.0, 2.0])}, path)
+        before = vk.default_device().memory_stats()["reserved"]
+        found = vk.io.load(path)
+        assert vk.default_device().memory_stats()["reserved"] - before < values.nbytes
+        np.testing.assert_array_equal(found["a"].numpy(), values)
+        found["a"].add_(1.0)
+        np.testing.assert_array_equal(found["a"].numpy(), values + 1)
+        np.testing.assert_array_equal(vk.io.load(path)["a"].numpy(), values)  # the file stays
+
+
+@pytest.mark.parametrize("kind", ["interpreter", "cpu"])
+def test_a_blueprint_takes_a_files_tensors_over(tmp_path: Path, kind: str) -> None:
+    if kind == "cpu" and not cpu.available():
+        pytest.skip("llvmlite isn't installed: no device works on the host's memory")
+    with vk.use_device(kind):
+        source = vk.nn.Sequential(vk.nn.Linear(4, 3), vk.nn.BatchNorm1d(3))
+        path = tmp_path / "model.safetensors"
+        vk.io.save(source.state_dict(), path)
+        model = vk.nn.Sequential(vk.nn.Linear(4, 3, device="meta"), vk.nn.BatchNorm1d(3, device="meta"))
+        state = vk.io.load(path)
+        model.materialize(state=state)
+        assert model[0].weight._array.buffer is state["0.weight"]._array.buffer
+        x = vk.ones(2, 4)
+        assert model.eval()(x).tolist() == source.eval()(x).tolist()
+        assert model[0].weight.requires_grad and not model[1].running_mean.requires_grad

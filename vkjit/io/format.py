@@ -103,7 +103,7 @@ def read(path: PathLike) -> Contents:
     """The contents of a file. Raises ArgumentError where it can't be read or breaks the format, and says how."""
     name = os.fspath(path)
     try:
-        raw = np.memmap(path, dtype=np.uint8, mode="r")
+        raw = np.memmap(path, dtype=np.uint8, mode="c")  # what is written into it stays in memory
     except (OSError, ValueError) as error:  # ValueError: the file is empty
         raise ArgumentError(f"{name} can't be read as a safetensors file: {error}") from error
     if len(raw) < 8:

@@ -15,10 +15,11 @@ import numpy as np
 from .. import staging
 from ..devices import device as open_device
 from ..errors import ArgumentError
+from ..runtime.interface import Device, DeviceArray, contiguous_strides
 from ..tensor import api as _api  # noqa: F401  # puts the methods on Tensor
 from ..tensor import creation
 from ..tensor.tensor import Tensor
-from .format import Contents, PathLike, read, write
+from .format import Contents, Entry, PathLike, read, write
 
 __all__ = ["load", "metadata", "save", "upload"]
 
@@ -48,15 +49,32 @@ def upload(contents: Contents, device: Any = None) -> dict[str, Tensor]:
     target = open_device(device)
     found: dict[str, Tensor] = {}
     for name, entry in contents.entries.items():
-        array = creation.allocate(entry.shape, entry.dtype, target)
-        if entry.end > entry.start:
-            target.write(array.buffer, 0, np.asarray(contents.data[entry.start : entry.end]))
+        array = _adopted(contents, entry, target)
+        if array is None:
+            array = creation.allocate(entry.shape, entry.dtype, target)
+            if entry.end > entry.start:
+                target.write(array.buffer, 0, np.asarray(contents.data[entry.start : entry.end]))
         found[name] = Tensor(array)
     return found
 
 
+def _adopted(contents: Contents, entry: Entry, device: Device) -> DeviceArray | None:
+    """A tensor whose memory is the mapped file, where the device works on the host's memory and its place allows it."""
+    nbytes = entry.end - entry.start
+    part = np.asarray(contents.data[entry.start : entry.end])
+    address = part.ctypes.data
+    if not nbytes or nbytes % 4 or address % max(entry.dtype.itemsize, 4):
+        return None
+    buffer = device.adopt(address, nbytes, part)
+    if buffer is None:
+        return None
+    return DeviceArray(buffer, 0, entry.dtype, entry.shape, contiguous_strides(entry.shape))
+
+
 def load(path: PathLike, device: Any = None) -> dict[str, Tensor]:
-    """The tensors of a file by name, on a device (default: the default device).
+    """The tensors of a file by name, on a device (default: the default device). A device that works on the host's memory gets
+    the file's pages without a copy, read from disk when they are first used; changes stay in memory. Such a file must not be
+    cut off while the tensors live.
 
     Raises ArgumentError for a file that can't be read or isn't in the format, DTypeError for element types that vkjit
     lacks.

@@ -65,6 +65,11 @@ def materialize(module: Module, device: Device, state: Mapping[str, Any] | None)
     if helpless:
         source = "its module has no reset_parameters()" if state is None else "the state lacks it"
         raise ArgumentError(f"{len(helpless)} tensors have no values and get none, the first {helpless[0]}: {source}")
+    if state is not None and all(
+        isinstance(state.get(name), Tensor) and state[name].device is device for name in waiting
+    ):
+        module.load_state_dict(state, assign=True)  # nothing is allocated or copied
+        return
     to_empty(module, device, only_meta=True)
     drawing = [m for m in _children_first(module) if id(m) in owners and hasattr(m, "reset_parameters")]
     with no_grad():

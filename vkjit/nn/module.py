@@ -309,14 +309,16 @@ class Module:
         """Parameters and persistent buffers by dotted name (PyTorch's names): the memory itself, off the tape."""
         return state.collect(self, prefix)
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> state.Incompatible:
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> state.Incompatible:
         """Copies values into parameters and buffers, converted to their types. Values: tensors, NumPy or PyTorch
-        arrays.
+        arrays. assign: parameters and buffers take over the tensors' memory, type and device instead; nothing is copied.
 
         strict: names that are missing or unexpected are an error too; shapes that differ always are. The ArgumentError
         lists all of them, and nothing is changed then. Returns the missing and the unexpected names.
         """
-        return state.load(self, state_dict, strict)
+        return state.load(self, state_dict, strict, assign)
 
     def _settle(self) -> None:
         """Called before the state is read: a layer that keeps something aside writes it into its buffers."""

@@ -14,6 +14,7 @@ from ..autograd.mode import no_grad
 from ..errors import ArgumentError
 from ..tensor import creation
 from ..tensor.tensor import Tensor
+from .parameter import replace_memory
 
 if TYPE_CHECKING:
     from .module import Module
@@ -61,8 +62,10 @@ def as_host_values(value: Any, name: str) -> Any:
     return values
 
 
-def load(module: Module, state: Mapping[str, Any], strict: bool) -> Incompatible:
-    """Copies a state into a module; ArgumentError, before anything is changed, where they don't fit."""
+def load(module: Module, state: Mapping[str, Any], strict: bool, assign: bool = False) -> Incompatible:
+    """Copies a state into a module, or gives it the state's memory; ArgumentError, before anything is changed, where they don't
+    fit.
+    """
     if not isinstance(state, Mapping):
         raise ArgumentError(f"load_state_dict() takes a mapping of names to arrays, found {type(state).__name__}")
     members = dict(_members(module))
@@ -82,7 +85,10 @@ def load(module: Module, state: Mapping[str, Any], strict: bool) -> Incompatible
         raise ArgumentError(f"the state doesn't fit {type(module).__name__}:\n" + "\n".join(problems) + advice)
     with no_grad():
         for name, value in values.items():
-            _copy(value, members[name])
+            if assign and isinstance(value, Tensor):
+                replace_memory(members[name], value.detach())
+            else:
+                _copy(value, members[name])
     return Incompatible(missing, unexpected)
 
 
