@@ -1,6 +1,6 @@
 """A small convolutional network learns scikit-learn's handwritten digits, and its state goes through a file.
 
-`python examples/train_cnn.py` trains for a moment, `--full` to at least 97 % test accuracy; both say how far they came.
+`python examples/train_cnn.py` trains for a moment, `--full` to at least 98.5 % test accuracy; both say how far they came.
 """
 
 from __future__ import annotations
@@ -110,12 +110,12 @@ def main(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="train to at least 97 percent")
+    parser.add_argument("--full", action="store_true", help="train to at least 98.5 percent")
     parser.add_argument("--device", help="number or part of the name")
     options = parser.parse_args()
     if options.device:
         vk.set_default_device(int(options.device) if options.device.isdigit() else options.device)
     if options.full:
-        main(epochs=12, channels=16, rate=5e-3, least=0.97, images=None)
+        main(epochs=20, channels=16, batch=64, rate=1e-2, least=0.985, images=None)
     else:
         main()
