@@ -191,7 +191,7 @@ def floordiv(f: Formula, x: Term, y: Term) -> Term:
     floor = f.select(whole - floor > 0.5, floor + 1.0, floor)
     zero = f.term(0.0, x.dtype)
     result = f.select(whole.equals(0.0), _with_sign_of(zero, plain), floor)
-    return f.select(y.equals(0.0), plain, result)
+    return f.select(pair.y.equals(0.0), plain, result)
 
 
 REMAINDER_RULES: dict[str, Callable[..., Term]] = {
