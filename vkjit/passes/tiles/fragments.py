@@ -506,8 +506,11 @@ def store(
                 b.op("mat_store", array, *place, pitch, sums.values[i * plan.columns + j], layout="row")
 
     regions = [Region(), Region()]
+    pending, assumed = set(shop.pending), set(shop.assumed)
     for region, make in zip(regions, (direct, otherwise), strict=True):
         with b.at(region):
             make()
             b.op("yield")
     shop.choose(test, [], *regions)
+    shop.pending |= pending  # whichever way was taken
+    shop.assumed |= assumed

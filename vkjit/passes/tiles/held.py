@@ -17,13 +17,16 @@ from ...ir.core import Function, Op, Region, Value
 from ...ir.ops import OPS, Effect
 from ...ir.rewrite import constant_of
 from ...ir.types import BOOL, Array, Scalar, Type, Vector
-from ..memory import ALL, AliasClass, alias_class, origin
+from ..memory import AliasClass, alias_class, origin
 from .layout import Axis, Layout, ceil_log2
 
 __all__ = ["Deferred", "Held", "Options", "Staged", "Workshop"]
 
 
 Element = Scalar | Vector
+SHARED = "shared"
+"""Stands for whatever shared memory a loop may use."""
+_KINDS = {Effect.READ: "r", Effect.WRITE: "w", Effect.READ_WRITE: "rw"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ class Workshop:
     sizes: dict[Value, int] = field(default_factory=dict)
     free: dict[Element, list[Value]] = field(default_factory=dict)
     pending: set[tuple[AliasClass, str]] = field(default_factory=set)
+    assumed: set[tuple[AliasClass, str]] = field(default_factory=set)
     written: set[AliasClass] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
@@ -248,7 +252,8 @@ class Workshop:
         if not is_shared and key not in self.written:
             return
         against = ("w",) if kind == "r" else ("r", "w")
-        if any((one, other) in self.pending for one in (key, ALL) for other in against):
+        keys = (key, SHARED) if is_shared else (key,)
+        if any((one, other) in found for found in (self.pending, self.assumed) for one in keys for other in against):
             if scope == "subgroup":
                 self.builder.op("fence", scope="workgroup")
             else:
@@ -258,18 +263,28 @@ class Workshop:
     def barrier(self) -> None:
         self.builder.op("barrier")
         self.pending.clear()
+        self.assumed.clear()
+
+    def assume(self, region: Region) -> set[tuple[AliasClass, str]]:
+        """What the rounds of a loop may leave pending for the next one; gives what was assumed before."""
+        before = set(self.assumed)
+        self.assumed |= self.pending
+        for op in region.walk():
+            effect = OPS[op.name].effect
+            if op.name.startswith("tile_"):
+                self.assumed |= {(SHARED, "r"), (SHARED, "w")}
+            if effect in _KINDS and op.operands and isinstance(op.operands[0].type, Array):
+                self.assumed |= {(alias_class(op.operands[0]), kind) for kind in _KINDS[effect]}
+        return before
 
     def note_plain(self, op: Op) -> None:
         """Takes in what a plain operation does to memory."""
         effect = OPS[op.name].effect
         if op.name == "barrier":
             self.pending.clear()
-        elif effect in (Effect.READ, Effect.READ_WRITE, Effect.WRITE) and op.operands:
-            key = alias_class(op.operands[0])
-            if effect != Effect.WRITE:
-                self.pending.add((key, "r"))
-            if effect != Effect.READ:
-                self.pending.add((key, "w"))
+            self.assumed.clear()
+        elif effect in _KINDS and op.operands:
+            self.pending |= {(alias_class(op.operands[0]), kind) for kind in _KINDS[effect]}
 
     # -- helpers of code
     def convert(self, value: Value, dtype: DType) -> Value:

@@ -25,7 +25,7 @@ from ...ir.ops import OPS, Effect
 from ...ir.rewrite import LOOPS, constant_of, exits_of, replace_uses, resolve
 from ...ir.types import Scalar, Tile, Type
 from ...runtime.interface import DeviceCaps
-from ..memory import ALL, alias_class
+from ..memory import AliasClass, alias_class
 from . import access, exchange, fragments, products
 from .assign import Assignment, assign
 from .engines import Choice, choose_engine
@@ -184,13 +184,15 @@ class _Lowering:
 
     def branch(self, op: Op) -> None:
         condition = resolve(self.replaced, op.operands[0])
-        before = set(self.shop.pending)
-        after: set = set()  # type: ignore[type-arg]
+        before, assumed = set(self.shop.pending), set(self.shop.assumed)
+        after: set[tuple[AliasClass, str]] = set()
+        still: set[tuple[AliasClass, str]] = set()
         for inner in op.regions:
-            self.shop.pending = set(before)
+            self.shop.pending, self.shop.assumed = set(before), set(assumed)
             self.region(inner, op.results)
             after |= self.shop.pending
-        self.shop.pending = after
+            still |= self.shop.assumed
+        self.shop.pending, self.shop.assumed = after, still
         made = Op(op.name, [condition], self.types_of(op.results), op.attrs, op.regions, op.loc)
         self.shop.builder.region.ops.append(made)
         self.received(op.results, made.results)
@@ -203,11 +205,10 @@ class _Lowering:
         old = list(body.args)
         body.args[:] = [Value(t, body, n) for n, t in enumerate(self.types_of(old))]
         self.received(old, body.args)
-        before = set(self.shop.pending)
-        if any(o.name.startswith("tile_") for o in body.walk()):
-            self.shop.pending |= {(ALL, "r"), (ALL, "w")}  # rule 3
+        before, assumed = set(self.shop.pending), self.shop.assume(body)  # rule 3
         self._loop_body(op, old[1 if first else 0 :])
         self.shop.pending |= before
+        self.shop.assumed = assumed
         made = Op(op.name, [*fixed, *carried], self.types_of(op.results), op.attrs, op.regions, op.loc)
         self.shop.builder.region.ops.append(made)
         self.received(op.results, made.results)
