@@ -27,6 +27,7 @@ from .dce import DCE
 from .dead_stores import DeadStores
 from .fold import Fold
 from .fuse_multiply_add import FuseMultiplyAdd
+from .hide_parity import HideParity
 from .hide_zeros import HideZeros
 from .inline import Inline
 from .licm import LICM
@@ -91,6 +92,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     fuse = FuseMultiplyAdd(caps.kind not in ("cpu", "llvm-cpu"))  # LLVM fuses by itself, software drivers can't
     reduce = StrengthReduction(full and caps.kind != "llvm-cpu")  # as above
     widen = WidenAccess("scalar_loads" in caps.quirks)
+    hide = (HideZeros("literal_float_zero" in caps.quirks), HideParity("wide_parity" in caps.quirks))
     arithmetic = LowerArithmetic(native, rounded_root=caps.kind in ("cpu", "llvm-cpu"))
     return [
         ("high", [*high, CheckPromises()]),
@@ -100,7 +102,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
         ("normal", [LowerAccess(), PoisonShared()]),
         ("normal", [NarrowIndex(), *twice, DeadStores(), fuse, widen] if full else []),
         (last, [LowerAtomics(caps.features), LowerBf16(), LowerMath(functions), arithmetic, guard]),
-        (last, [*(twice or simplify), reduce, HideZeros("literal_float_zero" in caps.quirks)]),
+        (last, [*(twice or simplify), reduce, *hide]),
     ]
 
 

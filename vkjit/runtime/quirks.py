@@ -14,6 +14,7 @@ The names:
 - ``widened_compare``: a number converted from 32 to 64 signed bits compares wrongly with constants;
 - ``ordered_atomics``: an atomic with an order stronger than relaxed, in a loop that some invocations have left, loses
   others; relaxed ones are as strong there as any;
+- ``wide_parity``: the lowest bit of a 64-bit integer is taken for 1 in products, as in the offset of `y[i & 1, j]`;
 - ``scalar_loads``: non-uniform loads and stores are done lane by lane, so wider elements per lane are cheaper.
 """
 
@@ -52,7 +53,7 @@ class _Row:
 
 
 _ROWS = (
-    _Row(NVIDIA_PROPRIETARY, None, None, frozenset({"unfolded_constants"})),
+    _Row(NVIDIA_PROPRIETARY, None, None, frozenset({"unfolded_constants", "wide_parity"})),
     _Row(
         MESA_LLVMPIPE,
         None,

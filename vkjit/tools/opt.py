@@ -30,6 +30,7 @@ from ..passes.dce import DCE
 from ..passes.dead_stores import DeadStores
 from ..passes.fold import Fold
 from ..passes.fuse_multiply_add import FuseMultiplyAdd
+from ..passes.hide_parity import HideParity
 from ..passes.hide_zeros import HideZeros
 from ..passes.inline import Inline
 from ..passes.licm import LICM
@@ -75,6 +76,7 @@ PASSES: dict[str, Callable[[], Pass]] = {
     DeadStores.name: DeadStores,
     Fold.name: Fold,
     FuseMultiplyAdd.name: FuseMultiplyAdd,
+    HideParity.name: HideParity,
     HideZeros.name: HideZeros,
     Inline.name: Inline,
     LICM.name: LICM,
