@@ -29,6 +29,10 @@ Operand = Held | Staged | Deferred
 Read = Callable[[int, Value, int], Value]
 """The element of an operand for a slot of its outer axis, at position `k` (a value, and what to add to it)."""
 PADDING_BYTES = 16
+SUMS_OF_A_PROCESSOR = 16
+"""Sums that a processor keeps in vector registers besides the operands of a step. More of them are taken in blocks of rows; a
+compiler that sees several steps at once would load too much ahead.
+"""
 
 
 # -- into shared memory
@@ -118,7 +122,7 @@ def multiply(shop: Workshop, a: Operand, b: Operand, acc: Held, depth: int) -> H
 
 
 def _unrolled(shop: Workshop, depth: int, held: int) -> int:
-    most = shop.options.unroll
+    most = SUMS_OF_A_PROCESSOR if shop.options.direct else shop.options.unroll
     return max(u for u in (1, 2, 4, 8, 16) if depth % u == 0 and (u == 1 or u * held <= most))
 
 
@@ -188,24 +192,34 @@ def _depth_inside(shop: Workshop, sides: Sequence[_Side], depth: int) -> Value:
 def _loop(
     shop: Workshop, sides: Sequence[_Side], acc: Held, limit: Value, unroll: int, *, clipped: bool
 ) -> list[Value]:
+    """The sums after all steps; on processors a block of rows after the other."""
     b = shop.builder
-    types = [v.type for v in acc.values]
-    region = Region([INDEX, *types])
-    with b.at(region):
-        k, *sums = region.args
-        for step in range(unroll):
-            sums = _step(shop, sides, shop.at(k, step), sums, clipped)
-        b.op("continue", *sums)
-    made = b.op("for", b.index(0), limit, b.index(unroll), *acc.values, types=types, regions=[region])
-    return made.results
+    rows, columns = (axis.held for axis in acc.layout.axes)
+    each = max(1, SUMS_OF_A_PROCESSOR // columns) if shop.options.direct else rows
+    found: list[Value] = []
+    for first in range(0, rows, each):
+        block = range(first, min(first + each, rows))
+        given = acc.values[block.start * columns : block.stop * columns]
+        types = [v.type for v in given]
+        region = Region([INDEX, *types])
+        with b.at(region):
+            k, *sums = region.args
+            for step in range(unroll):
+                sums = _step(shop, sides, block, shop.at(k, step), sums, clipped)
+            b.op("continue", *sums)
+        found += b.op("for", b.index(0), limit, b.index(unroll), *given, types=types, regions=[region]).results
+    return found
 
 
-def _step(shop: Workshop, sides: Sequence[_Side], k: Value, sums: Sequence[Value], clipped: bool) -> list[Value]:
-    """All products of one position of the inner dimension."""
+def _step(
+    shop: Workshop, sides: Sequence[_Side], rows: range, k: Value, sums: Sequence[Value], clipped: bool
+) -> list[Value]:
+    """All products of one position of the inner dimension, for some slots of the rows."""
     assert isinstance(sums[0].type, Scalar)
     dtype = sums[0].type.dtype
     left, right = (
-        [shop.convert(side.read(slot, k, clipped), dtype) for slot in range(side.outer.held)] for side in sides
+        [shop.convert(side.read(slot, k, clipped), dtype) for slot in slots]
+        for side, slots in zip(sides, (rows, range(sides[1].outer.held)), strict=True)
     )
     return _add(shop, left, right, sums)
 
