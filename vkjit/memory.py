@@ -67,7 +67,8 @@ def pinned_empty(
     if any(size < 0 for size in sizes):
         raise ArgumentError(f"pinned_empty({shape}): expected sizes of at least 0")
     element = np.dtype(dtype)
-    return open_device(device).host_array(math.prod(sizes) * element.itemsize).view(element).reshape(sizes)
+    data: npt.NDArray[Any] = open_device(device).host_array(math.prod(sizes) * element.itemsize)
+    return data.view(element).reshape(sizes)
 
 
 def empty_cache(device: int | str | Device | None = None) -> None:

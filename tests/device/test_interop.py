@@ -131,7 +131,7 @@ def test_memory_lives_as_long_as_either_side_needs_it(here: Any) -> None:
 def test_memory_that_was_not_made_for_it_says_so() -> None:
     device = open_staged()
     with vk.use_device(device), pytest.raises(errors.FeatureError, match="VKJIT_SHARE_MEMORY=1"):
-        vk.ones(3).__vkjit_array__.buffer.chunk.block.file_descriptor()  # type: ignore[attr-defined]
+        vk.ones(3).__vkjit_array__.buffer.chunk.block.file_descriptor()
     device.close()
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ..errors import ArgumentError, DeviceError, DeviceLostError, FeatureError, OutOfMemoryError
 from .artifact import KernelArtifact
+from .budgeted_queue import DISPATCH_BASE, BudgetedQueue, time_budget
 from .buffer import HostView, Storage, VulkanBuffer
 from .copy_queue import CopyQueue
 from .cuda_clock import NVIDIA, CudaClock
@@ -62,6 +63,7 @@ class VulkanDevice(Device):
         self._physical = physical
         self._vulkan = physical.instance.vulkan
         self._queues = HardwareQueues(physical)
+        self._time_budget = time_budget(caps)
         self._handle = self._create()
         device = self._handle.value
         self._functions = self._vulkan.device_functions(physical.instance.functions, device)
@@ -73,6 +75,7 @@ class VulkanDevice(Device):
             undo.callback(self._queue.close)
             identity = Identity.of(physical.properties)
             self._pipelines = Pipelines(self._vulkan, self._functions, device, caps, identity)
+            self._pipelines.flags = DISPATCH_BASE if self._time_budget else 0
             undo.pop_all()
         memory = Memory(physical, self._functions, device, self._queues.indices)
         self._storage = Storage(memory, self._queue, reuses=not caps.unified_memory)
@@ -393,8 +396,10 @@ class VulkanDevice(Device):
         device, spin = self._handle.value, 0 if self.caps.kind == "cpu" else _SPIN_NS
         with self._group.lock:
             handle, family = self._queues.next(self._functions, device, priority, copying)
-            kind = Queue if family is self._queues.compute else CopyQueue
-            return kind(self._group, self._vulkan, self._functions, device, family.index, handle, spin)
+            parts = self._group, self._vulkan, self._functions, device, family.index, handle, spin
+            if family is not self._queues.compute:
+                return CopyQueue(*parts)
+            return BudgetedQueue(*parts, seconds=self._time_budget) if self._time_budget else Queue(*parts)
 
     def _copying_queue(self) -> Queue | None:
         """The queue for large uploads beside kernels; None where the hardware has none that only copies."""

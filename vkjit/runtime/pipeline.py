@@ -106,6 +106,7 @@ class Pipelines:
         self._functions = functions
         self._device = device
         self._caps = caps
+        self.flags = 0  # of the pipelines of kernels
         self._layouts: dict[int, Handle] = {}
         self._identity = identity
         self._keeper = keeper()
@@ -118,7 +119,7 @@ class Pipelines:
         """Compiles the artifact. Raises FeatureError for what the device lacks, DeviceError when the driver refuses."""
         check_artifact(artifact, self._caps)
         layout = self._layout(_ADDRESS_BYTES if artifact.indirect else artifact.block_size)
-        owner = self._create_pipeline(artifact, layout, 0)
+        owner = self._create_pipeline(artifact, layout, self.flags)
         self._owners = [known for known in self._owners if not known.closed]
         self._owners.append(owner)
         self._unsaved += 1
