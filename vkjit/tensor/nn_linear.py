@@ -12,11 +12,11 @@ from typing import Any
 from ..autograd.mode import state
 from ..errors import DTypeError, ShapeError
 from ..runtime.interface import DeviceArray
-from ..stdlib import functions
+from ..stdlib import elementwise, functions
 from . import creation, reducing
 from .dispatch import operation
 from .linalg import multiply
-from .maps import _launch, arithmetic_type, common_device
+from .maps import arithmetic_type, common_device
 from .nn_common import dense
 from .tensor import Tensor
 
@@ -55,7 +55,7 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         flat = DeviceArray(out.buffer, 0, dtype, (rows, outputs), (outputs, 1))
         array = bias._array
         wide = DeviceArray(array.buffer, array.offset, dtype, (rows, outputs), (0, array.strides[0]))
-        _launch(functions.add, (Tensor(flat), Tensor(wide)), flat, compute, None)
+        elementwise.map2(flat, wide, flat, functions.add, compute)
     return Tensor(out)
 
 
