@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import vkjit as vk
 from vkjit.runtime.interface import DeviceArray
 from vkjit.stdlib.matmul_matrices import multiply_by_matrices
+from vkjit.stdlib.matmul_tuned import tuned_words
 from vkjit.stdlib.matmul_vectors import multiply_vectors
 from vkjit.stdlib.registry import choose, variant
 
@@ -349,4 +350,12 @@ def words(array: Any) -> DeviceArray:
 
 def multiply(a: Any, b: Any, c: Any, accumulate: Any) -> None:
     """Queues the product on the device of c. On devices of class "cpu" K is at most `MOST_K`."""
+    words_of_best = tuned_words(a, b, c)
+    if words_of_best is not None:
+        from vkjit.stdlib.matmul_variants import variants_of  # it knows all variants
+
+        for words_of_one, launch in variants_of(a, b, c, accumulate):
+            if words_of_one == words_of_best:
+                launch()
+                return
     choose("matmul", c.device)(a, b, c, accumulate)

@@ -91,6 +91,12 @@ def _check_constant(spec: KernelSpec, param: ParamSpec, value: Any) -> None:
         ) from None
 
 
+def bound_names(spec: KernelSpec, count: int, kwargs: Collection[str]) -> list[str]:
+    """The parameters that `count` positional arguments, and then those named, bind to."""
+    slots = _free_slots(spec, count, kwargs)
+    return [*(spec.params[i].name for i in slots[:count]), *kwargs]
+
+
 def _free_slots(spec: KernelSpec, count: int, named: Collection[str]) -> list[int]:
     """The parameters that positional arguments bind to: without the Outs where there are too few arguments for all."""
     params = spec.params

@@ -41,10 +41,14 @@ __all__ = [
     "load",
     "load_pipelines",
     "problem",
+    "read_file",
+    "read_files",
+    "remove_files",
     "statistics",
     "store",
     "store_pipelines",
     "verify",
+    "write_file",
 ]
 
 MAGIC = b"vkjit artifact 2\n"
@@ -222,6 +226,35 @@ def store_pipelines(name: str, data: bytes) -> None:
     folder = _folder("pipelines") if _switched_on() else None
     if folder is not None and len(data) <= _size_cap():
         _write(folder / f"{name}.bin", data)
+
+
+def read_file(folder: str, name: str) -> bytes | None:
+    """A file of another folder of the cache, unchecked; None where there is none of this user's own."""
+    place = _folder(folder) if _switched_on() else None
+    return _read(place / name) if place is not None else None
+
+
+def write_file(folder: str, name: str, data: bytes) -> bool:
+    """Puts a file into another folder of the cache, whole or not at all; whether that worked."""
+    place = _folder(folder) if _switched_on() else None
+    return place is not None and _write(place / name, data)
+
+
+def read_files(folder: str, suffix: str) -> Iterator[bytes]:
+    """The files of a folder whose names end so."""
+    place = _folder(folder)
+    for path in sorted(place.glob(f"*{suffix}")) if place is not None else ():
+        data = _read(path)
+        if data is not None:
+            yield data
+
+
+def remove_files(folder: str, suffix: str) -> int:
+    """Deletes the files of a folder whose names end so, and what killed writers left; how many."""
+    place = _folder(folder)
+    if place is None:
+        return 0
+    return sum(_remove(path) for pattern in (f"*{suffix}", "*.tmp") for path in place.glob(pattern))
 
 
 # -- keeping house

@@ -21,6 +21,7 @@ import numpy as np
 
 from . import arguments, dtypes, findings, frontend, plan, records, staging
 from .arguments import MISSING
+from .autotune.tunable import Tunable, is_tunable
 from .costs import seen
 from .devices import default_device
 from .direct import Launched, Shorts
@@ -95,7 +96,7 @@ def _grid(value: Any, what: str, name: str) -> Grid:
     return (padded[0], padded[1], padded[2])
 
 
-class Kernel:
+class Kernel(Tunable):
     """A compiled-on-demand kernel. Call it to launch; `kernel[groups](...)` sets the number of workgroups."""
 
     def __init__(
@@ -135,6 +136,7 @@ class Kernel:
         self._cost: Callable[[dict[str, Any]], Any] | None = None
         self._keys = Keys(self.spec, groups, local)
         self._lock = threading.Lock()
+        self._tunable, self.tuned = is_tunable(self.spec, local), {}
         functools.update_wrapper(self, fn)
 
     def variant(self, fn: Callable[..., Any] | None = None, **options: Any) -> Kernel:
@@ -235,6 +237,8 @@ class Kernel:
 
             if foreign.present(args, kwargs):
                 return foreign.launch(functools.partial(self._launch, groups), args, kwargs)
+        if self._tunable and (found := self.tuned_settings(args, kwargs)) is not None:
+            return found.kernel._launch(groups, *args, **kwargs, **found.constants)
         given = values = arguments.bind(self.spec, args, kwargs)
         structs: dict[int, Any] = {}
         if self._expanded is not self.spec:

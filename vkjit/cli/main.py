@@ -20,6 +20,7 @@ COMMANDS = {
     "demo": "runs kernels on a photograph, trains a small network, finds a bug by property testing",
     "test": "tests the kernels of a file on drawn inputs, several devices and schedules",
     "inspect": "shows a kernel's Python, IR after each pass, and SPIR-V",
+    "tune": "measures variants of kernels on a device, shows and ships what was found",
     "cache": "shows or empties the cache of compiled kernels",
 }
 """Command to the line that describes it."""

@@ -1,0 +1,111 @@
+"""The variants of a matrix product by class of device, for tuning.
+
+Enters: the arrays of a product. Leaves: for each variant its words (equal for equal variants in every process) and a
+function that queues it; the first is what the library chooses by rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import vkjit as vk
+from vkjit.runtime.interface import DeviceArray
+from vkjit.runtime.matrix_shapes import native_shape
+from vkjit.stdlib import matmul, matmul_matrices, matmul_panels, matmul_vectors
+from vkjit.stdlib.matmul_matrices import TileShape
+from vkjit.stdlib.matmul_operands import flat_operand
+from vkjit.stdlib.registry import choose, variant
+
+__all__ = ["Launch", "variants_of"]
+
+Launch = Callable[[], object]
+Variants = list[tuple[str, Launch]]
+
+
+def variants_of(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any) -> Variants:
+    """All variants for a product on the device of c."""
+    default: tuple[str, Launch] = ("by rule", lambda: choose("matmul", c.device)(a, b, c, accumulate))
+    others: Variants = choose("matmul variants", c.device)(a, b, c, accumulate)
+    return [default, *others]
+
+
+def _tiles(each: int) -> Iterator[TileShape]:
+    depth = 4 * each
+    for rows, columns, down, across in (
+        (256, 128, 4, 2), (128, 256, 2, 4), (128, 128, 2, 2), (128, 64, 2, 2), (64, 128, 2, 2), (64, 64, 2, 2),
+        (32, 64, 1, 2),
+    ):  # fmt: skip
+        for halves, early in ((2, True), (1, False), (1, True)):
+            yield TileShape(rows, columns, depth, down, across, halves, early)
+
+
+@variant("matmul variants", "gpu")
+def _on_gpu(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any) -> Variants:
+    made: Variants = []
+    for tile, launch in _on_matrices(a, b, c):
+        made.append(
+            (f"matrices {tile.rows}x{tile.columns}, {tile.halves} halves{', early' if tile.early else ''}", launch)
+        )
+    along = abs(a.strides[2]) <= abs(a.strides[1]), abs(b.strides[2]) <= abs(b.strides[1])
+    if a.dtype is b.dtype is accumulate is vk.f32 and flat_operand(a, vk.f32) and flat_operand(b, vk.f32):
+        made.append(("vectors", lambda: matmul_vectors.multiply_vectors(a, b, c)))
+    made.append(("large tiles", lambda: matmul.multiply_large_tiles(a, b, c, accumulate, *along)))
+    if accumulate.is_float:
+        made.append(("small tiles", lambda: matmul.multiply_tiles(a, b, c, accumulate, *along, vk.fma)))
+    return made
+
+
+def _on_matrices(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Iterator[tuple[TileShape, Launch]]:
+    """The tiles that fit the device, where it has matrices for the product."""
+    caps, kind = c.device.caps, a.dtype.name
+    accumulator = matmul_matrices.ACCUMULATORS.get(kind, "")
+    shape = native_shape(caps.matrices, kind, kind, accumulator)
+    left, right = flat_operand(a, vk.u32), flat_operand(b, vk.u32)
+    if shape is None or left is None or right is None or a.dtype is not b.dtype:
+        return
+    for tile in _tiles(16 // a.dtype.itemsize):
+        if matmul_matrices.fits(tile, shape, 16 // a.dtype.itemsize, caps, (left.along, not right.along)):
+            kept, native, sums = tile, shape, getattr(vk, accumulator)
+            yield tile, lambda t=kept, s=native, k=sums: matmul_matrices.multiply_matrices(a, b, c, k, s, t)
+
+
+@variant("matmul variants", "cpu")
+def _on_cpu(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any) -> Variants:
+    size, made = c.device.caps.subgroup_size, []
+    if c.device.caps.kind == "interpreter":
+        return []
+    for rows in (4, 8):
+        for columns in (1, 2, 4):
+            made.append(_registers(a, b, c, accumulate, (rows, columns, size)))
+            if "subgroup_shuffle" in c.device.caps.features and rows <= size:
+                made.append(_broadcast(a, b, c, accumulate, (rows, columns, size)))
+    return made
+
+
+def _registers(
+    a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, shape: tuple[int, int, int]
+) -> tuple[str, Launch]:
+    words = f"registers {shape[0]}x{shape[1]}"
+    return words, lambda: matmul.multiply_registers(a, b, c, accumulate, *shape)
+
+
+def _broadcast(
+    a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, shape: tuple[int, int, int]
+) -> tuple[str, Launch]:
+    words = f"broadcast {shape[0]}x{shape[1]}"
+    return words, lambda: matmul.multiply_broadcast(a, b, c, accumulate, *shape)
+
+
+@variant("matmul variants", "llvm-cpu")
+def _on_processor(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any) -> Variants:
+    size = c.device.caps.subgroup_size
+    shapes = [(rows, columns, blocks) for rows in (4, 6, 8) for columns in (2, 4) for blocks in (1, 4, 16)]
+    return [_panels(a, b, c, accumulate, (size, *shape)) for shape in shapes]
+
+
+def _panels(
+    a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, shape: tuple[int, int, int, int]
+) -> tuple[str, Launch]:
+    words = f"panels {shape[1]}x{shape[2]}, {shape[3]} blocks"
+    return words, lambda: matmul_panels.multiply_panels(a, b, c, accumulate, *shape)

@@ -1,0 +1,107 @@
+"""`python -m vkjit tune`: measures variants of the library's products on a device, shows what tuning found, ships it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from ..autotune import records
+from ..autotune.records import Record
+from ..errors import VkjitError
+
+__all__ = ["add_arguments", "run"]
+
+
+DRIVER_SHOWN = 48
+"""Characters of a driver's name that are shown."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("--device", default=None, help="the device to tune for, by name or number (default: the first)")
+    parser.add_argument("--budget", type=float, default=20.0, help="seconds to measure for, in all (default 20)")
+    parser.add_argument(
+        "--size", type=int, action="append", help="rows, columns and depth of products to tune; repeatable"
+    )
+    parser.add_argument(
+        "--dtype", action="append", help="element types of these products (default: f32, f16); repeatable"
+    )
+    parser.add_argument("--show", action="store_true", help="show what has been found so far, and measure nothing")
+    parser.add_argument("--json", action="store_true", help="with --show: print JSON")
+    parser.add_argument("--clear", action="store_true", help="forget everything that was found")
+    parser.add_argument(
+        "--export", metavar="FILE", help="write what was found into a file, for VKJIT_TUNED or --import"
+    )
+    parser.add_argument("--import", metavar="FILE", dest="take", help="take over what a file says that --export wrote")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Does what was asked; exit code 1 where results can't be kept."""
+    if arguments.clear:
+        print(f"forgot {records.clear()} files")
+        return 0
+    if arguments.take:
+        found = records.ship(Path(arguments.take))
+        kept = sum(records.store(record) for record in found)
+        print(f"took over {kept} of {len(found)} results")
+        return 0 if kept == len(found) else 1
+    if arguments.export:
+        print(f"wrote {records.export(Path(arguments.export), records.stored())} results to {arguments.export}")
+        return 0
+    if arguments.show:
+        return _show(list(records.stored()), as_json=arguments.json)
+    if not records.enabled():
+        raise VkjitError("results can't be kept: VKJIT_TUNE=0 or VKJIT_CACHE=0 is set, or the cache can't be used")
+    return _tune(arguments)
+
+
+def _show(found: list[Record], *, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps([asdict(record) for record in found], indent=2))
+        return 0
+    if not found:
+        print("nothing has been tuned yet: run python -m vkjit tune, or kernel.tune(...)")
+    for record in found:
+        print(_text(record))
+    return 0
+
+
+def _text(record: Record) -> str:
+    best = record.best
+    driver = record.driver if len(record.driver) <= DRIVER_SHOWN else f"{record.driver[:DRIVER_SHOWN]}..."
+    head = f"{record.name} on {record.device} ({driver}){'' if record.complete else ', not finished'}"
+    lines = [head, f"  {record.key.rpartition(' | ')[2] or record.key}"]
+    for number, row in enumerate(record.rows):
+        time = f"{row.seconds * 1e6:11.1f} us" if row.seconds is not None else f"{row.verdict:>14}"
+        marks = [word for word, holds in (("default", number == 0), ("best", row == best)) if holds]
+        why = f"  {row.why}" if row.why else ""
+        lines.append(f"    {time}  {row.choice}{why}{'  <- ' + ', '.join(marks) if marks else ''}")
+    return "\n".join(lines)
+
+
+def _tune(arguments: argparse.Namespace) -> int:
+    from .. import dtypes
+    from ..devices import default_device, device
+    from ..stdlib import matmul_tuning
+
+    chosen = default_device() if arguments.device is None else device(_spec(arguments.device))
+    sizes = arguments.size or [512]
+    names = arguments.dtype or ["f32", "f16"]
+    unknown = [name for name in names if name not in dtypes.by_name]
+    if unknown:
+        raise VkjitError(f"no element type is named {unknown[0]!r}: expected one of {', '.join(dtypes.by_name)}")
+    jobs = [(size, name) for size in sizes for name in names]
+    for size, name in jobs:
+        record = matmul_tuning.tune_product(chosen, size, dtypes.by_name[name], arguments.budget / len(jobs))
+        if record is None:
+            print(f"product of {size} x {size} {name}: {chosen.name} has one way to do it")
+            continue
+        print(_text(record))
+        print(f"  {record.gain:.2f} times as fast as the default{'' if record.complete else '; run it again to go on'}")
+    return 0
+
+
+def _spec(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
