@@ -169,6 +169,7 @@ class Reports:
             slots.bytes[offset : offset + nbytes] = 0
         else:
             self._queue.fill(slots, offset, nbytes, 0)
+            self._queue.wait_all()  # launches of any queue follow, and don't note their slots
 
 
 def error_of_report(artifact: KernelArtifact, words: npt.NDArray[np.uint32]) -> KernelError:
