@@ -98,3 +98,19 @@ def tiled_matmul(a: vk.In[vk.f32, "M K"], b: vk.In[vk.f32, "K N"], c: vk.Out[vk.
             total += left[ty, t] * right[t, tx]
         vk.barrier()
     c.put(i, j, total)
+
+
+@vk.kernel(groups=lambda c, SIDE: (vk.cdiv(c.shape[1], SIDE), vk.cdiv(c.shape[0], SIDE)), local=256)
+def tile_matmul(
+    a: vk.In[vk.f32, "M K"],
+    b: vk.In[vk.f32, "K N"],
+    c: vk.Out[vk.f32, "M N"],
+    SIDE: vk.Const[int] = 64,
+    DEPTH: vk.Const[int] = 32,
+):
+    wg = vk.workgroup()
+    i, j = vk.group_id(1) * SIDE, vk.group_id(0) * SIDE
+    total = wg.zeros((SIDE, SIDE), vk.f32)
+    for k in range(0, a.shape[1], DEPTH):
+        total = wg.mma(a[i : i + SIDE, k : k + DEPTH], b[k : k + DEPTH, j : j + SIDE], total)
+    wg.store(c[i : i + SIDE, j : j + SIDE], total)

@@ -235,6 +235,14 @@ def tiled_ours() -> float:
     return FLOPS / seconds(lambda: launch(*arguments)) / 1e9
 
 
+def tiles_ours() -> float:
+    a, b = numbers(1024, 1024), numbers(1024, 1024, seed=1)
+    arguments = (tensor(a), tensor(b), tensor(np.empty_like(a)))
+    kernels().tile_matmul(*arguments)
+    check(arguments[2].numpy(), a @ b, 1e-5)
+    return FLOPS / seconds(lambda: kernels().tile_matmul(*arguments)) / 1e9
+
+
 def matmul_ours() -> float:
     a, b = numbers(1024, 1024), numbers(1024, 1024, seed=1)
     left, right = tensor(a), tensor(b)
@@ -309,6 +317,7 @@ ROWS = [
     Row("Black-Scholes, 2M options", "ms", black_scholes_ours, Target(ratio=1.0), "numba", black_scholes_numba),
     Row("n-body, 8192", "ms", nbody_ours, Target(ratio=1.0), "numba", nbody_numba),
     Row("tiled product of a user, 1024^3", "GFLOP/s", tiled_ours, Target(value=10)),
+    Row("product of tiles by a user, 1024^3", "GFLOP/s", tiles_ours, Target(ratio=0.6), "library", matmul_ours),
     Row("product of the library, 1024^3", "GFLOP/s", matmul_ours, Target(ratio=0.6), "numpy", matmul_numpy),
     Row("conv2d 8x16x64x64, k3", "ms", conv_ours, Target(ratio=1 / 3), "torch", conv_torch),
     Row("source to code, small kernel", "ms", lambda: _compile("small"), Target(value=30), "numba", compile_numba, 1),
