@@ -2,7 +2,8 @@
 
 Enters: host functions registered with `@variant(operation, device_class)`. Leaves: `choose`, the function for a device.
 A device class is "gpu", or "cpu" for processors, software drivers and the interpreter, where shared memory and barriers
-cost more than they bring and loops are kept well below the drivers' cap on iterations.
+cost more than they bring and loops are kept well below the drivers' cap on iterations. GPUs with less than most have, too
+little for the workgroups of "gpu" kernels, take those of "cpu".
 """
 
 from __future__ import annotations
@@ -24,6 +25,12 @@ CPU_LOOP = 8192
 """Iterations that one invocation runs at most on devices of class "cpu": far below the cap of 65,535."""
 
 
+WORKGROUP = 256
+"""Invocations that workgroups of kernels for GPUs have at most."""
+
+SHARED_BYTES = 32 << 10
+"""Shared memory that they use at most."""
+
 _forced: contextvars.ContextVar[str | None] = contextvars.ContextVar("device_class", default=None)
 
 
@@ -42,7 +49,9 @@ def device_class(device: Any) -> str:
     forced = _forced.get()
     if forced is not None:
         return forced
-    return "cpu" if device.caps.kind in ("cpu", "llvm-cpu", "interpreter") else "gpu"
+    caps = device.caps
+    small = caps.max_invocations < WORKGROUP or caps.shared_bytes < SHARED_BYTES
+    return "cpu" if small or caps.kind in ("cpu", "llvm-cpu", "interpreter") else "gpu"
 
 
 def rows_class(device: Any) -> str:

@@ -21,7 +21,9 @@ from vkjit.testing.checks import first_finding  # noqa: E402
 from vkjit.testing.masks import masked, masked_caps  # noqa: E402
 
 QUICK = [
-    o for o in ALL_OPERATIONS if not set(o.kinds) & {"llvm", "llvmpipe"} and "long" not in o.name and "large" not in o.name
+    o
+    for o in ALL_OPERATIONS
+    if not set(o.kinds) & {"llvm", "llvmpipe"} and "long" not in o.name and "large" not in o.name
 ]
 
 
@@ -91,3 +93,18 @@ def test_masks_that_are_not_understood() -> None:
         with pytest.raises(vk.ArgumentError, match="mask"):
             masked_caps(caps, mask)
     assert masked_caps(caps, "mobile").max_invocations == 128
+
+
+def test_a_gpu_with_small_workgroups_takes_kernels_that_fit(device: Any) -> None:
+    import numpy as np
+
+    from vkjit.stdlib.registry import device_class
+
+    if device.caps.kind in ("llvm-cpu", "interpreter"):
+        pytest.skip("a Vulkan device is needed")
+    with masked("phone", device) as phone:
+        assert phone.caps.kind == "discrete" and device_class(phone) == "cpu"
+        x = np.random.default_rng(1).standard_normal((3, 300)).astype(np.float32)
+        found = vk.softmax(vk.tensor(x), dim=1).numpy()
+    e = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
+    assert np.abs(found - e / e.sum(axis=1, keepdims=True)).max() < 300 * 2.0**-24

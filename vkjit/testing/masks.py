@@ -1,7 +1,8 @@
 """Devices that show less than they can: the limits of other hardware, on the device at hand.
 
 Enters: a device and a mask, by name ("mobile", "small") or as text in the form of VKJIT_CAPS:
-`shared=16384 invocations=128 subgroup=4 without=f64,i64,f16`. Leaves: inside the block the device's caps are those. What a
+`shared=16384 invocations=128 subgroup=4 without=f64,i64,f16`, and `kind=discrete` for a software driver that is taken for a
+GPU. Leaves: inside the block the device's caps are those. What a
 kernel needs and the mask takes away is a FeatureError, as on such hardware.
 """
 
@@ -31,6 +32,7 @@ MASKS = {
     "subgroup4": "subgroup=4",
     "subgroup64": "subgroup=64",
     "small": "shared=16384 invocations=128",
+    "phone": "kind=discrete shared=16384 invocations=128 without=f64,i64,f16",
 }
 """Masks with a name."""
 
@@ -52,11 +54,14 @@ def masked_caps(caps: DeviceCaps, mask: str) -> DeviceCaps:
         name, separator, value = word.partition("=")
         if name == "without" and separator:
             caps = _without(caps, value.split(","))
+        elif name == "kind" and value in ("discrete", "integrated") and caps.kind not in ("interpreter", "llvm-cpu"):
+            caps = replace(caps, kind=value)
         elif name in ("shared", "invocations", "subgroup") and value.isdecimal():
             caps = _limited(caps, name, int(value))
         else:
             raise ArgumentError(
-                f"mask {word!r}: expected {', '.join(MASKS)}, or shared=BYTES, invocations=N, subgroup=N, without=TYPE,..."
+                f"mask {word!r}: expected {', '.join(MASKS)}, or shared=BYTES, invocations=N, subgroup=N, without=TYPE,..., "
+                f"kind=discrete (a Vulkan device that is taken for a GPU)"
             )
     return caps
 

@@ -1,9 +1,9 @@
 """The pytest plugin: devices as a fixture, the sanitizer by an option, a fixture that looks for leaks.
 
-Enters: `--vkjit-device=NAME` (executors whose name contains NAME; default: all), `--vkjit-sanitize`, and
-`--vkjit-artifacts=FOLDER`, where failed checks leave their files. Leaves: the fixtures `vkjit_device`, which runs a test
-once per executor, and `vkjit_leak_check`, which fails one that leaves handles of a driver behind. What a failed check says is
-shown as it is, without pytest's traceback. vkjit itself is imported when a test needs it.
+Enters: `--vkjit-device=NAME` (executors whose name contains NAME; default: all), `--vkjit-sanitize`, `--vkjit-caps=MASK` (a
+smaller device to show), and `--vkjit-artifacts=FOLDER`, where failed checks leave their files. Leaves: the fixtures
+`vkjit_device`, which runs a test once per executor, and `vkjit_leak_check`, which fails one that leaves handles of a driver
+behind. What a failed check says is shown as it is, without pytest's traceback. vkjit itself is imported when a test needs it.
 """
 
 from __future__ import annotations
@@ -70,11 +70,20 @@ def parameters(wanted: str) -> list[Any]:
 
 
 @contextmanager
-def opened(label: str) -> Iterator[Any]:
-    """The device of that label, the default for kernels inside the block; it stays open for the next test."""
+def opened(label: str, mask: str | None = None) -> Iterator[Any]:
+    """The device of that label, the default for kernels inside the block; it stays open for the next test. mask: the limits
+    that it shows (see `masks`).
+    """
     import vkjit
 
     chosen = vkjit.device(found()[label].index)
+    if mask is not None:
+        from .masks import masked
+
+        with masked(mask, chosen) as smaller:
+            yield smaller
+            smaller.synchronize()
+        return
     with vkjit.use_device(chosen):
         yield chosen
         chosen.synchronize()
@@ -86,6 +95,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--vkjit-device", default="all", metavar="NAME",
         help="run tests that take `vkjit_device` on the executors whose name contains NAME only (default: all)",
+    )  # fmt: skip
+    group.addoption(
+        "--vkjit-caps", default=None, metavar="MASK",
+        help="show smaller devices to tests that take `vkjit_device`: mobile, small, or limits in words (docs/testing.md); "
+        "tests that need more are skipped",
     )  # fmt: skip
     group.addoption(
         "--vkjit-artifacts", default=None, metavar="FOLDER",
@@ -116,9 +130,20 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     outcome: Any = yield
     report = outcome.get_result()
     error = call.excinfo.value if call.excinfo is not None else None
+    if report.failed and item.config.getoption("--vkjit-caps") is not None and _needs_more(error):
+        report.outcome = "skipped"
+        report.longrepr = (str(item.path), item.location[1] or 0, f"needs more than the mask leaves: {error}")
     if report.failed and type(error).__module__.startswith("vkjit.testing") and isinstance(error, AssertionError):
         folder = item.config.getoption("--vkjit-artifacts")
         report.longrepr = str(error) + ("" if folder is None else _written(error, Path(folder) / _slug(item.nodeid)))
+
+
+def _needs_more(error: Any) -> bool:
+    """Whether a test failed since a device under a mask lacks what its kernels need."""
+    import vkjit
+
+    too_large = isinstance(error, vkjit.ArgumentError) and "a workgroup of" in str(error)
+    return too_large or isinstance(error, vkjit.FeatureError)
 
 
 def _written(error: Any, folder: Path) -> str:
@@ -132,7 +157,7 @@ def _written(error: Any, folder: Path) -> str:
 @pytest.fixture
 def vkjit_device(request: pytest.FixtureRequest) -> Iterator[Any]:
     """An opened device; kernels called inside the test run on it when they aren't told otherwise."""
-    with opened(request.param) as chosen:
+    with opened(request.param, request.config.getoption("--vkjit-caps")) as chosen:
         yield chosen
 
 
