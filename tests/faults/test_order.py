@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import vkjit as vk
 from tests.device import runtime_kernels as kernels
 from tests.device.runtime_kernels import BLOCK, groups
+from tests.device.staged import open_staged
 from tests.faults.happens_before import (
     Access,
     Barrier,
@@ -23,6 +25,8 @@ from tests.faults.happens_before import (
     without,
 )
 from tests.faults.test_driver_failures import physical
+from vkjit.runtime import buffer as buffers_module
+from vkjit.runtime import memory
 from vkjit.runtime.array import DeviceArray
 from vkjit.runtime.device import VulkanDevice
 from vkjit.runtime.graph import Copy, Fill, Launch
@@ -147,9 +151,11 @@ def _recorded(device: Any, stream: Any) -> Any:
     return event
 
 
-def traced_work(physical: Any, seed: int, steps: int = 90, work: Any = random_work) -> Trace:
+def traced_work(
+    physical: Any, seed: int, steps: int = 90, work: Any = random_work, opened: Callable[[Any], Any] = VulkanDevice
+) -> Trace:
     with tracing() as trace:
-        device = VulkanDevice(physical)
+        device = opened(physical)
         try:
             work(device, Random(seed), steps)
         finally:
@@ -193,3 +199,49 @@ def test_a_runtime_without_semaphores_would_be_seen(physical: Any) -> None:
         if found == 5:
             break
     assert found == 5
+
+
+def many_short_lives(device: Any, random: Random, steps: int) -> None:
+    """Chains of launches whose arrays are dropped while the device still works on them."""
+    add = device.load(kernels.add())
+    kept = [device.allocate(4 * COUNT) for _ in range(3)]
+    for buffer in kept:
+        device.fill(buffer, 0, 4 * COUNT, 0)
+    for _ in range(steps):
+        a, b, made = random.choice(kept), random.choice(kept), device.allocate(4 * COUNT)
+        device.launch(add, groups(COUNT), BLOCK.pack(a.address, b.address, made.address, COUNT), (a, b), (made,))
+        kept[random.randrange(3)] = made
+    device.synchronize()
+
+
+def test_memory_that_is_used_again_at_once_stays_in_order(physical: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    revived, careless, wrong = 0, False, 0
+    real = buffers_module._Recent.revive
+
+    def revive(self: Any, *arguments: Any) -> Any:
+        nonlocal revived
+        made = real(self, *arguments)
+        revived += made is not None
+        if careless and made is not None:
+            made.read_epoch = made.write_epoch = 0
+        return made
+
+    monkeypatch.setattr(buffers_module, "_REUSED_FROM", 1)
+    monkeypatch.setattr(buffers_module._Recent, "revive", revive)
+    monkeypatch.setattr(memory.Pool, "find", _only_once(memory.Pool.find))
+    for seed in range(4):
+        assert unordered(traced_work(physical, seed, 60, many_short_lives, lambda _: open_staged())) == [], seed
+    assert revived > 80, revived
+    careless = True
+    for seed in range(3):
+        wrong += len(unordered(traced_work(physical, seed, 60, many_short_lives, lambda _: open_staged())))
+    assert wrong > 0
+
+
+def _only_once(find: Any) -> Any:
+    """A pool that has room for a few buffers only, so that memory has to be used again."""
+
+    def limited(self: Any, nbytes: int) -> Any:
+        return find(self, nbytes) if self.kind.mapped or self.count < 8 else None
+
+    return limited
