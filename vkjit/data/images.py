@@ -117,7 +117,9 @@ def _as_type(values: Array, dtype: str) -> Array:
     wide = values.astype(np.float64) / most
     if target.kind == "f":
         return wide.astype(target)
-    return np.rint(np.clip(wide, 0, 1) * np.iinfo(target).max).astype(target)
+    limit = 255.0 if target.itemsize == 1 else 65535.0
+    made: Array = np.rint(np.clip(wide, 0, 1) * limit).astype(target)
+    return made
 
 
 class ImageFolder(Dataset):

@@ -89,7 +89,8 @@ class ToFloat:
             raise ArgumentError(f"ToFloat takes an image (H, W, C) or (H, W), found shape {image.shape}")
         scale = 1.0 / np.iinfo(image.dtype).max if image.dtype.kind in "iu" else 1.0
         planes = image[None] if image.ndim == 2 else np.moveaxis(image, -1, 0)
-        return np.ascontiguousarray(planes, np.float32) * np.float32(scale)
+        made: Array = np.ascontiguousarray(planes, np.float32) * np.float32(scale)
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +192,9 @@ class Resize:
         made = image
         for axis, extent in zip(_axes(image, self.channels_first), self.size, strict=True):
             made = _resized(made, axis, extent, self.mode)
-        return np.rint(made).astype(image.dtype) if image.dtype.kind in "iu" else made.astype(image.dtype, copy=False)
+        whole = image.dtype.kind in "iu"
+        result: Array = np.rint(made).astype(image.dtype) if whole else made.astype(image.dtype, copy=False)
+        return result
 
 
 def _resized(image: Array, axis: int, extent: int, mode: str) -> Array:
