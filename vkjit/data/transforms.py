@@ -204,7 +204,8 @@ def _resized(image: Array, axis: int, extent: int, mode: str) -> Array:
         return image
     places = (np.arange(extent) + 0.5) * (old / extent) - 0.5
     if mode == "nearest":
-        return np.take(image, np.clip(np.rint(places), 0, old - 1).astype(np.int64), axis)
+        nearest: Array = np.take(image, np.clip(np.rint(places), 0, old - 1).astype(np.int64), axis)
+        return nearest
     places = np.clip(places, 0, old - 1)
     low = np.floor(places).astype(np.int64)
     high = np.minimum(low + 1, old - 1)
