@@ -78,7 +78,7 @@ MORE_KERNELS = (
         "dims": {"L": (1, 2), "N": (1, 90), "S": (1, 3), "P": (1, 5)}, **_F32}),
     KernelProperty(matmul.multiply_pairs, _pairs, {  # two pairs of columns per invocation
         "elements": {"SIZE": [32], "ROWS": [8], "PAIRS": [2], "a": _WORDS, "b": _WORDS}, "schedules": False,
-        "dims": {"a": "G M H", "b": "G 2*H P", "c": "G M 2*P", "G": (1, 2), "M": (1, 11), "H": (1, 4), "P": (1, 140)},
+        "dims": {"a": "G M H", "b": "G 2*H P", "c": "G M 2*P", "G": (1, 2), "M": (1, 11), "H": (1, 4), "P": [1, 63, 65, 130]},
         **_F32}, "multiply_pairs, two"),
     KernelProperty(softmax_lines.softmax_of_lines, _softmax, {  # longer than what is held
         "elements": {**_LINES, "HELD": [24], "x": (-9.0, 9.0)}, "dims": {"lines": (1, 3), "length": [1, 257, 300, 512, 700]},

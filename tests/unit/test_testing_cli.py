@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,21 @@ def test_a_file_that_is_missing(target: str, capsys: pytest.CaptureFixture[str])
 def test_a_kernel_that_is_missing(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(f"{file}:nothing") == 1
     assert "it has copy, gather, loose, grid" in capsys.readouterr().err
+
+
+def test_proposed_tests_find_the_kernels_wherever_both_files_are(
+    file: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """What was proposed passes, moved together with the kernels to another folder; an existing file is left alone."""
+    assert run(file, "--write", str(tmp_path / "test_proposed.py")) == 0
+    assert "4 kernels" in capsys.readouterr().out
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for path in (Path(file), tmp_path / "test_proposed.py"):
+        path.rename(moved / path.name)
+    text = (moved / "test_proposed.py").read_text(encoding="utf-8")
+    assert "lambda x: x" in text and "elements={'i': (0, 'V-1')}" in text and "# loose isn't tested" in text
+    assert {"test_copy", "test_gather"} <= set(runpy.run_path(str(moved / "test_proposed.py")))
+    (moved / "kernels_for_cli.py").rename(file)
+    assert run(file, "--write", str(moved / "test_proposed.py")) == 1
+    assert "exists already" in capsys.readouterr().err

@@ -181,7 +181,7 @@ def _write(arguments: argparse.Namespace, kernels: dict[str, Kernel]) -> int:
     target = Path(arguments.write) if arguments.write else source.with_name(f"test_{source.stem}.py")
     if target.exists():
         raise ArgumentError(f"{target} exists already: name another file, as in --write other.py")
-    target.write_text(proposed_tests(kernels, source, examples=arguments.examples), encoding="utf-8")
+    target.write_text(proposed_tests(kernels, source, examples=arguments.examples, target=target), encoding="utf-8")
     print(f"wrote {target}: {len(kernels)} kernels; read it, and say what you know of them")
     return 0
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,19 +35,25 @@ _BY_NAME = {
 """What a kernel of such a name may compute, over the names of its inputs."""
 
 
-def proposed_tests(kernels: Mapping[str, Kernel], path: Path, *, examples: int = 50) -> str:
-    """The text of a test file for the kernels of the file at `path`."""
+def proposed_tests(kernels: Mapping[str, Kernel], path: Path, *, examples: int = 50, target: Path | None = None) -> str:
+    """The text of a test file, to be written to `target`, for the kernels of the file at `path`; it finds that file from
+    its own place, so that both may be moved together. Without a target, by its absolute path."""
     tests = [_test(name, kernel, examples) for name, kernel in kernels.items()]
     uses_numpy = any("np." in text for text in tests)
+    place = repr(str(path.resolve()))
+    if target is not None:
+        relative = Path(os.path.relpath(path.resolve(), target.resolve().parent)).as_posix()
+        place = f"Path(__file__).parent / {relative!r}"
     loading = [
-        f"spec = importlib.util.spec_from_file_location({path.stem!r}, {str(path.resolve())!r})",
+        f"spec = importlib.util.spec_from_file_location({path.stem!r}, {place})",
         "module = importlib.util.module_from_spec(spec)",
         "spec.loader.exec_module(module)",
     ]
     numpy = ["import numpy as np", ""] if uses_numpy else []
+    paths = [] if target is None else ["from pathlib import Path"]
     head = [
         f'"""Property tests of {path.name}: what can be told from the kernels themselves. Add what you know of them."""', "",
-        "import importlib.util", "", *numpy, "import vkjit as vk", "", *loading,
+        "import importlib.util", *paths, "", *numpy, "import vkjit as vk", "", *loading,
     ]  # fmt: skip
     return "\n".join([*head, "", "", "\n\n\n".join(tests), ""])
 
