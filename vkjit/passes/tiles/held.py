@@ -26,6 +26,7 @@ __all__ = ["Deferred", "Held", "Options", "Staged", "Workshop"]
 Element = Scalar | Vector
 SHARED = "shared"
 """Stands for whatever shared memory a loop may use."""
+_LINE_BYTES = 16
 _KINDS = {Effect.READ: "r", Effect.WRITE: "w", Effect.READ_WRITE: "rw"}
 
 
@@ -227,7 +228,10 @@ class Workshop:
     def settle(self) -> None:
         """Gives shared arrays the sizes that they turned out to need, and puts what belongs there at the entry."""
         for array, size in self.sizes.items():
-            made = _shared(self.element(array), size)
+            each = max(
+                1, _LINE_BYTES // _bytes(self.element(array))
+            )  # whole lines: matrices begin at multiples of 16 bytes
+            made = _shared(self.element(array), -(-size // each) * each)
             assert array.op is not None
             array.op.attrs["type"] = array.type = made
         self.function.body.ops[:0] = self.entry.region.ops

@@ -296,7 +296,8 @@ def _load(low: _Lowering, op: Op) -> None:
             shop.notes.append(f"{op.loc}: the slice is staged in shared memory once, for {len(uses)} products")
             return
         if alike and choice.engine in ("fma", "matrix"):
-            (low.tiles[op.result],) = products.stage_slices(shop, [(op, operands, _label(operands[0]))])
+            lines = choice.engine == "matrix"
+            (low.tiles[op.result],) = products.stage_slices(shop, [(op, operands, _label(operands[0]))], lines=lines)
             shop.notes.append(f"{op.loc}: the slice is staged in shared memory once, for {len(uses)} products")
             return
     low.check_held(op.result)
@@ -450,7 +451,7 @@ def _factors(low: _Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list
     if packed and all(fragments.can_pack(o, low.plans[op.result]) for o, _, _ in slices):
         staged = iter(fragments.stage(low.shop, slices))
     else:
-        staged = iter(products.stage_slices(low.shop, slices))
+        staged = iter(products.stage_slices(low.shop, slices, lines=packed))
     sources: list[Place] = []
     made: list[Value] = []
     for source, value in zip(found, op.operands[:2], strict=True):

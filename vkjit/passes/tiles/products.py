@@ -41,21 +41,27 @@ def _pitch(shape: tuple[int, ...], itemsize: int, transposed: bool) -> int:
     return shape[1] + (max(1, 4 // itemsize) if transposed else max(1, PADDING_BYTES // itemsize))
 
 
-def _place(shop: Workshop, kind: Tile, label: str, transposed: bool) -> Staged:
+def _place(shop: Workshop, kind: Tile, label: str, *, transposed: bool) -> Staged:
     pitch = _pitch(kind.shape, kind.dtype.itemsize, transposed)
     array = shop.stage(Scalar(kind.dtype), kind.shape[0] * pitch, label)
     return Staged(array, (kind.shape[0], kind.shape[1]), pitch)
 
 
-def stage_slices(shop: Workshop, slices: Sequence[tuple[Op, Sequence[Value], str]]) -> list[Staged]:
-    """Slices of arrays in shared memory: everything is read before anything is written."""
+def stage_slices(
+    shop: Workshop, slices: Sequence[tuple[Op, Sequence[Value], str]], *, lines: bool = False
+) -> list[Staged]:
+    """Slices of arrays in shared memory: everything is read before anything is written. With `lines`, rows are padded by
+    16 bytes, as matrices want them, however they are written.
+    """
     ready: list[tuple[Staged, Held]] = []
     for op, operands, label in slices:
         kind, axes = op.attrs["type"], op.attrs["axes"]
         fastest = next(a for a in reversed(axes) if a is not None)
         layout = staging(kind.shape, fastest, shop.bits("workgroup"), "workgroup", shop.options.vector)
         shop.access(operands[0], "r")
-        ready.append((_place(shop, kind, label, fastest == 0), load(shop, op, operands, layout)))
+        ready.append(
+            (_place(shop, kind, label, transposed=fastest == 0 and not lines), load(shop, op, operands, layout))
+        )
     for staged, _ in ready:
         shop.access(staged.array, "w")
     for staged, held in ready:
@@ -65,7 +71,7 @@ def stage_slices(shop: Workshop, slices: Sequence[tuple[Op, Sequence[Value], str
 
 def stage_held(shop: Workshop, tile: Held, kind: Tile, label: str) -> Staged:
     """A tile in registers, put into shared memory."""
-    staged = _place(shop, kind, label, False)
+    staged = _place(shop, kind, label, transposed=False)
     shop.access(staged.array, "w")
     _write(shop, staged, tile)
     return staged
