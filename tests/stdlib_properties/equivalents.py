@@ -14,6 +14,9 @@ _IN_RANGE = "the index is in range where nothing was reported: the pad is never 
 _NO_BEGINNING = "following elements lie after their beginning: the place 0 is never found"
 
 ARGUED: dict[str, str] = {
+    'conv_gemm.product: if WHAT != "weight": | comparison: != -> ==': (
+        "which invocation fetches which element of a slice is a matter of speed: either way each is fetched once"
+    ),
     "elementwise.wide1: for n in vk.unroll(64 // SIZE): | off by one: 64 -> 65": _WORDS,
     "elementwise.wide2: for n in vk.unroll(64 // SIZE): | off by one: 64 -> 65": _WORDS,
     "elementwise.wide2_right: for n in vk.unroll(64 // SIZE): | off by one: 64 -> 65": _WORDS,
