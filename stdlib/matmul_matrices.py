@@ -224,6 +224,11 @@ def _operands(a: DeviceArray, b: DeviceArray) -> _Operands | None:
     return _Operands(left, right, each)
 
 
+def _stores(c: DeviceArray) -> bool:
+    """Whether matrices can be stored to the results: at multiples of 16 bytes."""
+    return c.offset % 16 == 0 and c.shape[2] * c.dtype.itemsize % 16 == 0
+
+
 def _plan(c: DeviceArray, depth: int, found: _Operands, shape: MatrixShape, tile: TileShape) -> tuple[Any, ...]:
     """What the kernel is compiled for."""
     edges = c.shape[1] % tile.rows != 0 or c.shape[2] % tile.columns != 0
@@ -239,10 +244,10 @@ def multiply_matrices(
 ) -> bool:
     """Queues the product on the device of c, unless the arrays' layout doesn't allow it: then False.
 
-    c is contiguous. The tile has to fit the device: see `fits`.
+    c is contiguous, its rows begin at multiples of 16 bytes. The tile has to fit the device: see `fits`.
     """
     found = _operands(a, b)
-    if found is None:
+    if found is None or not _stores(c):
         return False
     _launch(a, c, accumulate, found, _plan(c, a.shape[2], found, shape, tile))
     return True
@@ -324,7 +329,7 @@ def multiply_by_matrices(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> bool
     if not device.caps.matrices or a.dtype.itemsize > 2 or a.dtype is not b.dtype:
         return False
     found = _operands(a, b)
-    if found is None or c.strides[2] != 1 or c.strides[1] != c.shape[2]:
+    if found is None or c.strides[2] != 1 or c.strides[1] != c.shape[2] or not _stores(c):
         return False
     known = _CHOSEN.setdefault(device, {})
     key = (a.dtype, c.dtype, c.shape, a.shape[2], found.along)

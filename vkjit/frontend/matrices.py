@@ -76,6 +76,7 @@ def _load(
         rows, columns = columns, rows
     check_sources(ctx, call.node, source)
     kind = Matrix(element, rows, columns, word)
+    _check_pitch(ctx, call.node, array, (rows if order == "column" else columns) * element.itemsize)
     at, pitch = _first(ctx, place)
     return emit(ctx, "mat_load", place.array, *at, pitch, layout=order, type=kind)
 
@@ -126,6 +127,20 @@ def _extents(ctx: Context, node: Place, lazy: Lazy, array: Array, element: DType
     return rows, size // element.itemsize
 
 
+def _check_pitch(ctx: Context, node: Place, array: Array, line: int) -> None:
+    """Rows of shared arrays begin at multiples of 16 bytes (or of what a row of the matrix takes, if that is less)."""
+    if array.shape is None:
+        return
+    lanes = array.element.size if isinstance(array.element, Vector) else 1
+    size, unit = array.shape[-1] * lanes * array.dtype.itemsize, min(16, line)
+    if size % unit:
+        raise ctx.error(
+            node,
+            f"the rows of the array are {size} bytes apart: devices read matrices at multiples of {unit} bytes",
+            f"make its rows {-(-size // unit) * unit} bytes long, or {-(-size // unit) * unit + unit}",
+        )
+
+
 def _first(ctx: Context, place: SliceTarget) -> tuple[list[Value], Value]:
     """The indices of a slice's first element, and the distance between its rows."""
     array, rank = _array(place), len(place.starts)
@@ -156,6 +171,7 @@ def store_matrix(ctx: Context, call: Call, target: KernelValue, matrix: Value, l
             f"the slice holds {found[0]} x {found[1]} elements, the matrix is {describe(kind)}",
             f"take a slice of that size: c[i:i+{kind.rows}, j:j+{kind.columns}]",
         )
+    _check_pitch(ctx, call.node, array, kind.columns * kind.dtype.itemsize)
     at, pitch = _first(ctx, place)
     emit_store(ctx, place.array, at, pitch, matrix, layout)
     note_write(ctx, place.array)
@@ -207,7 +223,12 @@ def map_matrices(ctx: Context, node: Place, name: str, a: KernelValue, b: Kernel
             value = emit(ctx, "mat_fill", number, type=kind)
         if value.type != kind:
             assert isinstance(value.type, Matrix)
-            raise ctx.error(node, f"{describe(kind)} and {describe(value.type)}: they aren't of one type", "convert one: vk.f32(acc)")
+            found = f"{describe(kind)} and {describe(value.type)}: they aren't of one type"
+            raise ctx.error(node, found, "convert one: vk.f32(acc)")
+                node,
+                f"{describe(kind)} and {describe(value.type)}: they aren't of one type",
+                "convert one: vk.f32(acc)",
+            )
         operands.append(value)
     return emit(ctx, "mat_map", *operands, op=name, type=kind)
 

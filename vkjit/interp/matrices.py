@@ -124,6 +124,7 @@ class _Place:
         self.op, self.matrix = op, matrix
         self.array, self.indices, self.pitch = slots[0], slots[1 : 1 + array.rank], slots[1 + array.rank]
         self.element = array.element
+        self.item = array.dtype.itemsize * getattr(array.element, "size", 1)
         self.rows, self.units = units_of(op)
 
     def positions(self, frame: Frame, subgroups: _Subgroups) -> tuple[list[Lanes], Memory]:
@@ -163,6 +164,29 @@ def _inside(
         )
 
 
+def _aligned(
+    indices: list[Lanes], place: _Place, frame: Frame, subgroups: _Subgroups, active: npt.NDArray[np.bool_] | None
+) -> None:
+    """KernelError for a matrix whose rows don't begin at multiples of 16 bytes: devices can't read it."""
+    op, item = place.op, place.item
+    unit = min(16, place.units * item)
+    pitch = subgroups.first(frame[place.pitch]).astype(np.int64)
+    wrong = ((indices[-1][..., :1, :1] * item) % unit != 0) | ((pitch * item) % unit != 0)
+    if active is not None:
+        wrong = wrong & active
+    if not wrong.any():
+        return
+    batch = subgroups.batch
+    shape = (batch.count, subgroups.count, 1, 1)
+    group, number = (int(found[0]) for found in np.nonzero(np.broadcast_to(wrong, shape))[:2])
+    raise KernelError(
+        f"a matrix in memory whose rows don't begin at multiples of {unit} bytes: devices can't read or write it",
+        kernel=batch.log.kernel,
+        loc=op.loc,
+        invocation=batch.invocation(group, number * subgroups.size),
+    )
+
+
 def _flattened(indices: list[Lanes], subgroups: _Subgroups) -> list[Lanes]:
     """Indices (g, subgroups, rows, units) as (g, many): what memories take, one place after the other."""
     groups = subgroups.batch.count
@@ -188,6 +212,7 @@ def _load(compiler: FunctionCompiler, op: Op) -> Step:
         indices, memory = place.positions(frame, subgroups)
         active = subgroups.active(mask, op)
         _inside(indices, memory, subgroups, active, op)
+        _aligned(indices, place, frame, subgroups, active)
         flat = _flattened(indices, subgroups)
         found = memory.load(flat, _mask_of(active, place), Site(frame[BATCH], op.loc))
         shape = (subgroups.batch.count, subgroups.count, place.rows, place.units)
@@ -208,6 +233,7 @@ def _store(compiler: FunctionCompiler, op: Op) -> Step:
         indices, memory = place.positions(frame, subgroups)
         active = subgroups.active(mask, op)
         _inside(indices, memory, subgroups, active, op)
+        _aligned(indices, place, frame, subgroups, active)
         elements = subgroups.gather(frame[source], matrix)
         if turned:
             elements = elements.swapaxes(-1, -2)

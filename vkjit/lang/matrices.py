@@ -33,7 +33,9 @@ class SubgroupMatrices:
         transposed: its rows are the matrix' columns. `dtype` says what the bytes are where the array's elements are
         something else, such as vectors: a row of two `vk.vec(vk.u32, 4)` is a row of 16 `vk.f16`.
 
-        The slice lies in a global array that is contiguous, or in shared memory, and inside it: edges aren't padded.
+        The slice lies in a global array that is contiguous, or in shared memory, and inside it: edges aren't padded. Rows
+        begin at multiples of 16 bytes, and so does the slice in its row (or at multiples of what a row of it takes, if
+        that is less).
         """
 
     @kernel_only

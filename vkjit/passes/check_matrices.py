@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from ..errors import FeatureError
 from ..ir.core import Module, Op
-from ..ir.types import Matrix
+from ..ir.types import Array, Matrix
 from ..runtime.interface import MatrixShape
 from ..runtime.matrix_shapes import usable_shapes
 
@@ -21,9 +21,10 @@ __all__ = ["CheckMatrices"]
 
 @dataclass(frozen=True, slots=True)
 class CheckMatrices:
-    """`shapes`: what the device offers. See the module's docstring."""
+    """`shapes`: what the device offers. `any_address`: it reads matrices wherever they lie. See the module's docstring."""
 
     shapes: tuple[MatrixShape, ...]
+    any_address: bool = True
     name: ClassVar[str] = "check_matrices"
 
     def run(self, module: Module) -> Module:
@@ -35,6 +36,7 @@ class CheckMatrices:
                 f"kernel {module.kernel.name} uses cooperative matrices ({ops[0].loc}), which the sanitizer doesn't look "
                 "into: run it without, or a variant that computes element by element"
             )
+        self._aligned(module, ops)
         known = usable_shapes(self.shapes)
         held = {matrix for shape in known for matrix in _matrices(shape)}
         for op in ops:
@@ -45,6 +47,18 @@ class CheckMatrices:
                 if isinstance(value.type, Matrix) and _key(value.type) not in held:
                     raise self._error(module, op, f"{value.type}", known)
         return module
+
+    def _aligned(self, module: Module, ops: list[Op]) -> None:
+        """Devices read matrices at multiples of 16 bytes; whether arrays allow that, the signature says."""
+        if self.any_address or module.kernel.attrs.get("aligned"):
+            return
+        for op in ops:
+            kind = op.operands[0].type
+            if isinstance(kind, Array) and kind.space == "global":
+                raise FeatureError(
+                    f"kernel {module.kernel.name} reads or writes matrices in an array ({op.loc}), and an array of this launch, "
+                    "or a row of one, doesn't begin at a multiple of 16 bytes: pad the rows, or copy to shared memory first"
+                )
 
     def _product(self, module: Module, op: Op, known: list[MatrixShape]) -> None:
         a, b, acc = (value.type for value in op.operands)

@@ -81,7 +81,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     simplify = _SIMPLIFY if opt_level >= 1 else ()
     full = opt_level >= 2
     twice = (*_SIMPLIFY, LICM(), CSE()) if full else ()
-    high: list[Pass] = [CheckUniformity(), CheckWritten(), CheckMatrices(caps.matrices)]
+    high: list[Pass] = [CheckUniformity(), CheckWritten(), CheckMatrices(caps.matrices, caps.kind == "interpreter")]
     sanitize = Sanitize(caps.kind == "cpu", caps.kind in _ONE_THREAD, caps.shared_bytes)
     level = (DoubtPromises(), Bounds(full), LowerExits(), Inline(), LowerTiles(options_for(caps), caps), sanitize)
     if caps.kind == "interpreter":  # it checks promises by itself

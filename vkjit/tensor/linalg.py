@@ -49,7 +49,11 @@ def multiply(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: DType) 
         creation.write_value(c, 0)
         return
     if device_class(c.device) == "gpu" and a.dtype.itemsize < 4 and c.device.caps.matrices:
-        a, b = _whole_vectors(a, b, c)
+        a, b, whole = _whole_vectors(a, b, c)
+        if whole is not c:
+            kernels.multiply(a, b, whole, accumulate)
+            copy_values(_cut(whole, 2, 0, c.shape[2]), c)
+            return
     if device_class(c.device) == "gpu" or depth <= kernels.MOST_K:
         kernels.multiply(_readable(a, c, left=True), _readable(b, c, left=False), c, accumulate)
         return
@@ -64,26 +68,29 @@ def multiply(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: DType) 
     copy_values(total, c)
 
 
-def _whole_vectors(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
-    """The factors as cooperative matrices take them: lines of whole vectors of 16 bytes. Where they aren't, and the
-    product is worth it, copies padded with zeros.
+def _whole_vectors(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
+    """Factors and result as cooperative matrices take them: lines of whole vectors of 16 bytes. Where they aren't, and the
+    product is worth it, copies padded with zeros, and a wider result.
     """
     each = 16 // a.dtype.itemsize
     depth = -(-a.shape[2] // each) * each
     if math.prod(c.shape) * depth < WORTH_PADDING or a.dtype is not b.dtype:
-        return a, b
+        return a, b, c
+    columns = -(-c.shape[2] // each) * each
     found = []
     for array, left in ((a, True), (b, False)):
-        outer = -(-array.shape[1 if left else 2] // each) * each
-        if depth == a.shape[2] and flat_operand(array, array.dtype) is not None:
+        whole = depth == a.shape[2] and (left or columns == array.shape[2])
+        if whole and flat_operand(array, array.dtype) is not None:
             found.append(array)
             continue
-        shape = (array.shape[0], array.shape[1], depth) if left else (array.shape[0], depth, outer)
+        shape = (array.shape[0], array.shape[1], depth) if left else (array.shape[0], depth, columns)
         made = creation.allocate(shape, array.dtype, array.device)
         creation.write_value(made, 0)
         copy_values(array, DeviceArray(made.buffer, made.offset, array.dtype, array.shape, made.strides))
         found.append(made)
-    return found[0], found[1]
+    fits = columns == c.shape[2] and c.offset % 16 == 0
+    wide = c if fits else creation.allocate((*c.shape[:2], columns), c.dtype, c.device)
+    return found[0], found[1], wide
 
 
 WORTH_PADDING = 1 << 24

@@ -107,3 +107,9 @@ def two_types(s: vk.f16):
 def to_integers(s: vk.f16):
     sg = vk.subgroup()
     vk.i32(sg.matrix((16, 16), vk.f16, s))
+
+
+def rows_apart(s: vk.f16):
+    sg = vk.subgroup()
+    tile = vk.shared(vk.f16, (16, 17))
+    sg.store(tile[0:16, 0:16], sg.matrix((16, 16), vk.f16, s))
