@@ -225,10 +225,6 @@ def map_matrices(ctx: Context, node: Place, name: str, a: KernelValue, b: Kernel
             assert isinstance(value.type, Matrix)
             found = f"{describe(kind)} and {describe(value.type)}: they aren't of one type"
             raise ctx.error(node, found, "convert one: vk.f32(acc)")
-                node,
-                f"{describe(kind)} and {describe(value.type)}: they aren't of one type",
-                "convert one: vk.f32(acc)",
-            )
         operands.append(value)
     return emit(ctx, "mat_map", *operands, op=name, type=kind)
 
