@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import vkjit as vk
+from tests.device import runtime_kernels as kernels
+from tests.device.runtime_kernels import BLOCK
 from tests.device.staged import open_staged
 from vkjit.runtime import host_copy, transfer
 from vkjit.runtime.device import VulkanDevice
@@ -104,6 +106,17 @@ def test_pinned_arrays_for_users(staged: VulkanDevice, device: Any) -> None:
     assert vk.pinned_empty(5, np.int8, device).shape == (5,) and vk.pinned_empty((0, 3), device=device).size == 0
     with pytest.raises(vk.VkjitError, match="at least 0"):
         vk.pinned_empty(-1)
+
+
+def test_slots_for_reports_are_zero_before_a_launch_gets_one(staged: VulkanDevice) -> None:
+    """Launches don't wait for what clears their slots, so nothing of that may be under way."""
+    kernel = staged.load(kernels.report())
+    x = staged.allocate(256)
+    for _ in range(3):
+        assert staged._reports.address and staged._queue._open is None and not staged._queue._in_flight
+        staged.launch(kernel, (1, 1, 1), BLOCK.pack(x.address, x.address, 0, 64), (), ())
+        with pytest.raises(vk.errors.BoundsError):
+            staged.synchronize()
 
 
 def test_only_a_part_of_the_host_is_pinned(staged: VulkanDevice) -> None:

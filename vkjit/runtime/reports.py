@@ -109,6 +109,7 @@ class Reports:
             pool = self._storage.memory.main
             slots = self._storage.buffer(None, pool, SLOTS * SLOT_BYTES)
             self._zero(slots, 0, slots.nbytes)
+            self._settle()
             if not (pool.kind.mapped and pool.kind.cached):
                 self._mirror = self._storage.buffer(None, self._storage.memory.download, SLOTS * SLOT_BYTES)
             self._slots = slots
@@ -134,15 +135,18 @@ class Reports:
         source = self._slots if self._mirror is None else self._mirror
         if source is None or source.bytes is None or target <= self._first:
             return
-        table = source.bytes.view(np.uint32).reshape(SLOTS, REPORT_WORDS)
+        table, cleared = source.bytes.view(np.uint32).reshape(SLOTS, REPORT_WORDS), False
         for start, count in self._ranges(target):
             for place in np.flatnonzero(table[start : start + count, 0]) + start:
                 artifact = self._owners[place]
                 if artifact is not None:
                     self._errors.append(error_of_report(artifact, table[place]))
                 self._clear(int(place))
+                cleared = True
             self._owners[start : start + count] = [None] * count
         self._first = target
+        if cleared:
+            self._settle()
 
     def _collect_watched(self) -> None:
         """Looks at slots outside of the ring; everything is complete."""
@@ -163,6 +167,11 @@ class Reports:
     def _clear(self, place: int) -> None:
         if self._slots is not None:
             self._zero(self._slots, place * SLOT_BYTES, SLOT_BYTES)
+
+    def _settle(self) -> None:
+        """Waits until slots are zero: launches, in whatever queue, take them without asking."""
+        if self._slots is None or self._slots.bytes is None:
+            self._queue.wait_all()
 
     def _zero(self, slots: VulkanBuffer, offset: int, nbytes: int) -> None:
         if slots.bytes is not None:
