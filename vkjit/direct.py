@@ -33,7 +33,7 @@ _MOST_SHAPES = 4096
 @dataclass(frozen=True, slots=True)
 class Launched:
     """A launch that went the long way: `fits` are the types that its numbers must have, by parameter number; `simple`: no
-    function of the user decides about `grid` and `local`.
+    function of the user decides about `grid` and `local`; `captures` is what its constants capture.
     """
 
     plan: LaunchPlan
@@ -42,6 +42,7 @@ class Launched:
     fits: dict[int, type | None]
     local: Grid
     simple: bool
+    captures: tuple[Captures, ...]
 
 
 @dataclass(slots=True)
@@ -53,7 +54,7 @@ class _Known:
     calls: Calls
     arrays: tuple[int, ...]
     others: tuple[int, ...]
-    plans: dict[Any, LaunchPlan]
+    plans: dict[Any, tuple[LaunchPlan, tuple[Captures, ...]]]
     shapes: dict[Any, dict[Any, Grid]]
 
 
@@ -94,8 +95,12 @@ class Shorts:
             calls.entries.clear()
             known.plans.clear()
             known.shapes.clear()
-        if known.plans.setdefault(key, launched.plan) is not launched.plan:
-            return  # a function of the user chooses workgroups by shape
+        plan, captures = known.plans.setdefault(key, (launched.plan, launched.captures))
+        if plan is not launched.plan:
+            if not any(c.changed() for c in captures):
+                return  # a function of the user chooses workgroups by shape
+            calls.entries.pop(key, None)
+            known.plans[key], known.shapes[key] = (launched.plan, launched.captures), {}
         fields = _Fields(self._spec, known, arrays, launched)
         launch = fields.launch(known.shapes.setdefault(key, {}), arrays)
         if key not in calls.entries:
@@ -135,6 +140,24 @@ def _unchanged(cells: Sequence[tuple[Any, Any]], checks: Sequence[Callable[[], b
         return all(holds() for holds in checks)
 
     return unchanged
+
+
+def _fresh(captures: Sequence[Captures]) -> Callable[[], bool] | None:
+    """Says whether what constants capture is still the same; None where they capture nothing."""
+    if not captures:
+        return None
+    quick, missing = [c.quick() for c in captures], object()
+    names = [name for found, _, _ in quick for name in found]
+    cells, checks = [cell for _, held, _ in quick for cell in held], [check for _, _, rest in quick for check in rest]
+    unchanged = _unchanged(cells, checks) if cells or checks else None
+
+    def fresh() -> bool:
+        for namespace, name, value in names:
+            if namespace.get(name, missing) is not value:
+                return False
+        return unchanged is None or unchanged()
+
+    return fresh
 
 
 def _kinds(by_value: Sequence[bool]) -> Callable[[Any], tuple[Any, ...]]:
@@ -199,6 +222,7 @@ class _Fields:
             grid,
             over,
             launched.local,
+            _fresh(launched.captures),
         )
 
     def _extent(self, number: int, axis: int) -> int:

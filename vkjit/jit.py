@@ -301,8 +301,10 @@ class Kernel(Tunable):
                     f"{self.name}(): argument {spec.params[i].name} is written but read-only: pass a copy, or "
                     f"annotate the parameter as vk.In where the kernel doesn't write it"
                 )
-            if spec.params[i].mode != "in" and value.size and any(
-                stride == 0 and extent > 1 for stride, extent in zip(value.strides, value.shape, strict=True)
+            if (
+                spec.params[i].mode != "in"
+                and value.size
+                and any(stride == 0 and extent > 1 for stride, extent in zip(value.strides, value.shape, strict=True))
             ):
                 raise ArgumentError(
                     f"{self.name}(): argument {spec.params[i].name} of shape {value.shape} is written, but its strides "
@@ -337,10 +339,10 @@ class Kernel(Tunable):
             captures, counted, signature.debug,
         )  # fmt: skip
         groups, form = call.key[:2]
-        if not made and not captures and isinstance(form, int):
+        if not made and isinstance(form, int):
             simple = not callable(tune_choice(self._local)) and (groups is not None or not callable(self._groups))
             types = {i: fit.python for i, fit in fits}
-            launched = Launched(chosen, grid, values, types, signature.local_size, simple)
+            launched = Launched(chosen, grid, values, types, signature.local_size, simple, captures)
             self._shorts.remember(groups, [v for _, v in call.values], self._keys.slots_of(form, ()), launched)
 
     def _device_of(self, spec: KernelSpec, values: list[Any]) -> tuple[Device, Callable[[DeviceArray], Any]]:

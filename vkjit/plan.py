@@ -101,8 +101,8 @@ class LaunchPlan:
         self._write_args = sorted(artifact.writes)
         bound: TripBound | None = artifact.info.get("trip_bound")
         cap = device.caps.loop_cap
-        if bound is not None and bound.kind == "constant" and cap is not None and bound.numbers[0] <= cap - CAP_MARGIN:
-            bound = None  # the same for all launches, and low enough
+        if bound is not None and (cap is None or (bound.kind == "constant" and bound.numbers[0] <= cap - CAP_MARGIN)):
+            bound = None  # nothing stops loops, or it is the same for all launches, and low enough
         self.trip_bound = bound
         self.guarded: LaunchPlan | None = None  # the variant for launches whose loops may pass the driver's cap
 

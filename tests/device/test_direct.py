@@ -398,3 +398,29 @@ def test_threads_and_streams(device: Any) -> None:
         thread.join()
     assert not errors, errors
     np.testing.assert_array_equal(total.numpy(), np.full(64, 1200 if shared else 0))
+
+
+SHIFT: Any = 1
+
+
+@vk.func
+def shifted(v):
+    return v + SHIFT
+
+
+@vk.kernel(over="x")
+def by_function(x: vk.InOut[vk.f32, "N"], f: vk.Const[Any]):
+    i = vk.global_id(0)
+    x[i] = f(x[i])
+
+
+def test_what_constants_capture_counts(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = vk.zeros(10, device=device)
+    with long_ways(device, monkeypatch) as slow:
+        for value in (1, 1, 1, 10, 10, 10, 1, 1):
+            monkeypatch.setitem(globals(), "SHIFT", value)
+            before = x.numpy()
+            by_function(x, shifted)
+            np.testing.assert_array_equal(x.numpy(), before + value)
+    if isinstance(device, VulkanDevice):
+        assert len(slow) == 3

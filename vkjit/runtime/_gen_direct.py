@@ -44,8 +44,10 @@ def _with_1(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             return False
         (
             current, owner, kernel, constants, left, right, mixed, pick, over, wide, most, grid, deep, x, pack, place,
-            memory, addresses, block,
+            memory, addresses, block, fresh,
         ) = entry
+        if fresh is not None and not fresh():
+            return False
         if constants:
             words += constants
         if left is not None and left(words) != right(words):
@@ -154,8 +156,10 @@ def _with_2(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             return False
         (
             current, owner, kernel, constants, left, right, mixed, pick, over, wide, most, grid, deep, x, pack, place,
-            memory, addresses, block,
+            memory, addresses, block, fresh,
         ) = entry
+        if fresh is not None and not fresh():
+            return False
         if constants:
             words += constants
         if left is not None and (mixed or a0.shape is not a1.shape) and left(words) != right(words):
@@ -268,8 +272,10 @@ def _with_3(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             return False
         (
             current, owner, kernel, constants, left, right, mixed, pick, over, wide, most, grid, deep, x, pack, place,
-            memory, addresses, block,
+            memory, addresses, block, fresh,
         ) = entry
+        if fresh is not None and not fresh():
+            return False
         if constants:
             words += constants
         if left is not None and (mixed or a0.shape is not a1.shape or a0.shape is not a2.shape) and left(words) != right(words):
@@ -386,8 +392,10 @@ def _with_4(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             return False
         (
             current, owner, kernel, constants, left, right, mixed, pick, over, wide, most, grid, deep, x, pack, place,
-            memory, addresses, block,
+            memory, addresses, block, fresh,
         ) = entry
+        if fresh is not None and not fresh():
+            return False
         if constants:
             words += constants
         if left is not None and (mixed or a0.shape is not a1.shape or a0.shape is not a2.shape or a0.shape is not a3.shape) and left(words) != right(words):
@@ -508,8 +516,10 @@ def _with_5(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             return False
         (
             current, owner, kernel, constants, left, right, mixed, pick, over, wide, most, grid, deep, x, pack, place,
-            memory, addresses, block,
+            memory, addresses, block, fresh,
         ) = entry
+        if fresh is not None and not fresh():
+            return False
         if constants:
             words += constants
         if left is not None and (mixed or a0.shape is not a1.shape or a0.shape is not a2.shape or a0.shape is not a3.shape or a0.shape is not a4.shape) and left(words) != right(words):
@@ -634,8 +644,10 @@ def _with_6(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             return False
         (
             current, owner, kernel, constants, left, right, mixed, pick, over, wide, most, grid, deep, x, pack, place,
-            memory, addresses, block,
+            memory, addresses, block, fresh,
         ) = entry
+        if fresh is not None and not fresh():
+            return False
         if constants:
             words += constants
         if left is not None and (mixed or a0.shape is not a1.shape or a0.shape is not a2.shape or a0.shape is not a3.shape or a0.shape is not a4.shape or a0.shape is not a5.shape) and left(words) != right(words):
@@ -764,8 +776,10 @@ def _with_7(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             return False
         (
             current, owner, kernel, constants, left, right, mixed, pick, over, wide, most, grid, deep, x, pack, place,
-            memory, addresses, block,
+            memory, addresses, block, fresh,
         ) = entry
+        if fresh is not None and not fresh():
+            return False
         if constants:
             words += constants
         if left is not None and (mixed or a0.shape is not a1.shape or a0.shape is not a2.shape or a0.shape is not a3.shape or a0.shape is not a4.shape or a0.shape is not a5.shape or a0.shape is not a6.shape) and left(words) != right(words):
@@ -898,8 +912,10 @@ def _with_8(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             return False
         (
             current, owner, kernel, constants, left, right, mixed, pick, over, wide, most, grid, deep, x, pack, place,
-            memory, addresses, block,
+            memory, addresses, block, fresh,
         ) = entry
+        if fresh is not None and not fresh():
+            return False
         if constants:
             words += constants
         if left is not None and (mixed or a0.shape is not a1.shape or a0.shape is not a2.shape or a0.shape is not a3.shape or a0.shape is not a4.shape or a0.shape is not a5.shape or a0.shape is not a6.shape or a0.shape is not a7.shape) and left(words) != right(words):

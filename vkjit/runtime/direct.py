@@ -67,7 +67,8 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class DirectLaunch:
-    """What is launched for a key. Words are those of the arrays, one after another, then the other arguments, then `constants`.
+    """What is launched for a key, as long as `fresh` says True. Words are those of the arrays, one after another, then the
+    other arguments, then `constants`.
 
     `left` and `right` take words that must be equal, unless not `mixed` and all shapes are equal; `pick` those that
     the argument block holds, in its struct format `block` (without byte order). The grid is `groups`, or what
@@ -85,6 +86,7 @@ class DirectLaunch:
     grid: Callable[[tuple[Any, ...]], tuple[int, int, int] | None] | None = None
     over: tuple[int, ...] = ()
     local: tuple[int, int, int] = (1, 1, 1)
+    fresh: Callable[[], bool] | None = None
 
 
 class DirectRecorder:
@@ -124,7 +126,7 @@ class DirectRecorder:
             self._current, self, kernel, launch.constants, launch.left, launch.right, launch.mixed, launch.pick,
             launch.over[0] if launch.over else None, launch.local[0], self._limits[0], launch.grid, deep, x,
             packer.pack_into, native.FLAT_PLACE if flat else 0, memory,
-            tuple(address | flags for flags in range(4)), place + native.BLOCK,
+            tuple(address | flags for flags in range(4)), place + native.BLOCK, launch.fresh,
         )  # fmt: skip
 
     def _make_table(self) -> bool:

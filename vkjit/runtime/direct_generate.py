@@ -70,8 +70,10 @@ def _with_{n}(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             return False
         (
             current, owner, kernel, constants, left, right, mixed, pick, over, wide, most, grid, deep, x, pack, place,
-            memory, addresses, block,
+            memory, addresses, block, fresh,
         ) = entry
+        if fresh is not None and not fresh():
+            return False
         if constants:
             words += constants
         if left is not None and {disagree}left(words) != right(words):
