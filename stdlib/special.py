@@ -124,3 +124,23 @@ def is_inf_above(x):
 def is_inf_below(x):
     """x == -inf."""
     return x == -INFINITY
+
+
+@vk.func
+def nextafter_f32(x, y):
+    """The neighbour of x towards y, f32."""
+    bits = vk.bitcast(vk.i32, x)
+    up = vk.where(x < y, x > 0, x < 0)
+    moved = vk.bitcast(vk.f32, bits + vk.where(up, 1, -1))
+    tiny = vk.copysign(vk.bitcast(vk.f32, vk.i32(1)), y)
+    return vk.where((x != x) | (y != y), x + y, vk.where(x == y, y, vk.where(x == 0, tiny, moved)))
+
+
+@vk.func
+def nextafter_f64(x, y):
+    """The neighbour of x towards y, f64."""
+    bits = vk.bitcast(vk.i64, x)
+    up = vk.where(x < y, x > 0, x < 0)
+    moved = vk.bitcast(vk.f64, bits + vk.where(up, vk.i64(1), vk.i64(-1)))
+    tiny = vk.copysign(vk.bitcast(vk.f64, vk.i64(1)), y)
+    return vk.where((x != x) | (y != y), x + y, vk.where(x == y, y, vk.where(x == 0, tiny, moved)))

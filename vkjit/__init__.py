@@ -146,7 +146,7 @@ from .lang import *  # noqa: F403  # the language's names are listed in one plac
 
 __version__ = "0.1.0"
 
-_MODULES = ("autograd", "data", "io", "linalg", "nn", "optim", "special", "stdlib", "tensor", "testing")
+_MODULES = ("array_api", "autograd", "data", "io", "linalg", "nn", "optim", "special", "stdlib", "tensor", "testing")
 _FROM = {
     "checking": ("check",),
     "autograd": ("enable_grad", "grad", "is_grad_enabled", "no_grad", "set_grad_enabled"),

@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -153,6 +153,22 @@ def write_document(outcomes: Sequence[Outcome]) -> None:
     DOCUMENT.write_text(f"{before}{MARKS[0]}\n{table(outcomes)}\n{MARKS[1]}{after}", encoding="utf-8")
 
 
+def _kept(path: Path) -> dict[str, Outcome]:
+    """The outcomes of an earlier run."""
+    if not path.is_file():
+        return {}
+    return {row["name"]: Outcome(**row) for row in json.loads(path.read_text(encoding="utf-8"))}
+
+
+def _outcomes(items: list[tuple[str, str, int | None]], jobs: int) -> Iterator[Outcome]:
+    """The outcomes as they come, in order."""
+    if jobs == 1:
+        yield from map(_task, items)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=40) as pool:
+        yield from pool.imap(_task, items)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command; gives the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -160,25 +176,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit", type=int, help="at most so many samples per variant and type")
-    parser.add_argument("--json", type=Path, help="write the outcomes there")
+    parser.add_argument("--json", type=Path, help="keep the outcomes there, after each operation")
+    parser.add_argument("--resume", action="store_true", help="leave out operations that --json's file has already")
     options = parser.parse_args(arguments)
-    chosen = options.op or names()
-    items = [(name, options.device, options.limit) for name in chosen]
-    if options.jobs == 1:
-        outcomes = []
-        for item in items:
-            outcomes.append(_task(item))
-            show(outcomes[-1])
-    else:
-        with multiprocessing.get_context("spawn").Pool(options.jobs, maxtasksperchild=40) as pool:
-            outcomes = []
-            for outcome in pool.imap(_task, items):
-                outcomes.append(outcome)
-                show(outcome)
+    known = _kept(options.json) if options.resume and options.json else {}
+    chosen = [name for name in options.op or names() if name not in known]
+    for outcome in _outcomes([(name, options.device, options.limit) for name in chosen], options.jobs):
+        show(outcome)
+        known[outcome.name] = outcome
+        if options.json:
+            options.json.write_text(json.dumps([asdict(o) for o in known.values()], indent=1), encoding="utf-8")
+    outcomes = sorted(known.values(), key=lambda o: o.name)
     passed, failed = sum(o.passed for o in outcomes), sum(o.failed for o in outcomes)
     print(f"{len(outcomes)} operations: {passed} passed, {failed} failed, {sum(o.skipped for o in outcomes)} skipped")
-    if options.json:
-        options.json.write_text(json.dumps([asdict(o) for o in outcomes], indent=1), encoding="utf-8")
     if not options.op and options.limit is None and options.device == "cpu":
         write_document(outcomes)
     return int(failed >= 0.01 * max(passed + failed, 1))

@@ -5,6 +5,7 @@ Enters: tensors and Python numbers, which broadcast. Leaves: new tensors of the 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from .. import dtypes, lang
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError
 from ..stdlib import functions
+from . import creation
 from .dispatch import operation
 from .elementwise import float_type
 from .maps import arithmetic_type, run_map
@@ -170,13 +172,29 @@ _SPECIAL_POWERS: dict[float, Any] = {
 # -- comparison and logic
 
 
+_TRUTHS: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge
+}  # fmt: skip
+
+
+def _is_beyond(dtype: DType, a: Any, b: Any) -> bool:
+    """Whether the number among the two lies outside the type."""
+    number = b if isinstance(a, Tensor) else a
+    limits = np.iinfo(dtype.numpy)
+    return isinstance(number, int) and not limits.min <= number <= limits.max
+
+
 def _comparison(name: str, function: Any, sign: str) -> Binary:
     def forward(a: Operand, b: Operand) -> Tensor:
         a, b, dtype = _pair(a, b, name)
+        if dtype.is_integer and not (isinstance(a, Tensor) and isinstance(b, Tensor)) and _is_beyond(dtype, a, b):
+            tensor, (low, high) = (a, (0, b)) if isinstance(a, Tensor) else (b, (a, 0))
+            truth = _TRUTHS[name](low, high)  # any number of the type stands on the same side as 0
+            return creation.full(tensor.shape, truth, dtype=dtypes.boolean, device=tensor.device)
         return run_map(function, (a, b), dtypes.boolean, arithmetic_type(dtype))
 
     forward.__name__ = forward.__qualname__ = name
-    forward.__doc__ = f"a {sign} b, elementwise, as bool."
+    forward.__doc__ = f"a {sign} b, elementwise, as bool; a number past the type's ends is compared as it is."
     return operation(name)(forward)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from .. import dtypes
 from ..errors import ArgumentError, DTypeError, ShapeError
 from .arithmetic import maximum, where
 from .elementwise import softplus
@@ -15,7 +16,7 @@ from .indexing import gather
 from .nn_common import floats, reduced
 from .nn_embedding import one_hot
 from .tensor import Tensor
-from .views import unsqueeze
+from .views import broadcast_tensors, unsqueeze
 
 __all__ = [
     "cosine_embedding_loss", "cosine_similarity", "gaussian_nll_loss", "hinge_embedding_loss", "margin_ranking_loss",
@@ -39,6 +40,7 @@ def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> 
     """The cosine of the angle between a and b along an axis; each length counts as at least eps. Shapes broadcast."""
     floats(a, "cosine_similarity")
     floats(b, "cosine_similarity", "the second operand")
+    a, b = broadcast_tensors(a, b)
     product = (a * b).sum(dim)
     lengths = (a * a).sum(dim).clamp(eps * eps) * (b * b).sum(dim).clamp(eps * eps)
     return product * lengths.rsqrt()
@@ -78,15 +80,14 @@ def triplet_margin_loss(
 
 
 def hinge_embedding_loss(x: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
-    """x where the target is 1, max(0, margin - x) where it is -1."""
+    """x where the target is 1, max(0, margin - x) where it is -1 (the sum of both for other targets, as in PyTorch)."""
     floats(x, "hinge_embedding_loss")
-    losses = where(target == 1, x, _positive(margin - x))
+    losses = where(target != 1, _positive(margin - x), 0.0) + where(target != -1, x, 0.0)
     return reduced(losses, reduction, "hinge_embedding_loss")
 
 
 def margin_ranking_loss(a: Tensor, b: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean") -> Tensor:
     """max(0, -target (a - b) + margin): a should rank above b where the target is 1, below where it is -1."""
-    floats(a, "margin_ranking_loss")
     losses = _positive(-(target * (a - b)) + margin)
     return reduced(losses, reduction, "margin_ranking_loss")
 
@@ -141,6 +142,8 @@ def gaussian_nll_loss(
     """
     floats(x, "gaussian_nll_loss")
     floats(var, "gaussian_nll_loss", "the variance")
+    if var.shape != x.shape and var.shape == x.shape[:-1]:  # one variance per line
+        var = unsqueeze(var, -1)
     limited = where(var.detach() < eps, var * 0 + eps, var) if var.requires_grad else var.clamp(eps)
     difference = x - target
     losses = (limited.log() + difference * difference / limited) * 0.5
@@ -161,9 +164,9 @@ def poisson_nll_loss(
 
     `full` adds Stirling's approximation of log(target!) where the target is above 1.
     """
-    floats(x, "poisson_nll_loss")
-    if not isinstance(target, Tensor) or not target.dtype.is_float:
-        raise DTypeError("poisson_nll_loss(): the target must be a tensor of floats")
+    x = x.to(dtypes.f32) if x.dtype.is_integer else floats(x, "poisson_nll_loss")
+    if not isinstance(target, Tensor) or target.dtype.kind == "bool":
+        raise DTypeError("poisson_nll_loss(): the target must be a tensor of numbers")
     losses = x.exp() - target * x if log_input else x - target * (x + eps).log()
     if full:
         large = where(target > 1, target, 2.0)

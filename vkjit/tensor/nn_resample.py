@@ -18,12 +18,13 @@ from .copies import contiguous
 from .indexing import index_select
 from .nn_common import floats, numbers
 from .nn_conv import conv2d, conv_transpose2d
+from .precision import widened
 from .tensor import Tensor
 from .views import permute, reshape, unsqueeze
 
 __all__ = ["channel_shuffle", "fold", "interpolate", "pixel_shuffle", "pixel_unshuffle", "unfold"]
 
-_LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}
+_LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
 
 
 def _target_size(x: Tensor, size: Any, scale_factor: Any) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
@@ -41,24 +42,36 @@ def _target_size(x: Tensor, size: Any, scale_factor: Any) -> tuple[tuple[int, ..
     return tuple(math.floor(n * s) for n, s in zip(x.shape[2:], scales, strict=True)), scales
 
 
+@widened
 def interpolate(
-    x: Tensor,
+    x: Any,
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
-    align_corners: bool = False,
+    align_corners: bool | None = False,
+    recompute_scale_factor: bool | None = None,
 ) -> Tensor:
-    """x (N, C, *size) at other sizes: "nearest", "nearest-exact", or "linear", "bilinear", "trilinear" by number of axes.
+    """x (N, C, *size) at other sizes: "nearest", "nearest-exact", or "linear", "bilinear", "trilinear" by number of axes,
+    "bicubic" (two axes), "area" (means of areas).
 
+    recompute_scale_factor: True computes with the ratio of the sizes rather than with scale_factor itself.
     align_corners: the first and last elements of both lie on each other; else their edges do.
     """
     floats(x, "interpolate")
     axes = x.ndim - 2
+    if mode == "area":
+        from . import nn_pool
+
+        pools = {1: nn_pool.adaptive_avg_pool1d, 2: nn_pool.adaptive_avg_pool2d, 3: nn_pool.adaptive_avg_pool3d}
+        return pools[axes](x, _target_size(x, size, scale_factor)[0])
     if mode not in ("nearest", "nearest-exact") and _LINEAR.get(mode) != axes:
         raise ArgumentError(f"interpolate(mode={mode!r}) doesn't fit an input of shape {x.shape}: it has {axes} axes")
     if align_corners and mode.startswith("nearest"):
         raise ArgumentError(f"interpolate(align_corners=True) has no meaning for mode={mode!r}")
+    align_corners = bool(align_corners)
     wanted, scales = _target_size(x, size, scale_factor)
+    if recompute_scale_factor:
+        scales = (None,) * axes
     if min(wanted, default=1) < 1 or 0 in x.shape[2:]:
         raise ShapeError(f"interpolate() of shape {x.shape} to {wanted}: expected sizes of at least 1")
     for i, (out, scale) in enumerate(zip(wanted, scales, strict=True)):
@@ -76,12 +89,37 @@ def _resized(x: Tensor, axis: int, out: int, step: float, mode: str, align_corne
         source = places * ((extent - 1) / (out - 1) if out > 1 else 0.0)
     else:
         source = np.maximum((places + 0.5) * step - 0.5, 0.0)
+    if mode == "bicubic":
+        exact = (
+            places * ((extent - 1) / (out - 1) if out > 1 else 0.0) if align_corners else (places + 0.5) * step - 0.5
+        )
+        return _cubic(x, axis, exact)
     low = np.minimum(np.floor(source), extent - 1)
     shape = [-1 if i == axis else 1 for i in range(x.ndim)]
     weight = reshape(creation.upload(source - low, x.dtype, x.device), shape)
     first = index_select(x, axis, _index(low, extent, x))
     second = index_select(x, axis, _index(low + 1, extent, x))
     return first + (second - first) * weight
+
+
+_CUBIC = -0.75
+"""The free parameter of the cubic convolution, PyTorch's."""
+
+
+def _cubic(x: Any, axis: int, source: Any) -> Tensor:
+    """Four neighbours of each place weighted by Keys' cubic convolution."""
+    base = np.floor(source)
+    share = source - base
+    total: Any = None
+    for tap in (-1, 0, 1, 2):
+        d = np.abs(share - tap)
+        near = (_CUBIC + 2) * d**3 - (_CUBIC + 3) * d**2 + 1
+        far = _CUBIC * (d**3 - 5 * d**2 + 8 * d - 4)
+        shape = [-1 if i == axis else 1 for i in range(x.ndim)]
+        weight = reshape(creation.upload(np.where(d <= 1, near, far), x.dtype, x.device), shape)
+        term: Any = index_select(x, axis, _index(base + tap, x.shape[axis], x)) * weight
+        total = term if total is None else total + term
+    return total  # type: ignore[no-any-return]
 
 
 def _index(places: Any, extent: int, x: Tensor) -> Tensor:

@@ -98,7 +98,7 @@ def sum_to_size(x: Tensor, *size: Any) -> Tensor:
     if missing < 0 or iterate.broadcast_shapes(target, x.shape) != x.shape:
         raise ShapeError(f"sum_to_size(): a tensor of shape {target} doesn't broadcast to {x.shape}")
     axes = [*range(missing), *(i + missing for i, e in enumerate(target) if e == 1 and x.shape[i + missing] != 1)]
-    return reshape(sum(x, axes, True), target) if axes else x.to(dtypes.i64) if x.dtype.kind == "bool" else x
+    return reshape(sum(x, axes, True), target) if target != x.shape else x
 
 
 # -- joined and taken apart

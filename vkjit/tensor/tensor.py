@@ -39,6 +39,21 @@ class Version:
         self.recorded = 0
 
 
+class Size(int):
+    """The number of elements of a shape, an int; a call gives the shape, or one of its extents."""
+
+    shape: tuple[int, ...]
+
+    def __new__(cls, shape: tuple[int, ...]) -> Size:
+        made = super().__new__(cls, math.prod(shape))
+        made.shape = shape
+        return made
+
+    def __call__(self, dim: int | None = None) -> Any:
+        """The shape, or the extent of one axis."""
+        return self.shape if dim is None else self.shape[dim]
+
+
 class Tensor(TensorMethods):
     """An n-dimensional array on a device. Make one with `vk.tensor`, `vk.zeros`, `vk.from_numpy` and their like."""
 
@@ -95,9 +110,10 @@ class Tensor(TensorMethods):
         """PyTorch's form of `strides`."""
         return self.strides if dim is None else self.strides[dim]
 
-    def size(self, dim: int | None = None) -> Any:
-        """PyTorch's form of `shape`."""
-        return self.shape if dim is None else self.shape[dim]
+    @property
+    def size(self) -> Size:
+        """The number of elements, as in the array API standard; called, PyTorch's form of `shape`: `x.size(0)`."""
+        return Size(self.shape)
 
     @property
     def dtype(self) -> DType:
@@ -334,6 +350,29 @@ class Tensor(TensorMethods):
         if self.requires_grad:
             raise ArgumentError("this tensor requires a gradient: call .detach().torch()")
         return foreign.to_torch(self._array)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """The array API standard's namespace, `vkjit.array_api`."""
+        from .. import array_api
+
+        if api_version is not None and api_version > array_api.__array_api_version__:
+            raise ValueError(
+                f"api_version={api_version!r}: this library follows {array_api.__array_api_version__} of the standard"
+            )
+        return array_api
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+        """The array API's form of `to(device=...)`."""
+        if stream is not None:
+            raise ArgumentError(f"stream={stream!r}: leave it out, transfers are ordered after what was launched before")
+        moved: Tensor = self.to(device=device)
+        return moved
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *_inputs: Any, **_options: Any) -> Any:
+        """NumPy's functions refuse tensors, rather than fetching them from the device unasked."""
+        raise TypeError(
+            f"numpy.{ufunc.__name__}() of a tensor would move it to the host: use vkjit's function, or call .numpy() first"
+        )
 
     def item(self) -> Any:
         """The value of a tensor of one element as a Python number."""

@@ -1,0 +1,57 @@
+"""The Python array API standard (2024.12) over `vk.Tensor`: `xp = x.__array_namespace__()`.
+
+Enters: tensors, and the standard's keyword arguments. Leaves: tensors. Where PyTorch's names and results differ from the
+standard's (sums of unsigned integers, names of arguments, order of results), this namespace follows the standard and
+`vkjit` follows PyTorch. There are no complex numbers, and none of the functions of `linalg` and `fft` that need
+decompositions or complex numbers.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..dtypes import boolean as bool
+from ..dtypes import f32 as float32
+from ..dtypes import f64 as float64
+from ..dtypes import i8 as int8
+from ..dtypes import i16 as int16
+from ..dtypes import i32 as int32
+from ..dtypes import i64 as int64
+from ..dtypes import u8 as uint8
+from ..dtypes import u16 as uint16
+from ..dtypes import u32 as uint32
+from ..dtypes import u64 as uint64
+from ..tensor import api as _api  # noqa: F401  # installs the methods of tensors
+from .creation import (
+    arange,
+    asarray,
+    empty,
+    empty_like,
+    eye,
+    from_dlpack,
+    full,
+    full_like,
+    linspace,
+    meshgrid,
+    ones,
+    ones_like,
+    tril,
+    triu,
+    zeros,
+    zeros_like,
+)
+from .elementwise import *  # noqa: F403  # each module lists the standard's names
+from .manipulation import *  # noqa: F403
+from .reducing import *  # noqa: F403
+from .types import __array_namespace_info__, astype, can_cast, finfo, iinfo, isdtype, result_type
+
+__array_api_version__ = "2024.12"
+
+e, pi, inf, nan, newaxis = math.e, math.pi, math.inf, math.nan, None
+
+__all__ = [
+    "__array_api_version__", "__array_namespace_info__", "arange", "asarray", "astype", "bool", "can_cast", "e", "empty",
+    "empty_like", "eye", "finfo", "float32", "float64", "from_dlpack", "full", "full_like", "iinfo", "inf", "int8", "int16",
+    "int32", "int64", "isdtype", "linspace", "meshgrid", "nan", "newaxis", "ones", "ones_like", "pi", "result_type", "tril",
+    "triu", "uint8", "uint16", "uint32", "uint64", "zeros", "zeros_like",
+]  # fmt: skip

@@ -1,0 +1,182 @@
+"""The array API's elementwise functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import dtypes
+from ..errors import DTypeError
+from ..tensor import arithmetic as a
+from ..tensor import elementwise as e
+from ..tensor.arithmetic_more import logaddexp, sgn, signbit
+from ..tensor.elementwise import (
+    acos,
+    acosh,
+    asin,
+    asinh,
+    atan,
+    atanh,
+    ceil,
+    cos,
+    cosh,
+    exp,
+    expm1,
+    floor,
+    isfinite,
+    isinf,
+    isnan,
+    log,
+    log1p,
+    log2,
+    log10,
+    logical_not,
+    positive,
+    reciprocal,
+    sin,
+    sinh,
+    sqrt,
+    square,
+    tan,
+    tanh,
+    trunc,
+)
+from ..tensor.iterate import broadcast_shapes
+from ..tensor.tensor import Tensor
+from ..tensor.views import expand
+
+__all__ = [
+    "abs",
+    "acos",
+    "acosh",
+    "add",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "bitwise_and",
+    "bitwise_invert",
+    "bitwise_left_shift",
+    "bitwise_or",
+    "bitwise_right_shift",
+    "bitwise_xor",
+    "ceil",
+    "clip",
+    "copysign",
+    "cos",
+    "cosh",
+    "divide",
+    "equal",
+    "exp",
+    "expm1",
+    "floor",
+    "floor_divide",
+    "greater",
+    "greater_equal",
+    "hypot",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "less",
+    "less_equal",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "logaddexp",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "maximum",
+    "minimum",
+    "multiply",
+    "negative",
+    "nextafter",
+    "not_equal",
+    "positive",
+    "pow",
+    "reciprocal",
+    "remainder",
+    "round",
+    "sign",
+    "signbit",
+    "sin",
+    "sinh",
+    "sqrt",
+    "square",
+    "subtract",
+    "tan",
+    "tanh",
+    "trunc",
+    "where",
+]  # fmt: skip
+
+abs = e.abs
+round = e.round
+sign = sgn
+negative = e.neg
+bitwise_invert = e.bitwise_not
+
+add = a.add
+subtract = a.sub
+multiply = a.mul
+divide = a.true_divide
+remainder = a.remainder
+pow = a.pow
+atan2 = a.atan2
+hypot = a.hypot
+copysign = a.copysign
+maximum = a.maximum
+minimum = a.minimum
+equal = a.eq
+not_equal = a.ne
+less = a.lt
+less_equal = a.le
+greater = a.gt
+greater_equal = a.ge
+logical_and = a.logical_and
+logical_or = a.logical_or
+logical_xor = a.logical_xor
+bitwise_and = a.bitwise_and
+bitwise_or = a.bitwise_or
+bitwise_xor = a.bitwise_xor
+bitwise_left_shift = a.bitwise_left_shift
+bitwise_right_shift = a.bitwise_right_shift
+
+
+def floor_divide(x1: Any, x2: Any, /) -> Tensor:
+    """The quotient rounded down; infinities divided by finite numbers stay infinite (PyTorch's are NaN)."""
+    result = a.floor_divide(x1, x2)
+    if not result.dtype.is_float:
+        return result
+    return a.where(x1.isinf(), a.true_divide(x1, x2), result) if isinstance(x1, Tensor) else result
+
+
+def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
+    """x limited from below and above, in x's type; limits broadcast."""
+    tensors = [b for b in (min, max) if isinstance(b, Tensor)]
+    shape = broadcast_shapes(x.shape, *(t.shape for t in tensors))
+    wide = expand(x, shape)
+    if min is None and max is None:
+        return wide.clone()
+    result = a.clamp(wide, min, max)
+    return result if result.dtype is x.dtype else result.to(x.dtype)
+
+
+def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
+    """x1 where the condition is true, else x2."""
+    return a.where(condition, x1, x2)
+
+
+def nextafter(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """The neighbour of x1 towards x2, by its bits."""
+    from ..stdlib import special
+    from ..tensor.maps import run_map
+    from ..tensor.promotion import result_type
+
+    dtype = result_type(x1, x2)
+    if dtype not in (dtypes.f32, dtypes.f64):
+        raise DTypeError(f"nextafter() takes f32 or f64, found {dtype!r}")
+    function = special.nextafter_f32 if dtype is dtypes.f32 else special.nextafter_f64
+    return run_map(function, (x1, x2), dtype, dtype)

@@ -1,0 +1,150 @@
+"""The array API's data type functions and its inspection of what a namespace can do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..devices import default_device, devices
+from ..devices import device as open_device
+from ..dtypes import DType
+from ..errors import ArgumentError, DTypeError
+from ..tensor.promotion import promote_types
+from ..tensor.promotion import result_type as common_type
+from ..tensor.tensor import Tensor
+
+__all__ = ["__array_namespace_info__", "astype", "can_cast", "finfo", "iinfo", "isdtype", "result_type"]
+
+_KINDS: dict[str, tuple[DType, ...]] = {
+    "bool": (dtypes.boolean,),
+    "signed integer": (dtypes.i8, dtypes.i16, dtypes.i32, dtypes.i64),
+    "unsigned integer": (dtypes.u8, dtypes.u16, dtypes.u32, dtypes.u64),
+    "real floating": (dtypes.f32, dtypes.f64),
+    "complex floating": (),
+}
+_KINDS["integral"] = _KINDS["signed integer"] + _KINDS["unsigned integer"]
+_KINDS["numeric"] = _KINDS["integral"] + _KINDS["real floating"]
+_NAMES = {
+    "boolean": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16",
+    "u32": "uint32", "u64": "uint64", "f32": "float32", "f64": "float64",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FloatInfo:
+    """Limits of a float type."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerInfo:
+    """Limits of an integer type."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: DType
+
+
+def _dtype_of(value: Any) -> DType:
+    return value.dtype if isinstance(value, Tensor) else value
+
+
+def finfo(type: Any, /) -> FloatInfo:
+    """The limits of a float type, or of a tensor's."""
+    dtype = _dtype_of(type)
+    if not dtype.is_float:
+        raise DTypeError(f"finfo() takes a float type, found {dtype!r}")
+    found = np.finfo(dtype.numpy)
+    return FloatInfo(
+        dtype.bits, float(found.eps), float(found.max), float(found.min), float(found.smallest_normal), dtype
+    )
+
+
+def iinfo(type: Any, /) -> IntegerInfo:
+    """The limits of an integer type, or of a tensor's."""
+    dtype = _dtype_of(type)
+    if not dtype.is_integer:
+        raise DTypeError(f"iinfo() takes an integer type, found {dtype!r}")
+    found = np.iinfo(dtype.numpy)
+    return IntegerInfo(dtype.bits, int(found.max), int(found.min), dtype)
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether a type is another one, of a kind named by the standard, or any of a tuple of these."""
+    if isinstance(kind, tuple):
+        return any(isdtype(dtype, k) for k in kind)
+    if isinstance(kind, str):
+        if kind not in _KINDS:
+            raise ArgumentError(f"isdtype(): the kind {kind!r} is none of {', '.join(_KINDS)}")
+        return dtype in _KINDS[kind]
+    return dtype is kind
+
+
+def can_cast(from_: Any, to: Any, /) -> bool:
+    """Whether type promotion may turn one type into the other."""
+    source = _dtype_of(from_)
+    try:
+        return promote_types(source, to) is to
+    except DTypeError:
+        return False
+
+
+def result_type(*arrays_and_dtypes: Any) -> DType:
+    """The type that an operation on these has."""
+    tensors = [_dtype_of(a) for a in arrays_and_dtypes if not isinstance(a, (bool, int, float))]
+    if not tensors:
+        raise ArgumentError("result_type() needs at least one tensor or type")
+    return common_type(*tensors, *(a for a in arrays_and_dtypes if isinstance(a, (bool, int, float))))
+
+
+def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
+    """x in another type."""
+    made = x.to(dtype=dtype, device=device if device is not None else x.device)
+    return made.clone() if copy and made is x else made
+
+
+class Info:
+    """What this namespace can do."""
+
+    def capabilities(self) -> dict[str, Any]:
+        """Boolean indexing and shapes that depend on values are there."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
+
+    def default_device(self) -> Any:
+        """The device that new tensors lie on."""
+        return default_device()
+
+    def devices(self) -> list[Any]:
+        """All devices."""
+        return [open_device(info) for info in devices()]
+
+    def default_dtypes(self, *, device: Any = None) -> dict[str, DType | None]:
+        """The types that Python numbers get."""
+        del device
+        return {
+            "real floating": dtypes.f32, "complex floating": None, "integral": dtypes.i64, "indexing": dtypes.i64
+        }  # fmt: skip
+
+    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
+        """The types of a device, by the standard's names."""
+        there = open_device(device).caps.dtypes
+        names = {}
+        for dtype in (*_KINDS["bool"], *_KINDS["numeric"]):
+            if (dtype.name in there or dtype.name in ("bool", "boolean")) and (kind is None or isdtype(dtype, kind)):
+                names[_NAMES.get(dtype.name, dtype.name)] = dtype
+        return names
+
+
+def __array_namespace_info__() -> Info:  # noqa: N807  # the standard names it so
+    """The inspection object of the namespace."""
+    return Info()
