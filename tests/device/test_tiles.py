@@ -211,3 +211,19 @@ def test_tiles_of_subgroups(device: Device) -> None:
         y = by_subgroups(x)
     rows = 2 * LOCAL // device.caps.subgroup_size
     np.testing.assert_array_equal(y[:rows], (x * x).sum(axis=1)[:rows])
+
+
+@vk.kernel(groups=1, local=LOCAL)
+def product_of_a_subgroup(a: vk.In[vk.f32, "M K"], b: vk.In[vk.f32, "K N"], c: vk.Out[vk.f32, "M N"]):
+    sg = vk.subgroup()
+    if sg.id() == 0:
+        acc = sg.mma(sg.load(a[0:8, 0:4]), b[0:4, 0:8], sg.zeros((8, 8), vk.f32))
+        acc = sg.mma(a[0:8, 4:8], sg.load(b[4:8, 0:8]), acc)
+        sg.store(c[0:8, 0:8], acc - sg.sum(acc, axis=1, keepdims=True))
+
+
+def test_products_of_subgroups(device: Device) -> None:
+    a, b = (np.random.default_rng(s).integers(-5, 6, (8, 8)).astype(np.float32) for s in (6, 7))
+    with vk.use_device(device):
+        c = product_of_a_subgroup(a, b)
+    np.testing.assert_array_equal(c, a @ b - (a @ b).sum(axis=1, keepdims=True))

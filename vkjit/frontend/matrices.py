@@ -18,8 +18,10 @@ from .annotations import dtype_of
 from .collectives import ScopeValue, emit, method
 from .context import Call, Context, Place
 from .conversions import as_exactly, static_value
+from .elementwise import is_tile
 from .lazy import SliceTarget, check_sources, note_write
 from .memory import one_of
+from .tiles import load_tile, product
 from .values import KernelValue, Lazy, describe_value, is_matrix
 
 __all__ = ["cast_matrix", "map_matrices", "negative", "store_matrix"]
@@ -59,12 +61,15 @@ def _element(ctx: Context, node: Place, dtype: KernelValue) -> DType:
 def _load(
     ctx: Context,
     call: Call,
-    _scope: ScopeValue,
+    scope: ScopeValue,
     source: KernelValue,
     use: KernelValue,
     layout: KernelValue,
     dtype: KernelValue,
+    pad: KernelValue,
 ) -> KernelValue:
+    if use == "":
+        return load_tile(ctx, call, scope, source, pad)
     place = _slice(ctx, call, source, 'sg.load(a[i:i+16, k:k+16], "a")')
     assert isinstance(source, Lazy)
     word = one_of(ctx, call, "use", use, USES)
@@ -190,7 +195,9 @@ def describe(kind: Matrix) -> str:
 
 # -- products and arithmetic
 @method("mma", "subgroup")
-def _mma(ctx: Context, call: Call, _scope: ScopeValue, a: KernelValue, b: KernelValue, acc: KernelValue) -> KernelValue:
+def _mma(ctx: Context, call: Call, scope: ScopeValue, a: KernelValue, b: KernelValue, acc: KernelValue) -> KernelValue:
+    if is_tile(acc):
+        return product(ctx, call, scope, a, b, acc)
     kinds: list[Matrix] = []
     for name, use, value in zip(("a", "b", "acc"), USES, (a, b, acc), strict=True):
         if not is_matrix(value):

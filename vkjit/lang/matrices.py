@@ -26,8 +26,9 @@ class SubgroupMatrices:
         """
 
     @kernel_only
-    def load(self, source: Any, use: str = "", layout: str = "row", dtype: Any = None) -> Any:
-        """The matrix in a slice of two dimensions: `sg.load(a[i:i+16, k:k+16], "a")`.
+    def load(self, source: Any, use: str = "", layout: str = "row", dtype: Any = None, pad: Any = 0) -> Any:
+        """A tile of the subgroup, as `wg.load` makes one; with a `use` the matrix in a slice of two dimensions, as in
+        `sg.load(a[i:i+16, k:k+16], "a")`.
 
         `use` is "a" (the left factor), "b" (the right one) or "acc". With `layout="column"` the slice holds the matrix
         transposed: its rows are the matrix' columns. `dtype` says what the bytes are where the array's elements are
