@@ -20,6 +20,7 @@ ARGUED: dict[str, str] = {
     "elementwise.wide1: for n in vk.unroll(64 // SIZE): | off by one: 64 -> 65": _WORDS,
     "elementwise.wide2: for n in vk.unroll(64 // SIZE): | off by one: 64 -> 65": _WORDS,
     "elementwise.wide2_right: for n in vk.unroll(64 // SIZE): | off by one: 64 -> 65": _WORDS,
+    "embedding.chain_sums: if at < 0: | off by one: 0 -> 1": _NO_BEGINNING,
     "embedding.link: if found >= 0: | off by one: 0 -> 1": _NO_BEGINNING,
     "embedding.link: if found >= 0: | comparison: >= -> >": _NO_BEGINNING,
     "index.take_last: y[a, n] = x.get(a, p, pad=0) | off by one: 0 -> 1": _IN_RANGE,
