@@ -339,7 +339,7 @@ class Kernel(Tunable):
             captures, counted, signature.debug,
         )  # fmt: skip
         groups, form = call.key[:2]
-        if not made and isinstance(form, int):
+        if not made and not self._tunable and isinstance(form, int):
             simple = not callable(tune_choice(self._local)) and (groups is not None or not callable(self._groups))
             types = {i: fit.python for i, fit in fits}
             launched = Launched(chosen, grid, values, types, signature.local_size, simple, captures)
