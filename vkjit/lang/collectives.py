@@ -16,7 +16,7 @@ from typing import Any
 
 from ._stub import kernel_only
 from .matrices import SubgroupMatrices
-from .tiles import ScopeTiles
+from .tiles import ScopeTiles, WorkgroupTiles
 
 __all__ = ["Scope", "Subgroup", "Workgroup", "subgroup", "workgroup"]
 
@@ -88,7 +88,7 @@ class Scope:
         """
 
 
-class Workgroup(ScopeTiles, Scope):
+class Workgroup(WorkgroupTiles, Scope):
     """The invocations of a workgroup."""
 
     @kernel_only

@@ -13,7 +13,7 @@ from typing import Any
 
 from ._stub import kernel_only
 
-__all__ = ["ScopeTiles"]
+__all__ = ["ScopeTiles", "WorkgroupTiles"]
 
 
 class ScopeTiles:
@@ -30,13 +30,6 @@ class ScopeTiles:
     @kernel_only
     def arange(self, size: int, dtype: Any = None) -> Any:
         """The row 0, 1, 2... of that size; i32 unless `dtype` says something else."""
-
-    @kernel_only
-    def load(self, source: Any, pad: Any = 0) -> Any:
-        """The elements of a slice as a tile, held from now on: `wg.load(a[i:i+BM, j:j+BN])`; `pad` outside the array.
-
-        The sizes of the slice are known at compile time, as in `start:start+SIZE`. An expression of slices loads too.
-        """
 
     @kernel_only
     def mma(self, a: Any, b: Any, acc: Any) -> Any:
@@ -71,4 +64,15 @@ class ScopeTiles:
 
         Where several go to one position, one of them stays; with `atomic` ("add", "min", "max", "and", "or", "xor",
         "exchange") all take part.
+        """
+
+
+class WorkgroupTiles(ScopeTiles):
+    """What a workgroup has besides: a subgroup's `load` also makes cooperative matrices."""
+
+    @kernel_only
+    def load(self, source: Any, pad: Any = 0) -> Any:
+        """The elements of a slice as a tile, held from now on: `wg.load(a[i:i+BM, j:j+BN])`; `pad` outside the array.
+
+        The sizes of the slice are known at compile time, as in `start:start+SIZE`. An expression of slices loads too.
         """
