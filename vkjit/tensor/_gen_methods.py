@@ -314,7 +314,7 @@ class TensorMethods:
         raise NotImplementedError
 
     def eq(self, b: Any) -> Tensor:
-        """a == b, elementwise, as bool."""
+        """a == b, elementwise, as bool; a number past the type's ends is compared as it is."""
         raise NotImplementedError
 
     def equal(self, b: Tensor) -> builtins.bool:
@@ -426,7 +426,7 @@ class TensorMethods:
         raise NotImplementedError
 
     def ge(self, b: Any) -> Tensor:
-        """a >= b, elementwise, as bool."""
+        """a >= b, elementwise, as bool; a number past the type's ends is compared as it is."""
         raise NotImplementedError
 
     def gelu(self, *, approximate: builtins.str = 'none') -> Tensor:
@@ -434,7 +434,7 @@ class TensorMethods:
         raise NotImplementedError
 
     def gt(self, b: Any) -> Tensor:
-        """a > b, elementwise, as bool."""
+        """a > b, elementwise, as bool; a number past the type's ends is compared as it is."""
         raise NotImplementedError
 
     def half(self) -> Tensor:
@@ -534,7 +534,7 @@ class TensorMethods:
         raise NotImplementedError
 
     def le(self, b: Any) -> Tensor:
-        """a <= b, elementwise, as bool."""
+        """a <= b, elementwise, as bool; a number past the type's ends is compared as it is."""
         raise NotImplementedError
 
     def leaky_relu(self, *, negative_slope: builtins.float = 0.01) -> Tensor:
@@ -614,7 +614,7 @@ class TensorMethods:
         raise NotImplementedError
 
     def lt(self, b: Any) -> Tensor:
-        """a < b, elementwise, as bool."""
+        """a < b, elementwise, as bool; a number past the type's ends is compared as it is."""
         raise NotImplementedError
 
     def masked_fill(self, mask: Tensor, value: Any) -> Tensor:
@@ -714,7 +714,7 @@ class TensorMethods:
         raise NotImplementedError
 
     def ne(self, b: Any) -> Tensor:
-        """a != b, elementwise, as bool."""
+        """a != b, elementwise, as bool; a number past the type's ends is compared as it is."""
         raise NotImplementedError
 
     def neg(self) -> Tensor:

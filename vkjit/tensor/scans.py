@@ -106,6 +106,16 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.
         raise ArgumentError(f'pad(mode=...) is "constant", "reflect", "replicate" or "circular", found {mode!r}')
     pairs = [(int(pad[i]), int(pad[i + 1])) for i in range(0, len(pad), 2)]
     widths = [(0, 0)] * (x.ndim - len(pairs)) + pairs[::-1]
+    if (
+        mode == "replicate"
+        and 0 not in x.shape
+        and all(e + low + high >= 0 for e, (low, high) in zip(x.shape, widths, strict=True))
+    ):
+        for axis, (low, high) in enumerate(widths):  # as PyTorch has it, edges are those of the whole tensor
+            if low or high:
+                places = _sources(x.shape[axis], low, high, mode)
+                x = index_select(x, axis, creation.upload(places, dtypes.i64, x.device))
+        return x
     x = _cropped(x, widths)
     positive = tuple((max(low, 0), max(high, 0)) for low, high in widths)
     if mode == "constant":
