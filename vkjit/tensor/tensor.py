@@ -60,6 +60,7 @@ class Tensor(TensorMethods):
 
     __slots__ = ("__weakref__", "_array", "_history", "_is_view", "_version", "meta")
     __array_priority__ = 1000  # NumPy's operators leave mixed expressions to this class
+    __array_ufunc__ = None  # NumPy's functions refuse tensors, rather than fetching them from the device unasked
 
     def __init__(
         self,
@@ -367,12 +368,6 @@ class Tensor(TensorMethods):
             raise ArgumentError(f"stream={stream!r}: leave it out, transfers are ordered after what was launched before")
         moved: Tensor = self.to(device=device)
         return moved
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *_inputs: Any, **_options: Any) -> Any:
-        """NumPy's functions refuse tensors, rather than fetching them from the device unasked."""
-        raise TypeError(
-            f"numpy.{ufunc.__name__}() of a tensor would move it to the host: use vkjit's function, or call .numpy() first"
-        )
 
     def item(self) -> Any:
         """The value of a tensor of one element as a Python number."""
