@@ -143,6 +143,9 @@ def test_numpy_arrays_are_not_mixed_in_silently(device: Any) -> None:
     with pytest.raises(vk.ArgumentError, match="vk.tensor"):
         np.zeros(2) + vk.zeros(2)
     assert (vk.zeros(2) + np.float32(1)).tolist() == [1, 1]
+    assert (np.float32(2) * vk.ones(2) + np.float64(1)).tolist() == [3, 3]
+    with pytest.raises(TypeError, match="ufunc"):
+        np.exp(vk.zeros(2))
 
 
 def test_kernels_take_tensors_and_their_names_work_on_the_host(device: Any) -> None:

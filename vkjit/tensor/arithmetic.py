@@ -35,10 +35,10 @@ Binary = Callable[[Operand, Operand], Tensor]
 
 def operand(value: Any, name: str) -> Any:
     """A tensor, or a Python number; ArgumentError for anything else."""
+    if isinstance(value, np.generic):  # first: np.float64 is a float too
+        return value.item()
     if isinstance(value, (Tensor, bool, int, float)):
         return value
-    if isinstance(value, np.generic):
-        return value.item()
     raise ArgumentError(
         f"{name}: an operand is a {type(value).__name__}, expected a tensor or a number: convert it with vk.tensor(...)"
     )
