@@ -68,7 +68,8 @@ def pinned_empty(
         raise ArgumentError(f"pinned_empty({shape}): expected sizes of at least 0")
     element = np.dtype(dtype)
     data: npt.NDArray[Any] = open_device(device).host_array(math.prod(sizes) * element.itemsize)
-    return data.view(element).reshape(sizes)
+    shaped: npt.NDArray[Any] = data.view(element).reshape(sizes)
+    return shaped
 
 
 def empty_cache(device: int | str | Device | None = None) -> None:

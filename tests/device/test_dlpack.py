@@ -132,7 +132,7 @@ def test_misuse_is_told(device: Any) -> None:
     with pytest.raises(vk.DTypeError, match="type code 5, 64 bits"):
         vk.from_dlpack(np.zeros(3, np.complex64))
     with pytest.raises(vk.ArgumentError, match=r"made by vk.tensor\(...\)"):
-        vk.Tensor(np.zeros(3))  # type: ignore[arg-type]
+        vk.Tensor(np.zeros(3))
     capsule = np.zeros(3).__dlpack__()
 
     class Used:

@@ -72,7 +72,7 @@ def test_results_over_operands(device: Any) -> None:
         (lambda x: x.view(3, 4)[:, 1:].mul_(x.view(3, 4)[:, :-1]), None),
     ):
         x = vk.tensor(values)
-        write(x)
+        write(x)  # type: ignore[no-untyped-call]
         if expected is None:
             grid = values.reshape(3, 4).copy()
             grid[:, 1:] = values.reshape(3, 4)[:, 1:] * values.reshape(3, 4)[:, :-1]

@@ -72,7 +72,9 @@ def test_text_stays(path: Path) -> None:
 
 def test_each_pass_has_a_golden_file() -> None:
     used = {name for path in files("passes") for name in directive(path.read_text(), "passes")[0].split(",")}
-    assert set(PASSES) - {"check_matrices", "check_promises", "check_uniformity", "check_written"} <= used  # these change nothing
+    assert (
+        set(PASSES) - {"check_matrices", "check_promises", "check_uniformity", "check_written"} <= used
+    )  # these change nothing
 
 
 def test_each_rule_of_the_verifier_has_a_golden_file() -> None:

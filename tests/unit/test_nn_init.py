@@ -121,6 +121,7 @@ def test_an_embedding_starts_normal_and_attention_by_xavier() -> None:
     table = nn.Embedding(200, 50).weight.detach().numpy()
     assert abs(table.std() - 1) < 0.05
     attention = nn.MultiheadAttention(16, 2)
+    assert attention.in_proj_weight is not None
     assert np.abs(attention.in_proj_weight.detach().numpy()).max() <= math.sqrt(6 / (16 + 48)) * (1 + 1e-6)
     assert attention.in_proj_bias is not None and not attention.in_proj_bias.detach().numpy().any()
 

@@ -41,6 +41,7 @@ _PYTHON: dict[str, Callable[[Any, Any], Any]] = {
     "ge": operator.ge,
 }
 
+
 def matrices() -> ModuleType:
     """Arithmetic of cooperative matrices, which is built on this module."""
     from . import matrices as module

@@ -484,7 +484,13 @@ _row(
     effect=Effect.WRITE,
     **_TILE,
 )
-_row("tile_reduce", "tile -> type", "Reduction along `axis` by `op`; the axis goes.", attrs=("op", "axis", "type"), **_TILE)
+_row(
+    "tile_reduce",
+    "tile -> type",
+    "Reduction along `axis` by `op`; the axis goes.",
+    attrs=("op", "axis", "type"),
+    **_TILE,
+)
 _row(
     "tile_argument",
     "tile -> type",
@@ -493,7 +499,9 @@ _row(
     **_TILE,
 )
 _row("tile_scan", "tile -> type", "Inclusive scan along `axis` by `op`.", attrs=("op", "axis", "type"), **_TILE)
-_row("tile_mma", "tile tile tile -> type", "The product of the first two, added to the third.", attrs=("type",), **_TILE)
+_row(
+    "tile_mma", "tile tile tile -> type", "The product of the first two, added to the third.", attrs=("type",), **_TILE
+)
 _row("tile_reshape", "tile -> type", "The same elements in C order with another shape.", attrs=("type",), **_TILE)
 _row("tile_transpose", "tile -> type", "The axes in the order `axes`.", attrs=("axes", "type"), **_TILE)
 _row("tile_get", "tile *any -> type", "The element at a position, in every invocation.", attrs=("type",), **_TILE)

@@ -1,7 +1,7 @@
 """Pooling over one to three axes: maxima and means, regular and adaptive.
 
-Enters: tensors of floats, or of integers for regular pooling, (N, C, *size) or (C, *size). Leaves: new tensors of the same type. Gradients are gathered, so that
-they are the same every time.
+Enters: tensors of floats, or of integers for regular pooling, (N, C, *size) or (C, *size). Leaves: new tensors of the
+same type. Gradients are gathered, so that they are the same every time.
 """
 
 from __future__ import annotations

@@ -365,7 +365,9 @@ class Tensor(TensorMethods):
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
         """The array API's form of `to(device=...)`."""
         if stream is not None:
-            raise ArgumentError(f"stream={stream!r}: leave it out, transfers are ordered after what was launched before")
+            raise ArgumentError(
+                f"stream={stream!r}: leave it out, transfers are ordered after what was launched before"
+            )
         moved: Tensor = self.to(device=device)
         return moved
 
