@@ -92,7 +92,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     fuse = FuseMultiplyAdd(caps.kind not in ("cpu", "llvm-cpu"))  # LLVM fuses by itself, software drivers can't
     reduce = StrengthReduction(full and caps.kind != "llvm-cpu")  # as above
     widen = WidenAccess("scalar_loads" in caps.quirks)
-    hide = (HideZeros("literal_float_zero" in caps.quirks), HideParity("wide_parity" in caps.quirks))
+    hide = (HideZeros("literal_float_zero" in caps.quirks), HideParity("parity_products" in caps.quirks))
     arithmetic = LowerArithmetic(native, rounded_root=caps.kind in ("cpu", "llvm-cpu"))
     return [
         ("high", [*high, CheckPromises()]),
