@@ -24,6 +24,7 @@ from tests.stdlib_properties.catalogue import (
     _softmax_gradient,
 )
 from tests.stdlib_properties.operations import Operation
+from tests.stdlib_properties.orders import ORDERS
 from vkjit.stdlib import dropout, matmul, reduce, softmax_lines
 
 __all__ = ["ALL_KERNELS", "ALL_OPERATIONS"]
@@ -181,4 +182,4 @@ MORE_OPERATIONS = (
 )  # fmt: skip
 
 ALL_KERNELS: tuple[KernelProperty, ...] = (*KERNELS, *MORE_KERNELS)
-ALL_OPERATIONS: tuple[Operation, ...] = (*OPERATIONS, *MORE_OPERATIONS)
+ALL_OPERATIONS: tuple[Operation, ...] = (*OPERATIONS, *MORE_OPERATIONS, *ORDERS)

@@ -1,0 +1,66 @@
+"""Properties of kernels that sort, search, select, scatter and run along lines; and where those of others stand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.stdlib_properties.operations import Operation
+
+__all__ = ["ELSEWHERE", "ORDERS"]
+
+BOTH = ("cpu", "gpu")
+
+
+def _below(size: int) -> Any:
+    return lambda rng, shape: rng.integers(0, size, shape)
+
+
+def _distinct(size: int) -> Any:
+    """Positions that name no element twice: which of several writes stays is another property."""
+    return lambda rng, shape: rng.permuted(np.tile(np.arange(size), (shape[0], 1)), axis=1)[:, : shape[1]]
+
+
+def _ascending(rng: Any, shape: tuple[int, ...]) -> Any:
+    return np.sort(rng.normal(size=shape).astype(np.float32), axis=-1)
+
+
+def _flags(rng: Any, shape: tuple[int, ...]) -> Any:
+    return rng.random(shape) < 0.4
+
+
+ORDERS: tuple[Operation, ...] = (
+    Operation("sort", lambda F, xp, x: xp.sort(x, dim=1)[0], [[(3, 5)], [(2, 63)], [(2, 65)], [(1, 300)]], exact=True),
+    Operation("sort, descending", lambda F, xp, x: xp.sort(x, dim=0, descending=True)[0], [[(70, 2)]], exact=True),
+    Operation("argsort", lambda F, xp, x: xp.argsort(x, dim=1), [[(3, 5)], [(2, 131)]], gradients=False, exact=True),
+    Operation("topk", lambda F, xp, x: xp.topk(x, 3, dim=1)[0], [[(2, 300)], [(3, 4)]], BOTH, exact=True),
+    Operation("searchsorted", lambda F, xp, x, v: xp.searchsorted(x, v), [[(2, 9), (2, 20)], [(1, 1), (1, 3)]],
+              fixed={0: _ascending}, gradients=False, exact=True),
+    Operation("searchsorted, right", lambda F, xp, x: xp.searchsorted(x, x, right=True), [[(2, 9)]],
+              fixed={0: _ascending}, gradients=False, exact=True),
+    Operation("masked_select", lambda F, xp, x, m: xp.masked_select(x, m), [[(3, 5), (3, 5)], [(300,), (300,)]],
+              fixed={1: _flags}, exact=True),
+    Operation("scatter", lambda F, xp, x, i, v: xp.scatter(x, 1, i, v), [[(3, 9), (3, 6), (3, 6)]], fixed={1: _distinct(9)},
+              exact=True),
+    Operation("scatter, long", lambda F, xp, x, i, v: xp.scatter(x, 1, i, v), [[(2, 700), (2, 600), (2, 600)]], BOTH,
+              fixed={1: _distinct(700)}, exact=True),
+    Operation("scatter_add, few lines", lambda F, xp, x, i, v: xp.scatter_add(x, 1, i, v), [[(2, 4), (2, 30), (2, 30)]],
+              ("cpu", "llvm"), fixed={1: _below(4)}),
+    Operation("scatter_add, long", lambda F, xp, x, i, v: xp.scatter_add(x, 1, i, v), [[(2, 40), (2, 600), (2, 600)]], BOTH,
+              fixed={1: _below(40)}),
+    Operation("cumsum along rows", lambda F, xp, x: xp.cumsum(x, 1), [[(3, 5)], [(2, 33)], [(2, 300)], [(1, 1100)]], BOTH),
+    Operation("cumprod along rows", lambda F, xp, x: xp.cumprod(x, 1), [[(2, 40)]], BOTH, positive=True),
+    Operation("cummax", lambda F, xp, x: xp.cummax(x, 1)[0], [[(3, 7)], [(2, 1500)]]),
+    Operation("cummin, places", lambda F, xp, x: xp.cummin(x, 1)[1], [[(3, 7)], [(1, 1500)]], gradients=False, exact=True),
+)  # fmt: skip
+
+ELSEWHERE: dict[str, str] = {
+    "matmul_matrices.": "device/test_matmul_matrices.py",
+    "matmul_vectors.": "device/test_matmul_matrices.py",
+    "random.": "device/test_random.py",
+    "tile_attention.": "device/test_tiles.py",
+    "tile_gemm.": "device/test_tiles.py",
+    "tile_rows.": "device/test_tiles.py",
+}
+"""Modules of kernels whose references don't fit operations of both libraries, and the tests that hold them."""
