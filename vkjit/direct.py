@@ -76,6 +76,8 @@ class Shorts:
         name = len(args) if groups is None else (groups, len(args))
         if not 0 < sum(is_array for _, is_array, _ in slots) <= MOST_ARRAYS or min(launched.grid) == 0:
             return
+        if not launched.plan.is_single:
+            return
         if any(
             i in launched.fits and type(v) is not launched.fits[i] for (i, _, _), v in zip(slots, args, strict=True)
         ):

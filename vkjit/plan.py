@@ -150,7 +150,12 @@ class LaunchPlan:
 
     def direct(self, launch: DirectLaunch) -> DirectEntry | None:
         """The device's short way for this launch, where there is one and each launch is one dispatch of this very code."""
-        return None if self._cut or self.trip_bound is not None else self.device.direct(self.kernel, launch)
+        return self.device.direct(self.kernel, launch) if self.is_single else None
+
+    @property
+    def is_single(self) -> bool:
+        """Whether each launch is one dispatch of this very code."""
+        return not self._cut and self.trip_bound is None
 
     @property
     def block_format(self) -> str:

@@ -424,3 +424,21 @@ def test_what_constants_capture_counts(device: Any, monkeypatch: pytest.MonkeyPa
             np.testing.assert_array_equal(x.numpy(), before + value)
     if isinstance(device, VulkanDevice):
         assert len(slow) == 3
+
+
+def test_grids_that_are_cut_and_grids_that_are_not(device: Any) -> None:
+    """One kernel over arrays whose grids fit into a dispatch and over ones whose grids don't, in any order."""
+    most = device.caps.max_groups[0]
+    if most > 1 << 17:
+        pytest.skip(f"{device.name} takes {most} workgroups: too many for a test")
+
+    @vk.kernel(over="y", local=1)
+    def plus(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
+        i = vk.global_id(0)
+        y[i] = x[i] + 1
+
+    with vk.use_device(device):
+        for size in (5, most + 3, 7, most + 3, most, 9, most + 1):
+            x, y = vk.arange(size, dtype=vk.f32), vk.zeros(size)
+            plus(x, y)
+            np.testing.assert_array_equal(y.numpy(), np.arange(size, dtype=np.float32) + 1)
