@@ -14,6 +14,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import operator
 import os
 import stat
 import struct
@@ -32,6 +33,7 @@ from .errors import Loc, ReportSite
 from .runtime.artifact import ArgField, KernelArtifact
 
 __all__ = [
+    "COMPILER",
     "Entry",
     "clear",
     "compiler_digest",
@@ -125,28 +127,33 @@ def _checked(text: str) -> str:
 # -- what code depends on besides the kernel
 
 
-@functools.lru_cache(maxsize=1)
-def compiler_digest() -> str:
+COMPILER = ("ir", "frontend", "passes", "emit", "spirv", "lang")
+"""The folders that decide about SPIR-V, beside the modules of the package itself."""
+
+
+@functools.cache
+def compiler_digest(folders: tuple[str, ...] = COMPILER) -> str:
     """A hash over the compiler's own files (places, sizes, times), so that no entry outlives a change of the compiler.
 
     It is taken once, when the compiler is loaded: files that change later don't change the code that runs.
     """
     root = os.path.dirname(os.path.realpath(__file__))
-    digest = hashlib.sha256(f"{sys.version_info[:2]} {np.__version__} {sys.byteorder}".encode())
-    for entry in _files(root, ("ir", "frontend", "passes", "emit", "spirv", "cpu", "lang", "runtime")):
+    told = [root, *sys.version_info[:2], np.__version__, sys.byteorder]
+    for entry in _files(root, folders):
         status = entry.stat()
-        digest.update(f"{entry.path}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}\n".encode())
-    return digest.hexdigest()
+        told += (entry.path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return hashlib.sha256(repr(told).encode()).hexdigest()
 
 
 def _files(folder: str, inner: tuple[str, ...] | None = None) -> Iterator[os.DirEntry[str]]:
     """The source files of a folder and of the folders in it (of all, if `inner` doesn't name some), in order."""
     with os.scandir(folder) as found:
-        listed = sorted(found, key=lambda entry: entry.name)
+        listed = sorted(found, key=operator.attrgetter("name"))
     for entry in listed:
-        if entry.name.endswith((".py", ".lark")):
+        name = entry.name
+        if name.endswith((".py", ".lark")):
             yield entry
-        elif entry.is_dir() and entry.name != "__pycache__" and (inner is None or entry.name in inner):
+        elif (inner is None or name in inner) and name != "__pycache__" and entry.is_dir():
             yield from _files(entry.path)
 
 

@@ -33,6 +33,8 @@ AfterPass = Callable[[str, Any], None]
 """Gets the name of a pass and the module after it."""
 
 _COMPILER = cache.compiler_digest()  # of the files that were just loaded, not of what they become later
+_BACK_ENDS = {"llvm-cpu": ("cpu",)}
+"""Folders that decide about the code for a kind of device, beside the compiler's."""
 
 
 class _Uncollected:
@@ -207,7 +209,18 @@ def _cache_key(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guar
     place = f"{os.path.realpath(code.co_filename)}:{code.co_firstlineno}"  # reports name lines of this file
     structs = [frontend.value_digest(composite.parameter.element) for composite in spec.composites]
     options = f"{optimisation_level()} {guarded}"
-    parts = (source, place, repr(spec.over), *structs, _signature_text(signature), _caps_text(caps), options, _COMPILER)
+    back = cache.compiler_digest(_BACK_ENDS[caps.kind]) if caps.kind in _BACK_ENDS else ""
+    parts = (
+        source,
+        place,
+        repr(spec.over),
+        *structs,
+        _signature_text(signature),
+        _caps_text(caps),
+        options,
+        _COMPILER,
+        back,
+    )
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
