@@ -90,7 +90,12 @@ CASES: list[tuple[str, Callable[[], Any], type[Exception], list[str]]] = [
     ),
     ("max_pool2d size", lambda: F.max_pool2d(t(1, 1, 2, 2), 3), vk.ShapeError, ["(2, 2)", "(3, 3)"]),
     ("max_pool2d axes", lambda: F.max_pool2d(t(4, 4), 2), vk.ShapeError, ["(4, 4)", "4 axes"]),
-    ("adaptive_max_pool2d integers", lambda: F.adaptive_max_pool2d(t(1, 1, 4, 4, dtype=vk.i64), 2), vk.DTypeError, ["i64"]),
+    (
+        "adaptive_max_pool2d integers",
+        lambda: F.adaptive_max_pool2d(t(1, 1, 4, 4, dtype=vk.i64), 2),
+        vk.DTypeError,
+        ["i64"],
+    ),
     (
         "avg_pool2d divisor",
         lambda: F.avg_pool2d(t(1, 1, 4, 4), 2, divisor_override=0),
