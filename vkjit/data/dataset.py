@@ -35,7 +35,7 @@ class Dataset:
     """Names of the classes, by label."""
 
     def __len__(self) -> int:
-        raise NotImplementedError(f"{type(self).__name__} has no __len__()")
+        raise NotImplementedError(f"{type(self).__name__} has no __len__(): write it, the number of examples")
 
     def __getitem__(self, index: int) -> Any:
         place = checked_index(index, len(self), type(self).__name__)
@@ -45,7 +45,7 @@ class Dataset:
         """Example `index`; what is random about it is drawn from the generator."""
         del generator
         if type(self).__getitem__ is Dataset.__getitem__:
-            raise NotImplementedError(f"{type(self).__name__} has neither __getitem__() nor item()")
+            raise NotImplementedError(f"{type(self).__name__} has neither __getitem__() nor item(): write one of them")
         return self[index]
 
     def __iter__(self) -> Iterator[Any]:

@@ -6,12 +6,12 @@ from typing import Any
 
 from .. import dtypes
 from ..errors import ShapeError
-from ..tensor import creation
 from ..tensor.tensor import Tensor
 from . import functional as F
 from . import init
 from .module import Module
 from .parameter import Parameter
+from .statistics import declare_statistics
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
 
@@ -45,14 +45,7 @@ class _BatchNorm(Module):
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
-        for name in ("weight", "bias"):
-            wanted = affine and (bias or name == "weight")
-            made = Parameter(creation.empty(num_features, dtype=dtype, device=device)) if wanted else None
-            self.register_parameter(name, made)
-        for name in ("running_mean", "running_var"):
-            tracked = creation.empty(num_features, dtype=dtype, device=device) if track_running_stats else None
-            self.register_buffer(name, tracked)
-        counter = creation.zeros((), dtype=dtypes.i64, device=device) if track_running_stats else None
+        counter = declare_statistics(self, num_features, affine, bias, track_running_stats, dtype, device)
         self._buffers["num_batches_tracked"] = counter
         self._new_batches = 0
         self._known: tuple[Any, int, int] = (None, 0, 0)

@@ -6,12 +6,13 @@ from typing import Any
 
 from .. import dtypes
 from ..errors import ShapeError
-from ..tensor import creation, views
+from ..tensor import views
 from ..tensor.tensor import Tensor
 from . import functional as F
 from . import init
 from .module import Module
 from .parameter import Parameter
+from .statistics import declare_statistics
 
 __all__ = ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LocalResponseNorm"]
 
@@ -44,14 +45,7 @@ class _InstanceNorm(Module):
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
-        for name in ("weight", "bias"):
-            wanted = affine and (bias or name == "weight")
-            made = Parameter(creation.empty(num_features, dtype=dtype, device=device)) if wanted else None
-            self.register_parameter(name, made)
-        for name in ("running_mean", "running_var"):
-            tracked = creation.empty(num_features, dtype=dtype, device=device) if track_running_stats else None
-            self.register_buffer(name, tracked)
-        counter = creation.zeros((), dtype=dtypes.i64, device=device) if track_running_stats else None
+        counter = declare_statistics(self, num_features, affine, bias, track_running_stats, dtype, device)
         self.register_buffer("num_batches_tracked", counter)
         self.reset_parameters()
 
