@@ -119,19 +119,22 @@ def _in_eight(g: Generator, kind: str, x: str, function: Callable[[str, str], st
 
 
 def rsqrt(g: Generator, kind: str, x: str) -> str:
-    """An estimate y of 14 bits and one step of Newton's, y * (1.5 - (x * y) * (y / 2)): within 2 ULP. y is halved by its
-    exponent, on a unit of the processor that is idle otherwise. For zeros, infinities and NaN the second factor is NaN,
-    and becomes 0.5: y is right for them as it is, and stays."""
+    """An estimate y of 14 bits and one step of Newton's, y * (1.5 - (x * y) * (y / 2)): within 2 ULP.
+
+    The units that multiply are what it takes, so that y is halved and negated, and the second factor bounded, as
+    integers. For zeros and infinities x * y is the NaN that the processor makes, whose sign is set: as an integer it is
+    below 0.5, and y, right as it is, stays. Where x or y is NaN the result is, whatever the factor.
+    """
     width = _width(kind)
     name, mask = f"llvm.x86.avx512.rsqrt14.ps.{32 * width}", f"i{width} -1"
     f = _Floats(g, kind)
-    y = g.text.call(kind, name, f"{kind} {x}", f"{kind} zeroinitializer", mask)
-    root = g.text.op(f"fneg {kind} {f.op('fmul', x, y)}")
     words = f"<{width} x i32>"
-    bits = g.text.op(f"sub {words} {g.text.op(f'bitcast {kind} {y} to {words}')}, splat (i32 {1 << 23})")
-    factor = f.fma(root, g.text.op(f"bitcast {words} {bits} to {kind}"), f.number(1.5))
-    ordinary = g.text.op(f"fcmp ogt {kind} {factor}, {f.number(0.5)}")
-    return f.op("fmul", y, g.select(ordinary, kind, factor, f.number(0.5)))
+    y = g.text.call(kind, name, f"{kind} {x}", f"{kind} zeroinitializer", mask)
+    bits = g.text.op(f"add {words} {g.text.op(f'bitcast {kind} {y} to {words}')}, splat (i32 {0x7F800000})")
+    factor = f.fma(f.op("fmul", x, y), g.text.op(f"bitcast {words} {bits} to {kind}"), f.number(1.5))
+    found = g.text.op(f"bitcast {kind} {factor} to {words}")
+    bounded = g.text.call(words, f"llvm.smax.v{width}i32", f"{words} {found}", f"{words} splat (i32 {0x3F000000})")
+    return f.op("fmul", y, g.text.op(f"bitcast {words} {bounded} to {kind}"))
 
 
 # -- extrema
