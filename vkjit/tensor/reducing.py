@@ -270,12 +270,12 @@ SIDE = 16
 
 def blocks_of(x: DeviceArray) -> int:
     """Into how many blocks a line is cut: on a processor, whose invocations are lanes of vectors, for lines of
-    neighbours; 0 where lines are reduced otherwise.
+    neighbours; 0 where lines are reduced otherwise, as where all that is left is less work than another launch.
     """
-    n = x.shape[2]
-    if x.device.caps.kind != "llvm-cpu" or abs(x.strides[2]) != 1 or n < 8 * SIDE or by_groups(x):
+    n, lines = x.shape[2], x.shape[0] * x.shape[1]
+    if x.device.caps.kind != "llvm-cpu" or abs(x.strides[2]) != 1 or n < 8 * SIDE or n * lines <= 2048 or by_groups(x):
         return 0
-    busy = -(-64 // (x.shape[0] * x.shape[1]))
+    busy = -(-128 // lines)
     return max(1, min(busy, n // (64 * SIDE)), -(-n // (LINE_LIMIT * SIDE)))
 
 
