@@ -19,6 +19,7 @@ from typing import Any
 from . import findings, staging
 from .frontend import Captures, KernelSpec, exact
 from .frontend.dims import Dim
+from .frontend.names import MISSING
 from .plan import Grid, LaunchPlan
 from .runtime.array import DeviceArray
 from .runtime.artifact import ArgField
@@ -130,6 +131,7 @@ class Shorts:
             blocks=findings.OPEN,
             overlap=lambda found: (True,) if staging.overlaps(list(found), list(written)) else (),
             told=tuple(place for place, is_written in zip(arrays, written, strict=True) if is_written),
+            missing=MISSING,
         )
         return _Known(calls, numbers, tuple(slots[place][0] for place in others), {}, {})
 
@@ -148,14 +150,14 @@ def _fresh(captures: Sequence[Captures]) -> Callable[[], bool] | None:
     """Says whether what constants capture is still the same; None where they capture nothing."""
     if not captures:
         return None
-    quick, missing = [c.quick() for c in captures], object()
+    quick = [c.quick() for c in captures]
     names = [name for found, _, _ in quick for name in found]
     cells, checks = [cell for _, held, _ in quick for cell in held], [check for _, _, rest in quick for check in rest]
     unchanged = _unchanged(cells, checks) if cells or checks else None
 
     def fresh() -> bool:
         for namespace, name, value in names:
-            if namespace.get(name, missing) is not value:
+            if namespace.get(name, MISSING) is not value:
                 return False
         return unchanged is None or unchanged()
 

@@ -442,3 +442,31 @@ def test_grids_that_are_cut_and_grids_that_are_not(device: Any) -> None:
             x, y = vk.arange(size, dtype=vk.f32), vk.zeros(size)
             plus(x, y)
             np.testing.assert_array_equal(y.numpy(), np.arange(size, dtype=np.float32) + 1)
+
+
+@vk.func
+def larger(v):
+    return max(v, 2.0)
+
+
+@vk.kernel(over="y")
+def with_builtins(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], f: vk.Const[Any]):
+    i = vk.global_id(0)
+    y[i] = f(abs(x[i]))
+
+
+def test_kernels_that_use_builtins_take_the_short_way(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = tensor(device, random(9)), vk.empty(9, device=device)
+    with long_ways(device, monkeypatch) as slow:
+        for _ in range(3):
+            with_builtins(x, y, larger)
+            np.testing.assert_array_equal(y.numpy(), np.maximum(np.abs(x.numpy()), 2))
+        with monkeypatch.context() as patch:
+            patch.setitem(globals(), "max", min)  # a global hides the builtin
+            for _ in range(3):
+                with_builtins(x, y, larger)
+                np.testing.assert_array_equal(y.numpy(), np.minimum(np.abs(x.numpy()), 2))
+        with_builtins(x, y, larger)
+        np.testing.assert_array_equal(y.numpy(), np.maximum(np.abs(x.numpy()), 2))
+    if isinstance(device, VulkanDevice):
+        assert len(slow) == 3

@@ -18,7 +18,7 @@ def _with_1(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
     i0, = calls.arrays
     w0, = calls.written
     names, more, blocks, look_up, overlap = calls.names, calls.more, calls.blocks, calls.entries.get, calls.overlap
-    others, kinds, told, missing = calls.others, calls.kinds, calls.told, object()
+    others, kinds, told, missing = calls.others, calls.kinds, calls.told, calls.missing
 
     def launch(args: tuple[Any, ...]) -> bool:
         for namespace, name, value in names:
@@ -128,7 +128,7 @@ def _with_2(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
     i0, i1 = calls.arrays
     w0, w1 = calls.written
     names, more, blocks, look_up, overlap = calls.names, calls.more, calls.blocks, calls.entries.get, calls.overlap
-    others, kinds, told, missing = calls.others, calls.kinds, calls.told, object()
+    others, kinds, told, missing = calls.others, calls.kinds, calls.told, calls.missing
 
     def launch(args: tuple[Any, ...]) -> bool:
         for namespace, name, value in names:
@@ -244,7 +244,7 @@ def _with_3(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
     i0, i1, i2 = calls.arrays
     w0, w1, w2 = calls.written
     names, more, blocks, look_up, overlap = calls.names, calls.more, calls.blocks, calls.entries.get, calls.overlap
-    others, kinds, told, missing = calls.others, calls.kinds, calls.told, object()
+    others, kinds, told, missing = calls.others, calls.kinds, calls.told, calls.missing
 
     def launch(args: tuple[Any, ...]) -> bool:
         for namespace, name, value in names:
@@ -364,7 +364,7 @@ def _with_4(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
     i0, i1, i2, i3 = calls.arrays
     w0, w1, w2, w3 = calls.written
     names, more, blocks, look_up, overlap = calls.names, calls.more, calls.blocks, calls.entries.get, calls.overlap
-    others, kinds, told, missing = calls.others, calls.kinds, calls.told, object()
+    others, kinds, told, missing = calls.others, calls.kinds, calls.told, calls.missing
 
     def launch(args: tuple[Any, ...]) -> bool:
         for namespace, name, value in names:
@@ -488,7 +488,7 @@ def _with_5(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
     i0, i1, i2, i3, i4 = calls.arrays
     w0, w1, w2, w3, w4 = calls.written
     names, more, blocks, look_up, overlap = calls.names, calls.more, calls.blocks, calls.entries.get, calls.overlap
-    others, kinds, told, missing = calls.others, calls.kinds, calls.told, object()
+    others, kinds, told, missing = calls.others, calls.kinds, calls.told, calls.missing
 
     def launch(args: tuple[Any, ...]) -> bool:
         for namespace, name, value in names:
@@ -616,7 +616,7 @@ def _with_6(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
     i0, i1, i2, i3, i4, i5 = calls.arrays
     w0, w1, w2, w3, w4, w5 = calls.written
     names, more, blocks, look_up, overlap = calls.names, calls.more, calls.blocks, calls.entries.get, calls.overlap
-    others, kinds, told, missing = calls.others, calls.kinds, calls.told, object()
+    others, kinds, told, missing = calls.others, calls.kinds, calls.told, calls.missing
 
     def launch(args: tuple[Any, ...]) -> bool:
         for namespace, name, value in names:
@@ -748,7 +748,7 @@ def _with_7(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
     i0, i1, i2, i3, i4, i5, i6 = calls.arrays
     w0, w1, w2, w3, w4, w5, w6 = calls.written
     names, more, blocks, look_up, overlap = calls.names, calls.more, calls.blocks, calls.entries.get, calls.overlap
-    others, kinds, told, missing = calls.others, calls.kinds, calls.told, object()
+    others, kinds, told, missing = calls.others, calls.kinds, calls.told, calls.missing
 
     def launch(args: tuple[Any, ...]) -> bool:
         for namespace, name, value in names:
@@ -884,7 +884,7 @@ def _with_8(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
     i0, i1, i2, i3, i4, i5, i6, i7 = calls.arrays
     w0, w1, w2, w3, w4, w5, w6, w7 = calls.written
     names, more, blocks, look_up, overlap = calls.names, calls.more, calls.blocks, calls.entries.get, calls.overlap
-    others, kinds, told, missing = calls.others, calls.kinds, calls.told, object()
+    others, kinds, told, missing = calls.others, calls.kinds, calls.told, calls.missing
 
     def launch(args: tuple[Any, ...]) -> bool:
         for namespace, name, value in names:

@@ -43,8 +43,8 @@ class Calls:
 
     `arrays` are the places of the arrays among the arguments, `written` whether the kernel may write each; `others` takes the
     other arguments, `kinds` says what of these counts for the key. Nothing may have changed since the key's code was
-    compiled: `names` are look-ups that must find the same objects, `more` what must be True besides; `blocks` is filled
-    while every launch has to go the long way. `overlap` adds to the key of arrays in the same buffers. `told` are the
+    compiled: `names` are look-ups that must find the same objects (`missing`: nothing), `more` what must be True besides; `blocks`
+    is filled while every launch has to go the long way. `overlap` adds to the key of arrays in the same buffers. `told` are the
     places of what learns that it was written. `entries` may grow later; a key is the device, the forms of the arrays, what
     `overlap` and `kinds` say.
     """
@@ -58,6 +58,7 @@ class Calls:
     blocks: list[Any]
     overlap: Callable[[tuple[DeviceArray, ...]], tuple[Any, ...]]
     told: tuple[int, ...]
+    missing: object = None
     entries: dict[Any, DirectEntry] = field(default_factory=dict)
 
     def function(self) -> Callable[[tuple[Any, ...]], bool]:

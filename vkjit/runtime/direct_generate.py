@@ -44,7 +44,7 @@ def _with_{n}(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
     {places} = calls.arrays
     {writes} = calls.written
     names, more, blocks, look_up, overlap = calls.names, calls.more, calls.blocks, calls.entries.get, calls.overlap
-    others, kinds, told, missing = calls.others, calls.kinds, calls.told, object()
+    others, kinds, told, missing = calls.others, calls.kinds, calls.told, calls.missing
 
     def launch(args: tuple[Any, ...]) -> bool:
         for namespace, name, value in names:
