@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from vkjit.runtime.interface import DeviceArray
 
-from . import conv_direct, conv_gemm, conv_weights
+from . import conv_direct, conv_gemm, conv_weight_lines, conv_weights
 from .registry import choose
 
 __all__ = ["Geometry", "convolve", "input_gradient", "weight_gradient"]
@@ -65,4 +65,4 @@ def weight_gradient(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometr
         choose("conv_weight_gradient", gw.device)(x, gy, gw, g)
 
 
-_ = (conv_direct, conv_gemm, conv_weights)  # they register their variants
+_ = (conv_direct, conv_gemm, conv_weight_lines, conv_weights)  # they register their variants

@@ -59,6 +59,13 @@ class Window:
             d, h, w = ((k - 1) * t // s + 1 for k, t, s in zip(self.kernel, self.dilation, self.stride, strict=True))
         return d, h, w
 
+    def overlaps(self) -> bool:
+        """Whether an input element may lie in several windows."""
+        axes = zip(self.size, self.out, self.kernel, self.stride, self.dilation, strict=True)
+        if self.adaptive:
+            return any(o and s % o for s, o, *_ in axes)
+        return any(o > 1 and (k - 1) * d + 1 > step for _, o, k, step, d in axes)
+
     def numbers(self) -> tuple[int, ...]:
         """The window as the scalars that each kernel takes, axis by axis."""
         columns = (self.size, self.out, self.kernel, self.stride, self.pad, self.dilation)
@@ -191,6 +198,24 @@ def _maxima_gradient(
 
 
 @vk.kernel(groups=lambda count: vk.cdiv(count, LOCAL), local=LOCAL, debug=False)
+def _put_at_places(
+    g: vk.In[T],
+    at: vk.In[vk.i64],
+    y: vk.InOut[T],
+    count: vk.i32,
+    size: vk.i32,
+    out: vk.i32,
+    I: vk.Const[object],  # noqa: E741
+):
+    """y, zeros at first, = g at the places that `maxima` gave, where no two are the same."""
+    e = I(vk.global_id(0))
+    if e < count:
+        place = at[e]
+        if place >= 0:
+            y[I(e // out) * size + I(place)] = g[e]
+
+
+@vk.kernel(groups=lambda count: vk.cdiv(count, LOCAL), local=LOCAL, debug=False)
 def _means(
     x: vk.In[T],
     y: vk.Out[T],
@@ -302,7 +327,12 @@ def maxima(x: DeviceArray, y: DeviceArray, at: DeviceArray, window: Window) -> N
 def maxima_gradient(g: DeviceArray, at: DeviceArray, y: DeviceArray, window: Window) -> None:
     """y = the gradient of the input of `maxima`."""
     count = math.prod(y.shape)
-    if count:
+    if count and g.device.caps.kind == "llvm-cpu" and not window.overlaps():
+        # where an element lies in one window at most, writing to the places is less work than looking from each element
+        y.device.fill(y.buffer, y.offset, (count * y.dtype.itemsize + 3) & ~3, 0)
+        _put_at_places(flat(g), flat(at), flat(y), math.prod(g.shape), math.prod(y.shape[1:]), math.prod(g.shape[1:]),
+                       index_type(g, y))  # fmt: skip
+    elif count:
         _maxima_gradient(flat(g), flat(at), flat(y), count, *window.numbers(), *window.covering(), window.adaptive,
                          accumulator(g.dtype), index_type(g, y))  # fmt: skip
 

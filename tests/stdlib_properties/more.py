@@ -145,6 +145,7 @@ MORE_OPERATIONS = (
     Operation("conv2d, short loops", lambda F, xp, x, w, b: F.conv2d(x, w, b, padding=1),  # sums continued by later launches
               [[(1, 40, 3, 33), (3, 40, 3, 3), (3,)], [(2, 40, 5, 7), (5, 40, 2, 2), (5,)]], CPU,
               limits={"conv_direct.CPU_LOOP": 16, "conv_weights.CPU_LOOP": 64}),
+    Operation("max_pool, apart", lambda F, xp, x: F.max_pool2d(x, 2, 3), [[(2, 2, 7, 8)]], ("llvm",)),
     Operation("matmul, blocks", lambda F, xp, x, y: x @ y, [[(40, 30), (30, 70)], [(2, 300, 5), (2, 5, 300)]], ("llvm",),
               limits={"matmul_panels.BUSY": 0}),
     Operation("matmul, few columns, batches", lambda F, xp, x, y: x @ y, [[(2, 9, 300), (2, 300, 2)]], ("llvm",)),

@@ -1,0 +1,201 @@
+"""The gradient of a convolution's weights on a processor: lanes along a row of the output, sums of several weights in registers.
+
+Enters: the input, padded, and the dense gradient of the output. Leaves: the gradient of the weights. A workgroup is one vector of
+invocations: each keeps the sums of FILTERS filters by CHANNELS channels by all taps along the width for its columns, and the
+lanes are added at the end; parts of the rows are added in order afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, TypeVar
+
+import vkjit as vk
+from vkjit.runtime.interface import DeviceArray
+
+from . import conv_weights
+from .conv_direct import padded_input, padded_size, zeros
+from .partial import accumulator, dense, flat, index_type, scratch, sum_parts
+from .registry import variant
+
+if TYPE_CHECKING:
+    from .conv import Geometry
+
+__all__: list[str] = []
+
+T = TypeVar("T", bound=vk.Element)
+A = TypeVar("A", bound=vk.Element)
+
+LEAST_ROWS = 16
+"""Rows of a part, so that adding the lanes costs little beside them."""
+WORKGROUPS = 64
+"""What is wanted, so that all threads are busy."""
+PART_BYTES = 1 << 18
+"""Bytes of the output's gradient that a workgroup reads: many workgroups read the same ones, one after the other."""
+
+
+@vk.func
+def offsets(first, end, step, n: vk.Const[int]):
+    """Where n neighbours from `first` begin, `step` apart; those past the end repeat the last."""
+    made = ()
+    for i in vk.unroll(n):
+        made = made + (vk.min(first + i, end - 1) * step,)
+    return made
+
+
+@vk.func
+def following(p, o, n, P, O):  # noqa: E741
+    """The row after (p, o, n)."""
+    p += 1
+    if p == P:
+        p, o = 0, o + 1
+        if o == O:
+            o, n = 0, n + 1
+    return p, o, n
+
+
+@vk.func
+def increased(
+    x,
+    g,
+    sums,
+    source,
+    target,
+    channel,
+    filter_,
+    WINDOW: vk.Const[tuple],
+    CHANNELS: vk.Const[int],
+    FILTERS: vk.Const[int],
+    A: vk.Const[object],
+):
+    """The sums with the products of one column, which lies at `source` in a channel of x and at `target` in one of g."""
+    values, made = (), ()
+    for j in vk.unroll(CHANNELS):
+        for s in vk.unroll(WINDOW[0]):
+            values = values + (x[source + channel[j] + s * WINDOW[2]],)
+    for i in vk.unroll(FILTERS):
+        slope = A(g[target + filter_[i]])
+        for j in vk.unroll(CHANNELS * WINDOW[0]):
+            made = made + (sums[i * (CHANNELS * WINDOW[0]) + j] + slope * values[j],)
+    return made
+
+
+@vk.kernel(groups=lambda tiles, parts: (tiles, parts, 1), local=lambda SIZE: SIZE, debug=False)
+def weight_lines(
+    x: vk.In[A],
+    g: vk.In[T],
+    y: vk.Out[A],
+    tiles: vk.i32,  # noqa: ARG001  # of the grid
+    parts: vk.i32,  # noqa: ARG001
+    rows: vk.i32,
+    per_part: vk.i32,
+    groups: vk.i32,
+    filters: vk.i32,
+    channels: vk.i32,
+    depth: vk.i32,
+    height: vk.i32,
+    width: vk.i32,
+    O: vk.i32,  # noqa: E741
+    P: vk.i32,
+    Q: vk.i32,
+    taps_d: vk.i32,
+    taps_h: vk.i32,
+    stride_d: vk.i32,
+    stride_h: vk.i32,
+    dilation_d: vk.i32,
+    dilation_h: vk.i32,
+    WINDOW: vk.Const[tuple],
+    CHANNELS: vk.Const[int],
+    FILTERS: vk.Const[int],
+    SIZE: vk.Const[int],
+    I: vk.Const[object],  # noqa: E741
+):
+    """y[part, filter, channel, tap]: the weights' gradient over `per_part` of the output's rows. WINDOW: (taps, stride, dilation)
+    along the width.
+    """
+    lanes, lane, e = vk.subgroup(), vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
+    r, e = e % taps_h, e // taps_h
+    t, e = e % taps_d, e // taps_d
+    across = (channels + (CHANNELS - 1)) // CHANNELS
+    c, e = e % across * CHANNELS, e // across
+    down = (filters + (FILTERS - 1)) // FILTERS
+    f, group = e % down * FILTERS, e // down
+    part = vk.i32(vk.group_id(1))
+    plane = I(height) * I(width)
+    channel = offsets(c, channels, I(depth) * plane, CHANNELS)
+    filter_ = offsets(f, filters, I(O) * I(P) * I(Q), FILTERS)
+    corner = I(t * dilation_d) * plane + I(r * dilation_h) * I(width)
+    first, end = part * per_part, vk.min(rows, (part + 1) * per_part)
+    whole = Q // SIZE * SIZE
+    area = I(O) * I(P) * I(Q)
+    in_x, in_g = I(channels) * I(depth) * plane, I(filters) * area
+    sums = zeros(FILTERS * CHANNELS * WINDOW[0], A)
+    if whole + lane < Q:  # first, so that the other lanes' sums are zeros here and take no registers
+        p, o, n = first % P, first // P % O, first // (P * O)
+        for _ in range(first, end):
+            source = I(n * groups + group) * in_x + corner
+            source += I(o * stride_d) * plane + I(p * stride_h) * I(width) + I((whole + lane) * WINDOW[1])
+            target = I(n * groups + group) * in_g + I(o * P + p) * I(Q) + I(whole + lane)
+            sums = increased(x, g, sums, source, target, channel, filter_, WINDOW, CHANNELS, FILTERS, A)
+            p, o, n = following(p, o, n, P, O)
+    if whole > 0:
+        p, o, n = first % P, first // P % O, first // (P * O)
+        for _ in range(first, end):
+            source = I(n * groups + group) * in_x + corner
+            source += I(o * stride_d) * plane + I(p * stride_h) * I(width)
+            target = I(n * groups + group) * in_g + I(o * P + p) * I(Q)
+            for q in range(0, whole, SIZE):
+                sums = increased(
+                    x, g, sums, source + I((q + lane) * WINDOW[1]), target + I(q + lane), channel, filter_, WINDOW,
+                    CHANNELS, FILTERS, A,
+                )  # fmt: skip
+            p, o, n = following(p, o, n, P, O)
+    taps = taps_d * taps_h * WINDOW[0]
+    for i in vk.unroll(FILTERS):
+        for j in vk.unroll(CHANNELS):
+            spot = (I((part * groups + group) * filters + f + i) * I(channels) + I(c + j)) * I(taps)
+            spot += I((t * taps_h + r) * WINDOW[0])
+            for s in vk.unroll(WINDOW[0]):
+                total = lanes.sum(sums[(i * CHANNELS + j) * WINDOW[0] + s])
+                if lane == 0 and f + i < filters and c + j < channels:
+                    y[spot + s] = total
+
+
+@variant("conv_weight_gradient", "llvm-cpu")
+def weight_gradient(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry) -> None:
+    """Launches the form that suits the width of a row, and adds the parts."""
+    caps, rows = gw.device.caps, g.batch * g.out[0] * g.out[1]
+    compute = accumulator(x.dtype)
+    most = _sums(caps.subgroup_size, compute.itemsize)
+    if not rows or g.kernel[2] > most or g.out[2] < LEAST_WIDTH:
+        conv_weights.weight_gradient(x, gy, gw, g)
+        return
+    padded = padded_input(x, padded_size(g), g.pad, (1, 1, 1), compute)
+    gradient = gy if dense(gy) else padded_input(gy, g.out, (0, 0, 0), (1, 1, 1), compute)
+    channels = min(g.channels, max(1, 3 // g.kernel[2]))
+    filters = min(g.filters, most // (channels * g.kernel[2]))
+    tiles = g.groups * vk.cdiv(g.filters, filters) * vk.cdiv(g.channels, channels) * g.kernel[0] * g.kernel[1]
+    per_part = _rows_per_part(rows, tiles, filters * g.out[2] * gradient.dtype.itemsize)
+    parts = vk.cdiv(rows, per_part)
+    made = scratch((parts, math.prod(gw.shape)), compute, gw.device)
+    weight_lines(
+        flat(padded), flat(gradient), flat(made), tiles, parts, rows, per_part, g.groups, g.filters, g.channels,
+        *padded.shape[2:], *g.out, *g.kernel[:2], *g.stride[:2], *g.dilation[:2],
+        (g.kernel[2], g.stride[2], g.dilation[2]), channels, filters, caps.subgroup_size,
+        index_type(padded, gradient, made),
+    )  # fmt: skip
+    sum_parts(made, gw)
+
+
+LEAST_WIDTH = 4
+"""Columns of an output from which lanes along a row are faster than lanes that are weights."""
+
+
+def _sums(lanes: int, itemsize: int) -> int:
+    """Sums that an invocation keeps: three quarters of the processor's registers."""
+    return (24 if lanes >= 16 else 12) * 4 // itemsize
+
+
+def _rows_per_part(rows: int, tiles: int, row_bytes: int) -> int:
+    busy = vk.cdiv(rows * tiles, WORKGROUPS)
+    return max(1, min(rows, max(LEAST_ROWS, min(busy, PART_BYTES // max(1, row_bytes)))))
