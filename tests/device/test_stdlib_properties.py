@@ -51,7 +51,11 @@ def test_every_kernel_of_the_library_has_a_property() -> None:
     if not any("llvmpipe" in info.name.lower() for info in vk.devices()):
         missing -= {name for name in missing if "words" in name}
     if not any(info.kind == "llvm-cpu" for info in vk.devices()):
-        missing -= {name for name in missing if name.startswith(("conv_rows.", "conv_weight_lines.", "matmul_panels.", "pool._put"))}
+        missing -= {
+            name
+            for name in missing
+            if name.startswith(("conv_rows.", "conv_weight_lines.", "matmul_panels.", "pool._put"))
+        }
     assert not missing
 
 
