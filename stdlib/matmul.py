@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 import vkjit as vk
 from vkjit.runtime.interface import DeviceArray
 from vkjit.stdlib.matmul_matrices import multiply_by_matrices
+from vkjit.stdlib.matmul_parts import multiply_in_parts, parts_by_rule
 from vkjit.stdlib.matmul_tuned import tuned_words
 from vkjit.stdlib.matmul_vectors import multiply_vectors
 from vkjit.stdlib.registry import choose, variant
 
 __all__ = [
     "in_pairs", "multiply", "multiply_broadcast", "multiply_large_tiles", "multiply_pairs", "multiply_registers",
-    "multiply_tiles",
+    "multiply_tiles", "multiply_whole",
 ]  # fmt: skip
 
 T = TypeVar("T", bound=vk.Element)
@@ -308,6 +309,13 @@ def multiply_pairs(
 
 @variant("matmul", "gpu")
 def _on_gpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
+    if multiply_in_parts(a, b, c, accumulate, parts_by_rule(c, a.shape[2]), multiply_whole):
+        return
+    multiply_whole(a, b, c, accumulate)
+
+
+def multiply_whole(a: Any, b: Any, c: Any, accumulate: Any) -> None:
+    """Queues the product on a GPU, each result summed by one workgroup."""
     if multiply_by_matrices(a, b, c):
         return
     a_rows = abs(a.strides[2]) <= abs(a.strides[1])

@@ -12,9 +12,10 @@ from typing import Any
 import vkjit as vk
 from vkjit.runtime.interface import DeviceArray
 from vkjit.runtime.matrix_shapes import native_shape
-from vkjit.stdlib import matmul, matmul_matrices, matmul_panels, matmul_vectors
+from vkjit.stdlib import matmul, matmul_matrices, matmul_panels, matmul_parts, matmul_vectors
 from vkjit.stdlib.matmul_matrices import TileShape
 from vkjit.stdlib.matmul_operands import flat_operand
+from vkjit.stdlib.matmul_tiles import TilePlan, multiply_by_tiles
 from vkjit.stdlib.registry import choose, variant
 
 __all__ = ["Launch", "variants_of"]
@@ -53,7 +54,21 @@ def _on_gpu(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any) -> 
     made.append(("large tiles", lambda: matmul.multiply_large_tiles(a, b, c, accumulate, *along)))
     if accumulate.is_float:
         made.append(("small tiles", lambda: matmul.multiply_tiles(a, b, c, accumulate, *along, vk.fma)))
+    made.append(("in one part", lambda: matmul.multiply_whole(a, b, c, accumulate)))
+    made += [_in_parts(a, b, c, accumulate, n) for n in (2, 4, 8) if c.shape[0] == 1 and a.shape[2] >= 256 * n]
+    depth = max(16, 64 // a.dtype.itemsize)
+    threads = 256 if a.dtype.itemsize >= 4 else 128
+    made += [_by_tiles(a, b, c, accumulate, TilePlan(side, side, depth, threads)) for side in (128, 64)]
     return made
+
+
+def _in_parts(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, parts: int) -> tuple[str, Launch]:
+    run = matmul_parts.multiply_in_parts
+    return f"in {parts} parts", lambda: run(a, b, c, accumulate, parts, matmul.multiply_whole)
+
+
+def _by_tiles(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, plan: TilePlan) -> tuple[str, Launch]:
+    return f"tiles {plan}", lambda: multiply_by_tiles(a, b, c, accumulate, plan=plan)
 
 
 def _on_matrices(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Iterator[tuple[TileShape, Launch]]:
@@ -101,7 +116,8 @@ def _broadcast(
 def _on_processor(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any) -> Variants:
     size = c.device.caps.subgroup_size
     shapes = [(rows, columns, blocks) for rows in (4, 6, 8) for columns in (2, 4) for blocks in (1, 4, 16)]
-    return [_panels(a, b, c, accumulate, (size, *shape)) for shape in shapes]
+    tiles = _by_tiles(a, b, c, accumulate, TilePlan(64, 64, 64, 64))
+    return [*(_panels(a, b, c, accumulate, (size, *shape)) for shape in shapes), tiles]
 
 
 def _panels(

@@ -1,8 +1,9 @@
-"""Matrix products written with tiles: transposed operands, batches, a bias and an activation at the end.
+"""Matrix products written with tiles: transposed operands, batches, a bias and an activation at the end, long sums in parts.
 
-Enters: a (batch x M x K) and b (batch x K x N), either with its last two axes swapped in memory. Leaves: c (batch x M x N).
-Each workgroup computes one BM x BN tile of the result. Products and sums are in `ACC`; the order of the additions is the
-device's.
+Enters: a (batch x M x K) and b (batch x K x N) of any strides. `A_TURNED`, `B_TURNED`: their last two axes come swapped, so that
+neighbours along the last axis are neighbours in memory again. Leaves: c (batch x M x N). Each workgroup computes one BM x BN
+tile of the result, or of one part of its sums. Products and sums are in `ACC`; the order of the additions is the device's.
+`matmul_tiles` chooses sizes and parts.
 """
 
 from __future__ import annotations
@@ -11,16 +12,26 @@ from typing import Any, TypeVar
 
 import vkjit as vk
 
-__all__ = ["gemm", "gemm_groups"]
+__all__ = ["ACTIVATIONS", "gemm", "gemm_groups", "gemm_of_parts", "gemm_of_views", "gemm_parts"]
 
 T = TypeVar("T", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
+P = TypeVar("P", bound=vk.Element)
+
+ACTIVATIONS = ("", "relu", "gelu", "silu")
+"""What may follow the bias; all but "" and "relu" need floats."""
 
 
 def gemm_groups(c: Any, BM: int, BN: int) -> tuple[int, int, int]:
     """Workgroups for a result of shape (batch, M, N)."""
     batch, m, n = c.shape
     return vk.cdiv(n, BN), vk.cdiv(m, BM), batch
+
+
+def parts_groups(parts: Any, BM: int, BN: int) -> tuple[int, int, int]:
+    """Workgroups for parts of shape (number, batch, M, N)."""
+    number, batch, m, n = parts.shape
+    return vk.cdiv(n, BN), vk.cdiv(m, BM), batch * number
 
 
 @vk.func
@@ -55,6 +66,106 @@ def gemm(
     acc = wg.zeros((BM, BN), ACC)
     for k in range(0, a.shape[2], BK):
         acc = wg.mma(a[g, i : i + BM, k : k + BK], b[g, k : k + BK, j : j + BN], acc)
+    if BIASED:
+        acc = acc + ACC(bias[j : j + BN])
+    if ACTIVATION:
+        acc = activated(acc, ACTIVATION)
+    wg.store(c[g, i : i + BM, j : j + BN], acc)
+
+
+@vk.func
+def sums_of_tile(
+    a, b, g, i, j, first, end, BM: vk.Const[int], BN: vk.Const[int], BK: vk.Const[int], ACC: vk.Const[Any],
+    A_TURNED: vk.Const[bool], B_TURNED: vk.Const[bool],
+):  # fmt: skip
+    """The tile of a[g] @ b[g] at row i, column j, summed over first <= k < end; `end` ends the depth, or is `first` plus a
+    multiple of BK.
+    """
+    wg = vk.workgroup()
+    acc = wg.zeros((BM, BN), ACC)
+    for k in range(first, end, BK):
+        if A_TURNED:
+            left = a[g, k : k + BK, i : i + BM].T
+        else:
+            left = a[g, i : i + BM, k : k + BK]
+        if B_TURNED:
+            right = b[g, j : j + BN, k : k + BK].T
+        else:
+            right = b[g, k : k + BK, j : j + BN]
+        acc = wg.mma(left, right, acc)
+    return acc
+
+
+@vk.kernel(groups=gemm_groups, local=lambda THREADS: THREADS, debug=False)
+def gemm_of_views(
+    a: vk.In[T, "_ _ _"],
+    b: vk.In[T, "_ _ _"],
+    bias: vk.In[P, "N"],
+    c: vk.Out[R, "B M N"],
+    BM: vk.Const[int],
+    BN: vk.Const[int],
+    BK: vk.Const[int],
+    ACC: vk.Const[Any],
+    A_TURNED: vk.Const[bool],
+    B_TURNED: vk.Const[bool],
+    ACTIVATION: vk.Const[str],
+    BIASED: vk.Const[bool],
+    THREADS: vk.Const[int],  # noqa: ARG001  `local` asks for it
+) -> None:
+    """As `gemm`, of factors that may come turned."""
+    wg, g = vk.workgroup(), vk.group_id(2)
+    i, j = vk.group_id(1) * BM, vk.group_id(0) * BN
+    depth = a.shape[1] if A_TURNED else a.shape[2]
+    acc = sums_of_tile(a, b, g, i, j, 0, depth, BM, BN, BK, ACC, A_TURNED, B_TURNED)
+    if BIASED:
+        acc = acc + ACC(bias[j : j + BN])
+    if ACTIVATION:
+        acc = activated(acc, ACTIVATION)
+    wg.store(c[g, i : i + BM, j : j + BN], acc)
+
+
+@vk.kernel(groups=parts_groups, local=lambda THREADS: THREADS, debug=False)
+def gemm_parts(
+    a: vk.In[T, "_ _ _"],
+    b: vk.In[T, "_ _ _"],
+    parts: vk.Out[P, "S B M N"],
+    chunk: vk.i32,
+    BM: vk.Const[int],
+    BN: vk.Const[int],
+    BK: vk.Const[int],
+    ACC: vk.Const[Any],
+    A_TURNED: vk.Const[bool],
+    B_TURNED: vk.Const[bool],
+    THREADS: vk.Const[int],  # noqa: ARG001  `local` asks for it
+) -> None:
+    """parts[s] = the part of a @ b whose depth begins at s * chunk; `chunk` is a multiple of BK."""
+    wg, batch = vk.workgroup(), parts.shape[1]
+    g, part = vk.group_id(2) % batch, vk.group_id(2) // batch
+    i, j = vk.group_id(1) * BM, vk.group_id(0) * BN
+    depth = a.shape[1] if A_TURNED else a.shape[2]
+    first = part * chunk
+    end = vk.min(first + chunk, depth)
+    acc = sums_of_tile(a, b, g, i, j, first, end, BM, BN, BK, ACC, A_TURNED, B_TURNED)
+    wg.store(parts[part, g, i : i + BM, j : j + BN], acc)
+
+
+@vk.kernel(groups=gemm_groups, local=64, debug=False)
+def gemm_of_parts(
+    parts: vk.In[P, "S B M N"],
+    bias: vk.In[T, "N"],
+    c: vk.Out[R, "B M N"],
+    BM: vk.Const[int] = 16,
+    BN: vk.Const[int] = 64,
+    ACC: vk.Const[Any] = vk.f32,
+    ACTIVATION: vk.Const[str] = "",
+    BIASED: vk.Const[bool] = False,
+) -> None:
+    """c = activation(the sum of the parts, in their order, + bias)."""
+    wg, g = vk.workgroup(), vk.group_id(2)
+    i, j = vk.group_id(1) * BM, vk.group_id(0) * BN
+    acc = wg.zeros((BM, BN), ACC)
+    for s in range(parts.shape[0]):
+        acc = acc + ACC(parts[s, g, i : i + BM, j : j + BN])
     if BIASED:
         acc = acc + ACC(bias[j : j + BN])
     if ACTIVATION:

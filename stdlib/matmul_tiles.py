@@ -1,0 +1,139 @@
+"""Matrix products through tile kernels, on every device: which sizes, how many parts, and what is done at the end.
+
+Enters: arrays of three axes, of any strides; optionally a bias and an activation. Leaves: c = activation(a @ b + bias). Sums
+are kept in the accumulator's type; where a product is long and has few results, parts of the depth are summed by different
+workgroups and added in order. Results are the same every time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import vkjit as vk
+from vkjit.errors import ArgumentError
+from vkjit.runtime.interface import DeviceArray
+from vkjit.stdlib.partial import scratch
+from vkjit.stdlib.registry import CPU_LOOP, choose, variant
+from vkjit.stdlib.tile_gemm import ACTIVATIONS, gemm_of_parts, gemm_of_views, gemm_parts
+
+__all__ = ["TilePlan", "multiply_by_tiles", "parts_for", "plan_of_tiles", "turned"]
+
+
+@dataclass(frozen=True, slots=True)
+class TilePlan:
+    """How a product is cut: tiles of `rows` x `columns`, `depth` of the factors at a time, by workgroups of `threads`; the sums
+    in `parts`.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    threads: int
+    parts: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.columns}x{self.depth}, {self.threads} threads, {self.parts} parts"
+
+
+WANTED_GROUPS = 256
+"""Workgroups that keep a large GPU busy."""
+LEAST_DEPTH = 512
+"""Depth of a part from which on another one is worth its sums."""
+MOST_PARTS = 16
+BUSY_PROCESSOR = 16
+"""Workgroups that keep the cores of a processor evenly busy."""
+
+
+def parts_for(tiles: int, depth: int, wanted: int, longest: int = 0) -> int:
+    """How many parts the sums of `tiles` tiles are made of, so that about `wanted` workgroups have something to do; more where
+    parts may be at most `longest` deep.
+    """
+    busy = min(wanted // max(tiles, 1), depth // LEAST_DEPTH, MOST_PARTS)
+    return max(1, busy, vk.cdiv(depth, longest) if longest else 1)
+
+
+def plan_of_tiles(a: DeviceArray, c: DeviceArray) -> TilePlan:
+    """The plan for a product on the device of c."""
+    plan: TilePlan = choose("gemm", c.device)(a, c)
+    return plan
+
+
+def _count(c: DeviceArray, rows: int, columns: int) -> int:
+    return c.shape[0] * vk.cdiv(c.shape[1], rows) * vk.cdiv(c.shape[2], columns)
+
+
+@variant("gemm", "gpu")
+def _on_gpu(a: DeviceArray, c: DeviceArray) -> TilePlan:
+    """Large tiles where there are enough of them, else small ones; 64 bytes of the depth."""
+    depth = max(16, 64 // a.dtype.itemsize)
+    threads = 256 if a.dtype.itemsize >= 4 else 128
+    size = 128 if _count(c, 128, 128) >= WANTED_GROUPS // 2 and a.dtype.itemsize < 8 else 64
+    return TilePlan(size, size, depth, threads, parts_for(_count(c, size, size), a.shape[2], WANTED_GROUPS))
+
+
+@variant("gemm", "cpu")
+def _on_cpu(a: DeviceArray, c: DeviceArray) -> TilePlan:
+    """Tiles that a subgroup holds in registers; no invocation loops longer than drivers let it."""
+    if c.device.caps.kind == "interpreter":
+        return TilePlan(64, 64, 64, 64)
+    return TilePlan(16, 32, 32, 64, parts_for(_count(c, 16, 32), a.shape[2], BUSY_PROCESSOR, CPU_LOOP))
+
+
+@variant("gemm", "llvm-cpu")
+def _on_processor(a: DeviceArray, c: DeviceArray) -> TilePlan:
+    return TilePlan(64, 64, 64, 64, parts_for(_count(c, 64, 64), a.shape[2], BUSY_PROCESSOR))
+
+
+def turned(array: DeviceArray) -> DeviceArray:
+    """Every matrix of a batch seen the other way round."""
+    (g, m, n), (s, t, u) = array.shape, array.strides
+    return DeviceArray(array.buffer, array.offset, array.dtype, (g, n, m), (s, u, t))
+
+
+def _seen(array: DeviceArray) -> tuple[DeviceArray, bool]:
+    """A factor with neighbours in memory along its last axis, where there are any, and whether it is turned for that."""
+    flip = array.strides[2] != 1 and array.strides[1] == 1 and array.shape[1] > 1
+    return (turned(array), True) if flip else (array, False)
+
+
+def multiply_by_tiles(
+    a: DeviceArray,
+    b: DeviceArray,
+    c: DeviceArray,
+    accumulate: Any,
+    bias: DeviceArray | None = None,
+    activation: str = "",
+    plan: TilePlan | None = None,
+) -> None:
+    """Queues c = activation(a @ b + bias) on the device of c: a (G, M, K), b (G, K, N), c (G, M, N), bias (N,).
+
+    `activation`: "", "relu", "gelu" (by erf) or "silu". Errors: `ArgumentError` for an activation that isn't one of these, or
+    of integers that has no meaning there.
+    """
+    if activation not in ACTIVATIONS or (activation not in ("", "relu") and not accumulate.is_float):
+        known = ", ".join(repr(name) for name in (ACTIVATIONS if accumulate.is_float else ACTIVATIONS[:2]))
+        raise ArgumentError(f"no activation {activation!r} for sums of {accumulate!r}: expected one of {known}")
+    if 0 in c.shape:
+        return
+    plan = plan or plan_of_tiles(a, c)
+    (left, a_turned), (right, b_turned) = _seen(a), _seen(b)
+    biased = bias is not None
+    added = bias if bias is not None else _nothing(c, accumulate)
+    if plan.parts <= 1 or a.shape[2] <= plan.depth:
+        gemm_of_views(
+            left, right, added, c, plan.rows, plan.columns, plan.depth, accumulate, a_turned, b_turned, activation, biased,
+            plan.threads,
+        )  # fmt: skip
+        return
+    chunk = vk.cdiv(vk.cdiv(a.shape[2], plan.parts), plan.depth) * plan.depth
+    parts = scratch((vk.cdiv(a.shape[2], chunk), *c.shape), accumulate, c.device)
+    gemm_parts(
+        left, right, parts, chunk, plan.rows, plan.columns, plan.depth, accumulate, a_turned, b_turned, plan.threads
+    )
+    gemm_of_parts(parts, added, c, ACC=accumulate, ACTIVATION=activation, BIASED=biased)
+
+
+def _nothing(c: DeviceArray, accumulate: Any) -> DeviceArray:
+    """A bias that nobody reads: memory of c seen as so many elements."""
+    return DeviceArray(c.buffer, c.offset, accumulate, (c.shape[2],), (0,))
