@@ -30,9 +30,13 @@ LOOP = (
   %start = const {start} : index
   %step = const {step} : index
   %some = const 2 : index
+  %less = const -3 : index
   %none = const 0.0 : f32
   %row = mul %a, %some : index
   %sum = for %start, %high, %step, %none : f32 (%k: index, %c: f32) {{
+    %twice = mul %k, %some : index
+    %often = mul %b, %k : index
+    %back = mul %k, %less : index
     %o = {first} : index
     %v = load %x, %o : f32
     %q = load %j, {second} : i32
@@ -59,7 +63,10 @@ LOOP = (
 }}
 """
 )
-FIRST = ("add %row, %k", "add %k, %a", "sub %a, %k", "sub %k, %a", "add %a, %b")
+FIRST = (
+    "add %row, %k", "add %k, %a", "sub %a, %k", "sub %k, %a", "add %a, %b", "add %twice, %a", "sub %a, %twice",
+    "add %a, %often", "add %back, %a",
+)  # fmt: skip
 SECOND = ("%k", "%zero", "%a", "%o")
 
 
@@ -112,3 +119,23 @@ def test_ends_that_wrap_round_are_out_of_range(first: str, a: int) -> None:
     found = outcome(text, True, scalars)
     assert found == outcome(text, False, scalars)
     assert found[0] or abs(a) == 1
+
+
+@pytest.mark.parametrize("first", ["add %a, %often", "add %twice, %often"])
+@pytest.mark.parametrize("b", [1 << 62, 1 << 63, (1 << 63) + 1, (1 << 61) + 1, 1 << 60])
+def test_multiples_that_wrap_round_are_not_taken_for_lines(first: str, b: int) -> None:
+    """Such as 0, 2**62, 2**63, 0 again at the end: in range at both ends, and not between them."""
+    text = LOOP.format(start=0, step=1, first=first, second="%zero", leave="yield")
+    for high in (5, 6, 9):
+        scalars = [0, (b + (1 << 63)) % (1 << 64) - (1 << 63), high]
+        assert outcome(text, True, scalars) == outcome(text, False, scalars)
+
+
+def test_multiples_of_the_counter_get_a_copy() -> None:
+    for first in ("add %twice, %a", "add %a, %often", "add %back, %a"):
+        text = LOOP.format(start=0, step=1, first=first, second="%k", leave="yield")
+        module = Bounds().run(parse_module(text))
+        loops = [op for op in module.kernel.body.walk() if op.name == "for"]
+        assert len(loops) == 2
+        guarded = [sum(op.name == "report" for op in loop.regions[0].walk()) for loop in loops]
+        assert guarded[0] < guarded[1]

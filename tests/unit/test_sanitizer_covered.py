@@ -87,11 +87,113 @@ def own_array(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], at: vk.i32):
     y[lane] = total
 
 
-@pytest.mark.parametrize(
-    ("kernel", "right", "wrong"),
-    [(transposed, 2, None), (beside, None, 0), (some_write, 64, 5), (read_first, 1, 0), (own_array, 2, 3)],
-    ids=["transposed", "beside", "some_write", "read_first", "own_array"],
-)
+@vk.kernel(local=4)
+def rows(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], at: vk.i32):
+    """Rows that either side of a branch writes, read one by one and in blocks; `at` says how far."""
+    held, blocks = vk.local(vk.f32, (24, 2)), vk.min(vk.index(at), 6)
+    count, lane = blocks * 3, vk.local_id(0)
+    if lane > 1:
+        for k in range(count):
+            held[k, 0] = x[k]
+            held[k, 1] = -x[k]
+    else:
+        for k in range(count):
+            held[k, 1] = x[k]
+            held[k, 0] = -x[k]
+    total = vk.f32(0)
+    for k in range(0, count, 2):
+        total += held[k, 0]
+    for block in range(blocks):
+        for i in range(3):
+            total += held[block * 3 + i, 1]
+    y[lane] = total
+
+
+@vk.kernel(local=4)
+def row_too_many(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], at: vk.i32):
+    held, count = vk.local(vk.f32, (24, 2)), vk.min(vk.index(at), 12)
+    for k in range(count):
+        held[k, 0] = x[k]
+    total = vk.f32(0)
+    for k in range(count + 1):
+        total += held[k, 0]
+    y[vk.local_id(0)] = total
+
+
+@vk.kernel(local=4)
+def column_forgotten(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], at: vk.i32):
+    held, count = vk.local(vk.f32, (24, 2)), vk.min(vk.index(at), 12)
+    for k in range(count):
+        held[k, 0] = x[k]
+    total = vk.f32(0)
+    for k in range(count):
+        total += held[k, 1]
+    y[vk.local_id(0)] = total
+
+
+@vk.kernel(local=4)
+def row_left_out(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], at: vk.i32):
+    held, count = vk.local(vk.f32, (24, 2)), vk.min(vk.index(at), 12)
+    for k in range(count):
+        if k == 3:
+            continue
+        held[k, 0] = x[k]
+    total = vk.f32(0)
+    for k in range(count):
+        total += held[k, 0]
+    y[vk.local_id(0)] = total
+
+
+@vk.kernel(local=4)
+def row_on_one_side(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], at: vk.i32):
+    held, count = vk.local(vk.f32, (24, 2)), vk.min(vk.index(at), 12)
+    if x[0] < 1.0:
+        for k in range(1, count):
+            held[k, 0] = x[k]
+    else:
+        for k in range(count):
+            held[k, 0] = x[k]
+    total = vk.f32(0)
+    for k in range(count):
+        total += held[k, 0]
+    y[vk.local_id(0)] = total
+
+
+@vk.kernel(local=64)
+def halves(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], at: vk.i32):
+    """A sum by halves over elements that all write."""
+    held, lane = vk.shared(vk.f32, 64), vk.local_id(0)
+    held[lane] = x[lane]
+    vk.barrier()
+    width = 32
+    while width > 0:
+        if lane < width:
+            held[lane] = held[lane] + held[lane + width]
+        vk.barrier()
+        width //= 2
+    y[lane] = held[at]
+
+
+@vk.kernel(local=64)
+def either_half(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], at: vk.i32):
+    """Each side of a branch writes all elements, but no invocation takes both sides."""
+    held, lane = vk.shared(vk.f32, 64), vk.local_id(0)
+    if lane < at:
+        held[lane] = x[lane]
+    else:
+        held[63 - lane] = x[lane]
+    vk.barrier()
+    y[lane] = held[lane]
+
+
+CASES = {
+    transposed: (2, None), beside: (None, 0), some_write: (64, 5), read_first: (1, 0), own_array: (2, 3),
+    rows: (3, None), row_too_many: (None, 3), column_forgotten: (None, 3), row_left_out: (3, 4),
+    row_on_one_side: (None, 4), halves: (1, None), either_half: (64, 32),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kernel", "right", "wrong"), [(k, *v) for k, v in CASES.items()], ids=[k.name for k in CASES])
 def test_reads_of_what_nobody_wrote_are_found(kernel: Any, right: int | None, wrong: int | None) -> None:
     if right is not None:
         assert _findings(kernel, at=right) == 0
@@ -99,19 +201,9 @@ def test_reads_of_what_nobody_wrote_are_found(kernel: Any, right: int | None, wr
         assert _findings(kernel, at=wrong) == 1
 
 
-def test_a_tile_written_by_all_has_no_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+def _marked(kernel: Any, monkeypatch: pytest.MonkeyPatch, **given: int) -> dict[str, bool]:
+    """By name of an array whether it needs no marks; nothing is found in the kernel."""
     from vkjit.passes.sanitize import covered, initialised
-
-    @vk.kernel(local=64)
-    def both(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], at: vk.i32):
-        whole, part, own = vk.shared(vk.f32, (SIDE, SIDE + 1)), vk.shared(vk.f32, 64), vk.local(vk.f32, 2)
-        lane = vk.local_id(0)
-        whole[lane % SIDE, lane // SIDE] = x[lane]
-        own[0] = own[1] = x[lane]
-        if lane != at:
-            part[lane] = x[lane]
-        vk.barrier()
-        y[lane] = whole[lane // SIDE, lane % SIDE] + part[lane] + own[at % 2]
 
     seen: dict[str, bool] = {}
 
@@ -120,5 +212,36 @@ def test_a_tile_written_by_all_has_no_marks(monkeypatch: pytest.MonkeyPatch) -> 
         return seen[accesses.root.name]
 
     monkeypatch.setattr(initialised, "is_covered", noting)
-    assert _findings(both, at=70) == 0
-    assert seen == {"whole": True, "part": False, "own": False}
+    assert _findings(kernel, **given) == 0
+    return seen
+
+
+def test_a_tile_written_by_all_has_no_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    @vk.kernel(local=64)
+    def both(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], at: vk.i32):
+        whole, part, own = vk.shared(vk.f32, (SIDE, SIDE + 1)), vk.shared(vk.f32, 64), vk.local(vk.f32, 2)
+        some, lane = vk.local(vk.f32, 3), vk.local_id(0)
+        whole[lane % SIDE, lane // SIDE] = x[lane]
+        own[0] = own[1] = some[0] = some[1] = x[lane]
+        if lane != at:
+            part[lane] = x[lane]
+        vk.barrier()
+        y[lane] = whole[lane // SIDE, lane % SIDE] + part[lane] + own[at % 2] + some[at % 2]
+
+    assert _marked(both, monkeypatch, at=70) == {"whole": True, "part": False, "own": True, "some": False}
+
+
+@pytest.mark.parametrize("kernel", [rows, halves], ids=["rows", "halves"])
+def test_rows_and_wholes_have_no_marks(kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _marked(kernel, monkeypatch, at=3) == {"held": True}
+
+
+def test_loops_that_are_long_are_not_gone_through() -> None:
+    from vkjit.ir.builder import Builder
+    from vkjit.ir.core import Region
+    from vkjit.passes.sanitize.numbers import Numbers
+
+    builder = Builder(Region())
+    bounds = [builder.index(n) for n in (0, 1 << 60, 1)]
+    loop = builder.op("for", *bounds, types=[], regions=[Region([bounds[0].type], ["i"])])
+    assert not Numbers((64, 1, 1)).entered(loop).has(loop)

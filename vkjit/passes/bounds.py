@@ -32,13 +32,15 @@ from ..ir.matrices import units_of
 from ..ir.rewrite import clone_op, constant_of, is_constant, replace_uses, resolve
 from ..ir.types import Array, Matrix
 from .arithmetic.division import is_non_negative
-from .loop_ranges import Ends, may_be_copied
+from .loop_ranges import LIMIT, Ends, may_be_copied
 from .trip_bound import Intervals
 
 __all__ = ["Bounds"]
 
 _ACCESSES = frozenset({"load", "store", "atomic", "atomic_cas", "atomic_load", "atomic_store"})
 _MATRICES = frozenset({"mat_load", "mat_store"})
+_INSIDE = frozenset({"races", "overflow", "nan"})
+"""Checks of the sanitizer that make much of each access, or of each operation."""
 _DIVISIONS = frozenset({"floordiv", "floormod", "truncdiv", "truncrem"})
 
 Compared = tuple[object, object]
@@ -50,7 +52,8 @@ Fact = tuple[str, Value, Value]
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """Does nothing for kernels without the attributes. Without `share`, each access is checked by itself, where it
-    stands; so it is under the sanitizer, which wants to know of each.
+    stands. Under the sanitizer, which wants to know of each, rule 1 is left out, and rule 2 where the copy would get
+    more of its checks than of marks of what was written.
     """
 
     name: ClassVar[str] = "bounds"
@@ -59,10 +62,11 @@ class Bounds:
     def run(self, module: Module) -> Module:
         checks, debug = (bool(module.kernel.attrs.get(flag)) for flag in ("bounds", "debug"))
         debug = debug or "division" in module.kernel.attrs.get("sanitize", ())
-        share = self.share and not module.kernel.attrs.get("sanitize")
+        sanitized = frozenset(module.kernel.attrs.get("sanitize", ()))
+        share, copy = self.share and not sanitized, self.share and not sanitized & _INSIDE
         if checks or debug:
             for function in module.all_functions():
-                _Checker(module, function, checks, debug, share).region(function.body, frozenset())
+                _Checker(module, function, checks, debug, share, copy).region(function.body, frozenset())
         return module
 
 
@@ -79,6 +83,7 @@ class _Checker:
     checks: bool
     debug: bool
     share: bool
+    copy: bool
     reported: set[Compared] = field(default_factory=set)
     trail: list[Compared] = field(default_factory=list)
     raw: set[Op] = field(default_factory=set)
@@ -93,7 +98,7 @@ class _Checker:
         self.intervals = Intervals(self.function)
         for param, text in zip(self.function.params, self.function.attrs.get("dims", ()), strict=False):
             self.names.update({(param, axis): name for axis, name in enumerate(text.split()) if name != "_"})
-        if self.share:
+        if self.copy:
             self.first = {name: place for place, name in reversed(self.names.items())}
 
     def region(self, region: Region, facts: frozenset[Fact]) -> None:
@@ -107,7 +112,7 @@ class _Checker:
                 self.access(op, builder, facts)
             elif self.checks and op.name in _MATRICES:
                 self.matrix(op, builder)
-            elif self.checks and self.share and may_be_copied(op):
+            elif self.checks and self.copy and may_be_copied(op):
                 self.small_loop(op, builder, facts)
             else:
                 if self.debug and op.name in _DIVISIONS:
@@ -165,6 +170,7 @@ class _Checker:
                 conditions += [self.comparison(end, op.operands[0], axis, before) for end in place or ()]
         if not conditions:
             return None
+        conditions += [_in_range(before, value, before.index(LIMIT)) for value in ends.limits]
         builder.region.ops += before.region.ops
         return _all(conditions, builder)
 

@@ -1,8 +1,9 @@
 """Which loops may be copied for the case that all their indices are in range, and what their indices are at both ends.
 
 Enters: a `for` in high form. Leaves: `may_be_copied`, and `Ends`, which rebuilds an index in front of the loop as it is
-in the first round and at the last place before the loop's end. Holds: what rises or falls by one with the counter, and
-is in range at both ends, is so in all rounds: the counter starts at 0 or above, so both ends are less than 2**63 apart.
+in the first and in the last round. Holds: what rises or falls with the counter, and is in range at both ends, is so in all
+rounds. Where it moves by one: the counter starts at 0 or above, so both ends are less than 2**63 apart. Where it moves by a
+multiple: the `limits` have to be below `LIMIT`, the number of rounds and the factor, so both ends are less than 2**62 apart.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from ..ir.rewrite import LOOPS, constant_of, is_constant
 from ..ir.types import INDEX, Scalar
 from .arithmetic.division import is_non_negative
 
-__all__ = ["Ends", "may_be_copied"]
+__all__ = ["LIMIT", "Ends", "may_be_copied"]
+
+LIMIT = 1 << 31
 
 MOST_OPERATIONS = 64
 _DEEPEST = 8
@@ -48,9 +51,14 @@ class Ends:
         self.inside: set[Value] = set(loop.regions[0].args)
         for op in loop.regions[0].walk():
             self.inside.update(op.results)
-        low, high = loop.operands[:2]
+        low, high, step = loop.operands[:3]
         self.first = low
         self.last = builder.emit("sub", high, builder.const(1, high.type))
+        if constant_of(step) > 1:
+            rounds = builder.emit("floordiv", builder.emit("sub", self.last, low), step)
+            self.last = builder.emit("add", low, builder.emit("mul", rounds, step))
+        self.limits: list[Value] = []
+        self.distance: Value | None = None
 
     def of(self, index: Value) -> tuple[Value, ...] | None:
         """The index at both ends, or the one value that it has in all rounds; None where that isn't known."""
@@ -76,7 +84,7 @@ class Ends:
         return self.builder.emit(op.name, *(v for v in operands if v is not None), **op.attrs)
 
     def moving(self, value: Value, counter: Value, depth: int = _DEEPEST) -> Value | None:
-        """A value that rises or falls by one with the counter, for one value of that."""
+        """A value that rises or falls with the counter, for one value of that."""
         op = value.op
         if value is self.counter:
             return counter if value.type == INDEX else None
@@ -84,6 +92,8 @@ class Ends:
             return None
         if op.name == "cast" and op.operands[0] is self.counter and isinstance(self.counter.type, Scalar):
             return self.builder.cast(counter, INDEX)
+        if op.name == "mul":
+            return self.multiplied(op, counter)
         if op.name not in ("add", "sub"):
             return None
         x, y = op.operands
@@ -93,3 +103,37 @@ class Ends:
             if fixed is not None and end is not None:
                 return self.builder.emit(op.name, *((end, fixed) if place == 0 else (fixed, end)))
         return None
+
+    def multiplied(self, op: Op, counter: Value) -> Value | None:
+        """A multiple of the counter, of a factor that is the same in all rounds."""
+        for place, (moved, still) in enumerate((op.operands, op.operands[::-1])):
+            factor = self.fixed(still) if self.is_counter(moved) else None
+            if factor is None:
+                continue
+            if not is_constant(factor):
+                self.limit(factor)
+            elif abs(int(constant_of(factor))) >= LIMIT:
+                return None
+            self.limit(self.span())
+            end = self.builder.cast(counter, INDEX)
+            return self.builder.emit("mul", *((end, factor) if place == 0 else (factor, end)))
+        return None
+
+    def is_counter(self, value: Value) -> bool:
+        """Whether a value is the counter, as an index."""
+        op = value.op
+        if op is not None and op.name == "cast" and value.type == INDEX:
+            value = op.operands[0]
+        return value is self.counter
+
+    def span(self) -> Value:
+        """How far the counter goes."""
+        if self.distance is None:
+            ends = [self.builder.cast(value, INDEX) for value in (self.last, self.first)]
+            self.distance = self.builder.emit("sub", *ends)
+        return self.distance
+
+    def limit(self, value: Value) -> None:
+        """Asks for a value to be at least 0 and below `LIMIT`."""
+        if value not in self.limits:
+            self.limits.append(value)

@@ -235,9 +235,13 @@ class Intervals:
         ends = [self.interval(v) for v in loop.operands[:2]]
         if ends[0] is None or ends[1] is None:
             return None
-        one = constant(1)
-        if constant_of(loop.operands[2]) > 0:
-            return Interval(ends[0].lower, node("sub", ends[1].upper, one))
+        one, step = constant(1), int(constant_of(loop.operands[2]))
+        if step > 0:
+            last = node("sub", ends[1].upper, one)
+            if last.is_constant() and ends[0].lower == ends[0].upper and ends[0].lower.is_constant():
+                first = ends[0].lower.numbers[0]
+                last = constant(first + (last.numbers[0] - first) // step * step)
+            return Interval(ends[0].lower, last)
         return Interval(node("add", ends[1].lower, one), ends[0].upper)
 
     def _extent(self, op: Op) -> Interval | None:
@@ -350,6 +354,8 @@ def _remainder(_op: Op, xs: list[Interval | None]) -> Interval | None:
     y = xs[1]
     if y is None:
         return None
+    if y.lower.is_constant() and y.upper.is_constant() and y.lower.numbers[0] > 0:
+        return Interval(constant(0), constant(y.upper.numbers[0] - 1))
     positive = TripBound("fit", (1, UNBOUNDED), (y.lower,))
     return Interval(constant(0), node("sub", node("max", y.upper, positive), constant(1)))
 

@@ -2,69 +2,43 @@
 
 Enters: the accesses of such an array in a kernel in normal form. Leaves: whether all elements that are read have been written:
 by stores that every invocation reaches, in shared arrays together, with a barrier between them and the reads. A store that is
-left out because its index is wrong is reported as that. Holds: indices are computed here, for all invocations of a workgroup
-and all rounds of the loops around a read, from local ids, constants and counters of loops with constant bounds; whatever else
-is in them, or in the way, gives no.
+left out because its index is wrong is reported as that. Holds: cells are numbers (see `numbers`) or, in local arrays, rows up
+to an end that only the launch knows (see `rows`): what a loop over them has written, a loop to the same end may read. What is
+read at places that aren't known has to be written as a whole.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from ...ir.core import Op, Region, Value
-from ...ir.rewrite import constant_of
-from ...ir.types import Scalar
+from ...ir.rewrite import exits_of
+from .numbers import Numbers
+from .rows import Rows, rows_of_counter, rows_of_index
 from .tracking import Accesses, array_of
 
 __all__ = ["is_covered"]
 
-_MOST_ROUNDS = 1 << 12
-"""Rounds of the loops around a read, times invocations divided by 256, that are computed."""
-_LARGEST = 1 << 30
-"""Beyond it, integers might wrap."""
-
-Numbers = npt.NDArray[np.int64]
-_FUNCTIONS = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum,
-    "floordiv": np.floor_divide, "floormod": np.remainder,
-}  # fmt: skip
+Mask = npt.NDArray[np.bool_]
+Place = tuple["Op | None", Region, int]
+"""(what holds the region, the region, the position in it of the operation that leads on)"""
 
 
 def is_covered(accesses: Accesses, body: Region, local_size: tuple[int, int, int]) -> bool:
     """See the module's docstring."""
     if accesses.atomics or not accesses.stores or not accesses.loads:
         return False
-    kind, places = array_of(accesses.root), _places(body)
-    private = kind.space == "local"  # an invocation's own: it has to write all by itself
-    written: dict[Op, Numbers] = {}
-    for store in accesses.stores:
-        cells = _cells(store, accesses.root, _Numbers((1, 1, 1) if private else local_size, private))
-        if cells is not None:
-            written[store] = cells
-    for load in accesses.loads:
-        chain = places[load]
-        rounds = _Numbers(local_size)
-        for owner, _, _ in chain:
-            if owner is not None and owner.name == "for":
-                rounds.enter(owner)
-        cells = _cells(load, accesses.root, rounds)
-        if cells is None:
-            return False
-        known = np.zeros(math.prod(kind.shape or ()), dtype=bool)
-        for store, targets in written.items():
-            if _before(places[store], chain, private=private):
-                known[targets] = True
-        if not known[cells].all():
-            return False
-    return True
-
-
-Place = tuple["Op | None", Region, int]
-"""(what holds the region, the region, the position in it of the operation that leads on)"""
+    if any(op.operands[0] is not accesses.root for op in accesses.all):
+        return False
+    array, places = _Array.of(accesses.root), _places(body)
+    start = Numbers((1, 1, 1), alone=True) if array.private else Numbers(local_size)
+    return all(
+        array.reads(load, array.before(places[load], start), places[load], local_size) for load in accesses.loads
+    )
 
 
 def _places(body: Region) -> dict[Op, list[Place]]:
@@ -81,95 +55,113 @@ def _places(body: Region) -> dict[Op, list[Place]]:
     return found
 
 
-def _before(store: list[Place], load: list[Place], *, private: bool) -> bool:
-    """Whether a store stands in a region around the load, directly or where its index was checked, in front of the load.
-    Of shared arrays there is a barrier between them in that region: all invocations of a workgroup run it together.
-    """
-    while len(store) > 1 and _is_check(store[-1]):
-        store = store[:-1]
-    _, region, position = store[-1]
-    for _, around, reached in load:
-        if around is region and position < reached:
-            return private or any(op.name == "barrier" for op in region.ops[position:reached])
-    return False
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What has been written: by cell, and by rows, with the cells of one row."""
+
+    cells: Mask
+    rows: tuple[tuple[Rows, Mask], ...] = ()
+
+    def __or__(self, other: _Written) -> _Written:
+        found = dict(self.rows)
+        for rows, mask in other.rows:
+            found[rows] = found[rows] | mask if rows in found else mask
+        return _Written(self.cells | other.cells, tuple(found.items()))
+
+    def __and__(self, other: _Written) -> _Written:
+        theirs = dict(other.rows)
+        both = tuple((rows, mask & theirs[rows]) for rows, mask in self.rows if rows in theirs)
+        return _Written(self.cells & other.cells, both)
 
 
-def _is_check(place: Place) -> bool:
-    """Whether a region is left out only where something is reported."""
-    owner, region, _ = place
-    if owner is None or owner.name != "if":
-        return False
-    others = [r for r in owner.regions if r is not region]
-    return all(any(op.name == "report" for op in other.ops) for other in others)
+@dataclass(frozen=True, slots=True)
+class _Array:
+    """One array. `private`: each invocation has its own, and has to write all of it by itself."""
+
+    root: Value
+    shape: tuple[int, ...]
+    private: bool
+
+    @classmethod
+    def of(cls, root: Value) -> _Array:
+        kind = array_of(root)
+        return cls(root, tuple(kind.shape or ()), kind.space == "local")
+
+    def nothing(self) -> _Written:
+        return _Written(np.zeros(math.prod(self.shape), dtype=bool))
+
+    def before(self, chain: list[Place], numbers: Numbers) -> _Written:
+        """What has been written when an operation is reached. Of shared arrays there is a barrier between: all
+        invocations of a workgroup run the region together.
+        """
+        found = self.nothing()
+        for _, region, reached in chain:
+            last = reached if self.private else _last_barrier(region, reached)
+            for op in region.ops[:last]:
+                found |= self.written(op, numbers)
+        return found
+
+    def written(self, op: Op, numbers: Numbers, counter: Op | None = None) -> _Written:
+        """What an operation surely writes; `counter` is the loop around it whose rows are counted."""
+        if op.name == "store" and op.operands[0] is self.root:
+            return self.stored(op, numbers, counter)
+        if op.name == "if":
+            return self.chosen(op, numbers, counter)
+        if op.name != "for" or any(leave is not op.regions[0].terminator for leave in exits_of(op.regions[0])):
+            return self.nothing()
+        inside = numbers.entered(op)
+        if inside.has(op):
+            return self.all_of(op.regions[0], inside, counter)
+        if not self.private or counter is not None:
+            return self.nothing()
+        return replace(self.all_of(op.regions[0], inside, op), cells=self.nothing().cells)
+
+    def chosen(self, branch: Op, numbers: Numbers, counter: Op | None) -> _Written:
+        """What both sides of an `if` write; a side that reports doesn't count."""
+        sides = [region for region in branch.regions if not any(op.name == "report" for op in region.ops)]
+        if not sides or (len(sides) > 1 and not self.private):
+            return self.nothing()  # in a workgroup, some may take one side and some the other
+        if any(side.terminator.name != "yield" for side in sides):
+            return self.nothing()
+        each = [self.all_of(side, numbers, counter) for side in sides]
+        return each[0] if len(each) == 1 else each[0] & each[1]
+
+    def all_of(self, region: Region, numbers: Numbers, counter: Op | None) -> _Written:
+        """What the operations of a region surely write."""
+        found = self.nothing()
+        for op in region.ops:
+            found |= self.written(op, numbers, counter)
+        return found
+
+    def stored(self, store: Op, numbers: Numbers, counter: Op | None) -> _Written:
+        found, indices = self.nothing(), store.operands[1 : 1 + len(self.shape)]
+        cells = numbers.cells(self.shape, indices)
+        if cells is not None:
+            found.cells[cells] = True
+        rows = None if counter is None or indices[0] is not counter.regions[0].args[0] else rows_of_counter(counter)
+        rest = numbers.cells(self.shape[1:], indices[1:])
+        if rows is None or rest is None:
+            return found
+        mask = np.zeros(math.prod(self.shape[1:]), dtype=bool)
+        mask[rest] = True
+        return replace(found, rows=((rows, mask),))
+
+    def reads(self, load: Op, known: _Written, chain: list[Place], local_size: tuple[int, int, int]) -> bool:
+        """Whether all that a load may read is known to be written."""
+        numbers = Numbers(local_size)
+        for owner, _, _ in chain:
+            numbers = numbers if owner is None else numbers.entered(owner)
+        indices = load.operands[1 : 1 + len(self.shape)]
+        cells = numbers.cells(self.shape, indices)
+        if cells is not None and known.cells[cells].all():
+            return True
+        if known.cells.all():
+            return True
+        around = [owner for owner, _, _ in chain if owner is not None]
+        rows, rest = rows_of_index(indices[0], numbers, around), numbers.cells(self.shape[1:], indices[1:])
+        return rest is not None and any(rows == other and mask[rest].all() for other, mask in known.rows)
 
 
-def _cells(op: Op, root: Value, numbers: _Numbers) -> Numbers | None:
-    """The elements that an access may touch, over all invocations and rounds; None where that isn't known."""
-    shape = array_of(root).shape or ()
-    if op.operands[0] is not root:
-        return None
-    total: Numbers = np.zeros((1, 1), dtype=np.int64)
-    for extent, value in zip(shape, op.operands[1 : 1 + len(shape)], strict=True):
-        index = numbers.of(value)
-        if index is None or index.min() < 0 or index.max() >= extent:
-            return None
-        total = total * extent + index
-    return np.unique(total)
-
-
-@dataclass(slots=True)
-class _Numbers:
-    """Values of integers for all invocations (second axis) and rounds of the loops around (first axis)."""
-
-    local_size: tuple[int, int, int]
-    alone: bool = False
-    """Whether local ids count as unknown."""
-    counters: dict[Value, Numbers] = field(default_factory=dict)
-    rounds: int = 1
-    known: dict[Value, Numbers | None] = field(default_factory=dict)
-
-    def enter(self, loop: Op) -> None:
-        """Takes the rounds of a loop with constant bounds in; of others, what depends on their counter isn't known."""
-        bounds = [constant_of(v) for v in loop.operands[:3]]
-        if not all(isinstance(b, int) for b in bounds) or bounds[2] <= 0:
-            return
-        counter = np.arange(*bounds, dtype=np.int64)
-        invocations = self.local_size[0] * self.local_size[1] * self.local_size[2]
-        if not len(counter) or self.rounds * len(counter) * max(1, invocations // 256) > _MOST_ROUNDS:
-            return
-        self.counters = {v: np.tile(held, (len(counter), 1)) for v, held in self.counters.items()}
-        self.counters[loop.regions[0].args[0]] = np.repeat(counter, self.rounds)[:, None]
-        self.rounds *= len(counter)
-
-    def of(self, value: Value) -> Numbers | None:
-        if value not in self.known:
-            found = self._of(value)
-            if found is not None and max(abs(int(found.min())), abs(int(found.max()))) > _LARGEST:
-                found = None
-            self.known[value] = found
-        return self.known[value]
-
-    def _of(self, value: Value) -> Numbers | None:
-        if value in self.counters:
-            return self.counters[value]
-        op = value.op
-        if op is None or not isinstance(value.type, Scalar) or not value.type.dtype.is_integer:
-            return None
-        if op.name == "const":
-            return np.full((1, 1), op.attrs["value"], dtype=np.int64)
-        if op.name == "local_id":
-            return None if self.alone else self._ids(op.attrs["dim"])
-        if op.name == "cast" and value.type.dtype.bits >= 32:
-            return self.of(op.operands[0])
-        if op.name not in _FUNCTIONS or value.type.dtype.bits < 32:
-            return None
-        first, second = (self.of(v) for v in op.operands)
-        if first is None or second is None or (op.name.startswith("floor") and not second.all()):
-            return None
-        result: Numbers = _FUNCTIONS[op.name](first, second)
-        return result
-
-    def _ids(self, dim: int) -> Numbers:
-        x, y, z = self.local_size
-        number = np.arange(x * y * z, dtype=np.int64)[None, :]
-        return (number % x, number // x % y, number // (x * y))[dim]
+def _last_barrier(region: Region, reached: int) -> int:
+    """The position of the last barrier in a region in front of one of its operations; 0 if there is none."""
+    return max((n for n, op in enumerate(region.ops[:reached]) if op.name == "barrier"), default=0)
