@@ -15,6 +15,7 @@ from .tensor import creation
 from .tensor.arithmetic import where
 from .tensor.copies import stack
 from .tensor.linalg import matmul
+from .tensor.outputs import with_out as _with_out
 from .tensor.precision import widened
 from .tensor.products import cross as _cross
 from .tensor.reductions import Dims, amax, amin, norm, sum
@@ -132,3 +133,7 @@ def vander(x: Any, *, N: int | None = None) -> Tensor:
     for _ in range(count - 1):
         powers.append(powers[-1] * x)
     return stack(powers, -1)
+
+
+for _name in __all__:
+    globals()[_name] = _with_out(_name, globals()[_name])

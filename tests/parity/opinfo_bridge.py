@@ -55,6 +55,9 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "where": lambda x, condition, other: vk.where(condition, x, other),
     "zero_": lambda x: x.clone().zero_(),
     "mT": lambda x: x.mT,
+    "nn.functional.embedding": lambda weight, indices, **options: vk.nn.functional.embedding(
+        indices, weight, **options
+    ),
     "slice": lambda x, dim=0, start=None, end=None, step=1: x[
         (slice(None),) * (dim % x.ndim) + (slice(start, end, step),)
     ],

@@ -222,15 +222,23 @@ def test_values_that_a_gradient_needs_must_stay(device: Any) -> None:
     assert x.grad.tolist() == [3, 3]
 
 
-def test_views_do_not_lose_what_was_recorded_elsewhere(device: Any) -> None:
+def test_views_follow_what_is_recorded_elsewhere(device: Any) -> None:
     x = leaf(1, 2, 3)
     y = x * 1
     view = y[:2]
-    with pytest.raises(vk.ArgumentError, match="view"):
-        view.mul_(2)
+    view.mul_(2)
+    y[0] = x[2] * 10
+    (view * 3).sum().backward()
+    assert view.tolist() == [30, 4] and x.grad.tolist() == [0, 6, 30]
+    x.grad = None
+    y = x * 1
+    with vk.no_grad():
+        untracked = y[:2]
+    with pytest.raises(vk.ArgumentError, match="while nothing was recorded"):
+        untracked.mul_(x[0])
     y[0] = x[2] * 10
     with pytest.raises(vk.VkjitError, match="make the view again"):
-        view * 2
+        untracked * 2
     y[:2].sum().backward()
     assert x.grad.tolist() == [0, 1, 10]
     plain = vk.zeros(4)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from .mode import is_grad_enabled, set_grad_enabled
-from .tape import Node, record, rule
+from .tape import UNTRACKED, Node, record, rule
 
 __all__ = ["Context", "Function"]
 
@@ -88,6 +88,9 @@ class Function:
             result = cls.forward(ctx, *args)
         outputs = result if isinstance(result, tuple) else (result,)
         if is_grad_enabled():
+            for value in args:
+                if hasattr(value, "follow"):
+                    value.follow()
             fresh = tuple(_own(output, args) for output in outputs)
             like = [(output.shape, output.dtype, output.device) for output in fresh]
             record("function", args, {"function": cls, "ctx": ctx, "like": like}, fresh)
@@ -103,8 +106,14 @@ def _zeros(shape: tuple[int, ...], dtype: Any, device: Any) -> Any:
 
 
 def _own(output: Any, args: Sequence[Any]) -> Any:
-    """A result with a place of its own on the tape, also where forward returned one of its arguments."""
-    return output.detach() if any(output is a for a in args) else output
+    """A result with a place of its own on the tape, also where forward returned one of its arguments. A view of one is not
+    what that becomes by later writes: its way there goes through backward.
+    """
+    if any(output is a for a in args):
+        return output.detach()
+    if any(getattr(a, "memory", None) is output.memory for a in args):
+        output._root = UNTRACKED
+    return output
 
 
 @rule("function")

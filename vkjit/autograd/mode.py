@@ -21,10 +21,35 @@ class _State(threading.local):
 
     enabled = True
     """Whether operations are recorded."""
-    autocast: DType | None = None
-    """The type that products are computed in, where that isn't their operands' own."""
+    special = False
+    """Whether there is anything else for operations to look at: autocast, or somebody who watches them."""
     filling = False
     """Whether a walk backwards adds to `.grad`."""
+    anomaly: Any = None
+    """What anomaly mode looks for, where it is on."""
+
+    _autocast: DType | None = None
+    _watch: Callable[..., Any] | None = None
+
+    @property
+    def autocast(self) -> DType | None:
+        """The type that products are computed in, where that isn't their operands' own."""
+        return self._autocast
+
+    @autocast.setter
+    def autocast(self, dtype: DType | None) -> None:
+        self._autocast = dtype
+        self.special = dtype is not None or self._watch is not None
+
+    @property
+    def watch(self) -> Callable[..., Any] | None:
+        """Who runs operations in this thread's stead: `watch(name, call, args, params)`."""
+        return self._watch
+
+    @watch.setter
+    def watch(self, watch: Callable[..., Any] | None) -> None:
+        self._watch = watch
+        self.special = watch is not None or self._autocast is not None
 
 
 state = _State()

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RULES",
+    "UNTRACKED",
+    "VIEWS",
     "GradMeta",
     "Node",
     "RemovableHandle",
@@ -65,6 +67,13 @@ def rule(name: str, *, inputs: bool = False, outputs: bool = False) -> Callable[
         return function
 
     return register
+
+
+UNTRACKED: Any = type("Untracked", (), {"__repr__": lambda _self: "UNTRACKED"})()
+"""The root of a view whose way from the tensor that owns its memory isn't known."""
+
+VIEWS = frozenset({"diagonal", "expand", "permute", "reshape", "slice", "windows"})
+"""Operations whose result may lie in the memory of their operand, and then is a part of it as it is."""
 
 
 class GradMeta:
@@ -170,6 +179,19 @@ class Node:
         return results
 
 
+NodeClass: type[Node] = Node
+"""What operations are recorded as; anomaly mode exchanges it."""
+
+
+def _vjp() -> Callable[[Node, Sequence[Gradient]], Sequence[Gradient]]:
+    """How a walk gets the gradients of a node: as they are, or looked at by anomaly mode."""
+    if state.anomaly is None:
+        return Node.vjp
+    from .anomaly import checked_vjp
+
+    return checked_vjp
+
+
 def _tensors_of(value: Any) -> tuple[Any, ...]:
     """The tensors in a parameter: itself, or what it says it holds (an index taken apart)."""
     if type(value) in _PLAIN:
@@ -186,19 +208,34 @@ def _kept(value: Any) -> Any:
     return value.alias() if hasattr(value, "alias") else value
 
 
-def record(name: str, inputs: tuple[Any, ...], params: dict[str, Any], outputs: Sequence[Tensor]) -> None:
-    """Puts an operation on the tape where one of its inputs requires a gradient and it has a rule."""
+def record(
+    name: str, inputs: tuple[Any, ...], params: dict[str, Any], outputs: Sequence[Tensor], *, always: bool = False
+) -> None:
+    """Puts an operation on the tape where one of its inputs requires a gradient and it has a rule. `always`: also while
+    nothing else is recorded.
+    """
     row = RULES.get(name)
-    if row is None or not state.enabled or not any(getattr(v, "requires_grad", False) for v in inputs):
+    if row is None or not (state.enabled or always) or not any(getattr(v, "requires_grad", False) for v in inputs):
         return
     floats = [t for t in outputs if t.dtype.is_float]
     if not floats:
         return
     for tensor in floats:
         tensor.meta.requires_grad = True
-    node = Node(name, row, inputs, params, outputs)
+    node = NodeClass(name, row, inputs, params, outputs)
     for tensor in floats:
         tensor.meta.node = node
+        if tensor._root is UNTRACKED:
+            _find_root(name, inputs, tensor)
+
+
+def _find_root(name: str, inputs: tuple[Any, ...], result: Tensor) -> None:
+    """The root of a view that a recorded operation made; it couldn't know that it was being recorded."""
+    if all(result._version is not getattr(value, "_version", None) for value in inputs):
+        result._root = None  # a view of what only the operation has seen
+    elif name in VIEWS:
+        source = inputs[0]
+        result._root = source if source._root is None else source._root
 
 
 def _collect(roots: Sequence[Node]) -> list[Node]:
@@ -292,6 +329,7 @@ class _Walk:
 
     def _walk(self, roots: Sequence[GradMeta], retain_graph: bool, fill: bool) -> None:
         fills = _Fills()
+        vjp = _vjp()
         for node in _collect([meta.node for meta in roots if meta.node is not None]):
             results = node.results
             gradients = [None if meta is None else self.take(meta) for meta in results]
@@ -301,7 +339,7 @@ class _Walk:
                         fills.add(meta, gradient)
             if all(g is None for g in gradients):
                 continue
-            for edge, need, gradient in zip(node.edges, node.needs, node.vjp(gradients), strict=True):
+            for edge, need, gradient in zip(node.edges, node.needs, vjp(node, gradients), strict=True):
                 if need and gradient is not None:
                     assert edge is not None
                     self.deliver(edge, _fitted(node, edge, gradient))
@@ -390,6 +428,8 @@ def backward(
                 "computed from"
             )
     walk = _Walk([])
+    for tensor in tensors:
+        tensor.follow()
     for tensor, gradient in zip(tensors, gradients or [None] * len(tensors), strict=True):
         walk.deliver(tensor.meta, _seed(tensor, gradient))
     with set_grad_enabled(create_graph):
@@ -416,6 +456,8 @@ def grad(
         weights: list[Tensor | None] = [None] * len(roots)
     else:
         weights = [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
+    for root in roots:
+        root.follow()
     walk = _Walk([t.meta for t in targets])
     for tensor, weight in zip(roots, weights, strict=True):
         walk.deliver(tensor.meta, _seed(tensor, weight))

@@ -58,7 +58,7 @@ def replace_memory(target: Tensor, value: Tensor) -> None:
     gradient, wanted = target.grad, target.requires_grad
     fresh = Tensor(value._array)
     target._array, target._version, target._history = fresh._array, fresh._version, fresh._history
-    target._is_view = False
+    target._is_view, target._root = False, None
     target.meta = GradMeta(value.shape, value.dtype, value.device, requires_grad=wanted)
     if gradient is not None and gradient.shape == value.shape:
         target.meta.grad = gradient.detach().to(dtype=value.dtype, device=value.device)

@@ -29,8 +29,16 @@ class TensorMethods:
         """The arc cosine in radians, elementwise; integers give f32."""
         raise NotImplementedError
 
+    def acos_(self) -> Tensor:
+        """`acos` in place."""
+        raise NotImplementedError
+
     def acosh(self) -> Tensor:
         """The inverse hyperbolic cosine, elementwise; integers give f32."""
+        raise NotImplementedError
+
+    def acosh_(self) -> Tensor:
+        """`acosh` in place."""
         raise NotImplementedError
 
     def add(self, b: Any, *, alpha: builtins.float = 1) -> Tensor:
@@ -45,24 +53,48 @@ class TensorMethods:
         """beta c + alpha times the sum of the batch's matrix products."""
         raise NotImplementedError
 
+    def addbmm_(self, a: Tensor, b: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
+        """`addbmm` in place."""
+        raise NotImplementedError
+
     def addcdiv(self, tensor1: Any, tensor2: Any, *, value: builtins.float = 1) -> Tensor:
         """x + value * tensor1 / tensor2, of floats."""
+        raise NotImplementedError
+
+    def addcdiv_(self, tensor1: Any, tensor2: Any, *, value: builtins.float = 1) -> Tensor:
+        """`addcdiv` in place."""
         raise NotImplementedError
 
     def addcmul(self, tensor1: Any, tensor2: Any, *, value: builtins.float = 1) -> Tensor:
         """x + value * tensor1 * tensor2."""
         raise NotImplementedError
 
+    def addcmul_(self, tensor1: Any, tensor2: Any, *, value: builtins.float = 1) -> Tensor:
+        """`addcmul` in place."""
+        raise NotImplementedError
+
     def addmm(self, a: Tensor, b: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
         """beta c + alpha (a @ b); c broadcasts. With beta=0 c isn't read."""
+        raise NotImplementedError
+
+    def addmm_(self, a: Tensor, b: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
+        """`addmm` in place."""
         raise NotImplementedError
 
     def addmv(self, a: Tensor, x: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
         """beta c + alpha (a @ x) of a matrix and a vector."""
         raise NotImplementedError
 
+    def addmv_(self, a: Tensor, x: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
+        """`addmv` in place."""
+        raise NotImplementedError
+
     def addr(self, a: Tensor, b: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
         """beta c + alpha (a outer b) of two vectors."""
+        raise NotImplementedError
+
+    def addr_(self, a: Tensor, b: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
+        """`addr` in place."""
         raise NotImplementedError
 
     def all(self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False) -> Tensor:
@@ -109,8 +141,16 @@ class TensorMethods:
         """The arc sine in radians, elementwise; integers give f32."""
         raise NotImplementedError
 
+    def asin_(self) -> Tensor:
+        """`asin` in place."""
+        raise NotImplementedError
+
     def asinh(self) -> Tensor:
         """The inverse hyperbolic sine, elementwise; integers give f32."""
+        raise NotImplementedError
+
+    def asinh_(self) -> Tensor:
+        """`asinh` in place."""
         raise NotImplementedError
 
     def atan(self) -> Tensor:
@@ -121,12 +161,28 @@ class TensorMethods:
         """The angle of the point (b, a) in radians, elementwise."""
         raise NotImplementedError
 
+    def atan2_(self, b: Any) -> Tensor:
+        """`atan2` in place."""
+        raise NotImplementedError
+
+    def atan_(self) -> Tensor:
+        """`atan` in place."""
+        raise NotImplementedError
+
     def atanh(self) -> Tensor:
         """The inverse hyperbolic tangent, elementwise; integers give f32."""
         raise NotImplementedError
 
+    def atanh_(self) -> Tensor:
+        """`atanh` in place."""
+        raise NotImplementedError
+
     def baddbmm(self, a: Tensor, b: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
         """beta c + alpha (a @ b); c broadcasts. With beta=0 c isn't read."""
+        raise NotImplementedError
+
+    def baddbmm_(self, a: Tensor, b: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
+        """`baddbmm` in place."""
         raise NotImplementedError
 
     def bfloat16(self) -> Tensor:
@@ -141,16 +197,40 @@ class TensorMethods:
         """a & b, bit by bit."""
         raise NotImplementedError
 
+    def bitwise_and_(self, b: Any) -> Tensor:
+        """`bitwise_and` in place."""
+        raise NotImplementedError
+
+    def bitwise_left_shift_(self, b: Any) -> Tensor:
+        """`bitwise_left_shift` in place."""
+        raise NotImplementedError
+
     def bitwise_not(self) -> Tensor:
         """The complement of integers, elementwise; `not` for bool."""
+        raise NotImplementedError
+
+    def bitwise_not_(self) -> Tensor:
+        """`bitwise_not` in place."""
         raise NotImplementedError
 
     def bitwise_or(self, b: Any) -> Tensor:
         """a | b, bit by bit."""
         raise NotImplementedError
 
+    def bitwise_or_(self, b: Any) -> Tensor:
+        """`bitwise_or` in place."""
+        raise NotImplementedError
+
+    def bitwise_right_shift_(self, b: Any) -> Tensor:
+        """`bitwise_right_shift` in place."""
+        raise NotImplementedError
+
     def bitwise_xor(self, b: Any) -> Tensor:
         """a ^ b, bit by bit."""
+        raise NotImplementedError
+
+    def bitwise_xor_(self, b: Any) -> Tensor:
+        """`bitwise_xor` in place."""
         raise NotImplementedError
 
     def bmm(self, b: Tensor) -> Tensor:
@@ -197,12 +277,24 @@ class TensorMethods:
         """x limited from above."""
         raise NotImplementedError
 
+    def clamp_max_(self, max: Any) -> Tensor:
+        """`clamp_max` in place."""
+        raise NotImplementedError
+
     def clamp_min(self, min: Any) -> Tensor:
         """x limited from below."""
         raise NotImplementedError
 
+    def clamp_min_(self, min: Any) -> Tensor:
+        """`clamp_min` in place."""
+        raise NotImplementedError
+
     def clip(self, min: Any = None, max: Any = None) -> Tensor:
         """x limited to min from below and max from above (None: no limit); NaN stays."""
+        raise NotImplementedError
+
+    def clip_(self, min: Any = None, max: Any = None) -> Tensor:
+        """`clip` in place."""
         raise NotImplementedError
 
     def clone(self) -> Tensor:
@@ -221,6 +313,10 @@ class TensorMethods:
         """The magnitude of a with the sign of b, elementwise."""
         raise NotImplementedError
 
+    def copysign_(self, b: Any) -> Tensor:
+        """`copysign` in place."""
+        raise NotImplementedError
+
     def cos(self) -> Tensor:
         """The cosine of x in radians, elementwise; integers give f32."""
         raise NotImplementedError
@@ -231,6 +327,10 @@ class TensorMethods:
 
     def cosh(self) -> Tensor:
         """The hyperbolic cosine, elementwise; integers give f32."""
+        raise NotImplementedError
+
+    def cosh_(self) -> Tensor:
+        """`cosh` in place."""
         raise NotImplementedError
 
     def count_nonzero(self, dim: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
@@ -253,12 +353,24 @@ class TensorMethods:
         """Running products along an axis; integers and bool in i64 unless dtype= says otherwise."""
         raise NotImplementedError
 
+    def cumprod_(self, dim: builtins.int, *, dtype: Any = None) -> Tensor:
+        """`cumprod` in place."""
+        raise NotImplementedError
+
     def cumsum(self, dim: builtins.int, *, dtype: Any = None) -> Tensor:
         """Running sums along an axis; integers and bool in i64 unless dtype= says otherwise."""
         raise NotImplementedError
 
+    def cumsum_(self, dim: builtins.int, *, dtype: Any = None) -> Tensor:
+        """`cumsum` in place."""
+        raise NotImplementedError
+
     def deg2rad(self) -> Tensor:
         """Degrees as radians."""
+        raise NotImplementedError
+
+    def deg2rad_(self) -> Tensor:
+        """`deg2rad` in place."""
         raise NotImplementedError
 
     def diag(self, diagonal: builtins.int = 0) -> Tensor:
@@ -317,6 +429,10 @@ class TensorMethods:
         """a == b, elementwise, as bool; a number past the type's ends is compared as it is."""
         raise NotImplementedError
 
+    def eq_(self, b: Any) -> Tensor:
+        """`eq` in place."""
+        raise NotImplementedError
+
     def equal(self, b: Tensor) -> builtins.bool:
         """Whether shapes and all elements are equal; waits for the values."""
         raise NotImplementedError
@@ -325,12 +441,24 @@ class TensorMethods:
         """The error function, elementwise; integers give f32."""
         raise NotImplementedError
 
+    def erf_(self) -> Tensor:
+        """`erf` in place."""
+        raise NotImplementedError
+
     def erfc(self) -> Tensor:
         """1 - erf(x), exact for large x, elementwise; integers give f32."""
         raise NotImplementedError
 
+    def erfc_(self) -> Tensor:
+        """`erfc` in place."""
+        raise NotImplementedError
+
     def erfinv(self) -> Tensor:
         """The inverse of erf; NaN outside [-1, 1], elementwise; integers give f32."""
+        raise NotImplementedError
+
+    def erfinv_(self) -> Tensor:
+        """`erfinv` in place."""
         raise NotImplementedError
 
     def exp(self) -> Tensor:
@@ -339,6 +467,10 @@ class TensorMethods:
 
     def exp2(self) -> Tensor:
         """2 ** x, elementwise; integers give f32."""
+        raise NotImplementedError
+
+    def exp2_(self) -> Tensor:
+        """`exp2` in place."""
         raise NotImplementedError
 
     def exp_(self) -> Tensor:
@@ -355,6 +487,10 @@ class TensorMethods:
 
     def expm1(self) -> Tensor:
         """exp(x) - 1, exact near 0, elementwise; integers give f32."""
+        raise NotImplementedError
+
+    def expm1_(self) -> Tensor:
+        """`expm1` in place."""
         raise NotImplementedError
 
     def fill_(self, value: Any) -> Tensor:
@@ -385,6 +521,10 @@ class TensorMethods:
         """x ** exponent in f64."""
         raise NotImplementedError
 
+    def float_power_(self, exponent: Any) -> Tensor:
+        """`float_power` in place."""
+        raise NotImplementedError
+
     def floor(self) -> Tensor:
         """The greatest integral value that isn't above x, elementwise; the type stays."""
         raise NotImplementedError
@@ -413,8 +553,16 @@ class TensorMethods:
         """The remainder with the sign of a (C's fmod), elementwise."""
         raise NotImplementedError
 
+    def fmod_(self, b: Any) -> Tensor:
+        """`fmod` in place."""
+        raise NotImplementedError
+
     def frac(self) -> Tensor:
         """x - trunc(x), elementwise."""
+        raise NotImplementedError
+
+    def frac_(self) -> Tensor:
+        """`frac` in place."""
         raise NotImplementedError
 
     def gather(self, dim: builtins.int, index: Tensor, *, sparse_grad: builtins.bool = False) -> Tensor:
@@ -425,8 +573,16 @@ class TensorMethods:
         """The greatest common divisor of integers, elementwise; at least 0."""
         raise NotImplementedError
 
+    def gcd_(self, b: Any) -> Tensor:
+        """`gcd` in place."""
+        raise NotImplementedError
+
     def ge(self, b: Any) -> Tensor:
         """a >= b, elementwise, as bool; a number past the type's ends is compared as it is."""
+        raise NotImplementedError
+
+    def ge_(self, b: Any) -> Tensor:
+        """`ge` in place."""
         raise NotImplementedError
 
     def gelu(self, *, approximate: builtins.str = 'none') -> Tensor:
@@ -437,12 +593,20 @@ class TensorMethods:
         """a > b, elementwise, as bool; a number past the type's ends is compared as it is."""
         raise NotImplementedError
 
+    def gt_(self, b: Any) -> Tensor:
+        """`gt` in place."""
+        raise NotImplementedError
+
     def half(self) -> Tensor:
         """The tensor as vk.f16."""
         raise NotImplementedError
 
     def heaviside(self, b: Any) -> Tensor:
         """0 where a is below 0, b where it is 0, else 1, elementwise."""
+        raise NotImplementedError
+
+    def heaviside_(self, b: Any) -> Tensor:
+        """`heaviside` in place."""
         raise NotImplementedError
 
     def histc(self, bins: builtins.int = 100, min: builtins.float = 0, max: builtins.float = 0) -> Tensor:
@@ -457,24 +621,48 @@ class TensorMethods:
         """sqrt(a*a + b*b) without overflow, elementwise."""
         raise NotImplementedError
 
+    def hypot_(self, b: Any) -> Tensor:
+        """`hypot` in place."""
+        raise NotImplementedError
+
     def index_add(self, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: builtins.float = 1) -> Tensor:
         """x with alpha times the slices of source added to those that a vector of positions names."""
+        raise NotImplementedError
+
+    def index_add_(self, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: builtins.float = 1) -> Tensor:
+        """`index_add` in place."""
         raise NotImplementedError
 
     def index_copy(self, dim: builtins.int, index: Tensor, source: Tensor) -> Tensor:
         """x with the slices that a vector of positions names replaced by those of source."""
         raise NotImplementedError
 
+    def index_copy_(self, dim: builtins.int, index: Tensor, source: Tensor) -> Tensor:
+        """`index_copy` in place."""
+        raise NotImplementedError
+
     def index_fill(self, dim: builtins.int, index: Tensor, value: Any) -> Tensor:
         """x with the slices that a vector of positions names filled with a number or a 0-d tensor."""
+        raise NotImplementedError
+
+    def index_fill_(self, dim: builtins.int, index: Tensor, value: Any) -> Tensor:
+        """`index_fill` in place."""
         raise NotImplementedError
 
     def index_put(self, indices: Any, values: Any, accumulate: builtins.bool = False) -> Tensor:
         """x with `values` written (or added) at x[indices], a tuple of position tensors and masks."""
         raise NotImplementedError
 
+    def index_put_(self, indices: Any, values: Any, accumulate: builtins.bool = False) -> Tensor:
+        """`index_put` in place."""
+        raise NotImplementedError
+
     def index_reduce(self, dim: builtins.int, index: Tensor, source: Tensor, reduce: builtins.str, *, include_self: builtins.bool = True) -> Tensor:
         """x with the slices of source combined ("prod", "mean", "amax", "amin") into those that a vector of positions names."""
+        raise NotImplementedError
+
+    def index_reduce_(self, dim: builtins.int, index: Tensor, source: Tensor, reduce: builtins.str, *, include_self: builtins.bool = True) -> Tensor:
+        """`index_reduce` in place."""
         raise NotImplementedError
 
     def index_select(self, dim: builtins.int, index: Tensor) -> Tensor:
@@ -529,12 +717,24 @@ class TensorMethods:
         """The least common multiple of integers, elementwise; 0 where one is 0."""
         raise NotImplementedError
 
+    def lcm_(self, b: Any) -> Tensor:
+        """`lcm` in place."""
+        raise NotImplementedError
+
     def ldexp(self, other: Any) -> Tensor:
         """x * 2 ** other, as floats."""
         raise NotImplementedError
 
+    def ldexp_(self, other: Any) -> Tensor:
+        """`ldexp` in place."""
+        raise NotImplementedError
+
     def le(self, b: Any) -> Tensor:
         """a <= b, elementwise, as bool; a number past the type's ends is compared as it is."""
+        raise NotImplementedError
+
+    def le_(self, b: Any) -> Tensor:
+        """`le` in place."""
         raise NotImplementedError
 
     def leaky_relu(self, *, negative_slope: builtins.float = 0.01) -> Tensor:
@@ -557,12 +757,24 @@ class TensorMethods:
         """The logarithm to base 10, elementwise; integers give f32."""
         raise NotImplementedError
 
+    def log10_(self) -> Tensor:
+        """`log10` in place."""
+        raise NotImplementedError
+
     def log1p(self) -> Tensor:
         """log(1 + x), exact near 0, elementwise; integers give f32."""
         raise NotImplementedError
 
+    def log1p_(self) -> Tensor:
+        """`log1p` in place."""
+        raise NotImplementedError
+
     def log2(self) -> Tensor:
         """The logarithm to base 2, elementwise; integers give f32."""
+        raise NotImplementedError
+
+    def log2_(self) -> Tensor:
+        """`log2` in place."""
         raise NotImplementedError
 
     def log_(self) -> Tensor:
@@ -589,20 +801,40 @@ class TensorMethods:
         """a and b, elementwise, as bool; numbers count as true unless they are 0."""
         raise NotImplementedError
 
+    def logical_and_(self, b: Any) -> Tensor:
+        """`logical_and` in place."""
+        raise NotImplementedError
+
     def logical_not(self) -> Tensor:
         """Whether x is 0 or False, elementwise, as bool."""
+        raise NotImplementedError
+
+    def logical_not_(self) -> Tensor:
+        """`logical_not` in place."""
         raise NotImplementedError
 
     def logical_or(self, b: Any) -> Tensor:
         """a or b, elementwise, as bool; numbers count as true unless they are 0."""
         raise NotImplementedError
 
+    def logical_or_(self, b: Any) -> Tensor:
+        """`logical_or` in place."""
+        raise NotImplementedError
+
     def logical_xor(self, b: Any) -> Tensor:
         """Either a or b, elementwise, as bool; numbers count as true unless they are 0."""
         raise NotImplementedError
 
+    def logical_xor_(self, b: Any) -> Tensor:
+        """`logical_xor` in place."""
+        raise NotImplementedError
+
     def logit(self, eps: builtins.float | None = None) -> Tensor:
         """log(x / (1 - x)), elementwise; with eps x is limited to [eps, 1 - eps] first."""
+        raise NotImplementedError
+
+    def logit_(self, eps: builtins.float | None = None) -> Tensor:
+        """`logit` in place."""
         raise NotImplementedError
 
     def logsumexp(self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False) -> Tensor:
@@ -617,6 +849,10 @@ class TensorMethods:
         """a < b, elementwise, as bool; a number past the type's ends is compared as it is."""
         raise NotImplementedError
 
+    def lt_(self, b: Any) -> Tensor:
+        """`lt` in place."""
+        raise NotImplementedError
+
     def masked_fill(self, mask: Tensor, value: Any) -> Tensor:
         """x with `value` (a number or a 0-d tensor) where the mask is true."""
         raise NotImplementedError
@@ -627,6 +863,10 @@ class TensorMethods:
 
     def masked_scatter(self, mask: Tensor, source: Tensor) -> Tensor:
         """x with source's elements, in order, where the mask (broadcast) is true; waits for their number."""
+        raise NotImplementedError
+
+    def masked_scatter_(self, mask: Tensor, source: Tensor) -> Tensor:
+        """`masked_scatter` in place."""
         raise NotImplementedError
 
     def masked_select(self, mask: Tensor) -> Tensor:
@@ -693,6 +933,10 @@ class TensorMethods:
         """x with NaN replaced by a number (0), inf by the largest one of the type, -inf by the least, where not given."""
         raise NotImplementedError
 
+    def nan_to_num_(self, nan: builtins.float | None = None, posinf: builtins.float | None = None, neginf: builtins.float | None = None) -> Tensor:
+        """`nan_to_num` in place."""
+        raise NotImplementedError
+
     def nanmean(self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False, *, dtype: Any = None) -> Tensor:
         """The mean over axes, NaN left out."""
         raise NotImplementedError
@@ -715,6 +959,10 @@ class TensorMethods:
 
     def ne(self, b: Any) -> Tensor:
         """a != b, elementwise, as bool; a number past the type's ends is compared as it is."""
+        raise NotImplementedError
+
+    def ne_(self, b: Any) -> Tensor:
+        """`ne` in place."""
         raise NotImplementedError
 
     def neg(self) -> Tensor:
@@ -781,12 +1029,20 @@ class TensorMethods:
         """x with source's elements written (or added) at positions in its C order."""
         raise NotImplementedError
 
+    def put_(self, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Tensor:
+        """`put` in place."""
+        raise NotImplementedError
+
     def quantile(self, q: Any, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, interpolation: builtins.str = 'linear') -> Tensor:
         """The q-quantiles (0 to 1) of all elements or along an axis; several q give an axis in front. NaN where there is one."""
         raise NotImplementedError
 
     def rad2deg(self) -> Tensor:
         """Radians as degrees."""
+        raise NotImplementedError
+
+    def rad2deg_(self) -> Tensor:
+        """`rad2deg` in place."""
         raise NotImplementedError
 
     def ravel(self) -> Tensor:
@@ -861,12 +1117,24 @@ class TensorMethods:
         """x with src[.., n, ..] (or a number) written at [.., index[.., n, ..], ..]; of several the last one stays. With reduce="add" or "multiply" combined with what is there."""
         raise NotImplementedError
 
+    def scatter_(self, dim: builtins.int, index: Tensor, src: Any = None, *, value: Any = None, reduce: builtins.str | None = None) -> Tensor:
+        """`scatter` in place."""
+        raise NotImplementedError
+
     def scatter_add(self, dim: builtins.int, index: Tensor, src: Tensor) -> Tensor:
         """x with src[.., n, ..] added at [.., index[.., n, ..], ..]; the order of additions is fixed, unless a GPU adds long lists by atomics (see `use_deterministic_algorithms`)."""
         raise NotImplementedError
 
+    def scatter_add_(self, dim: builtins.int, index: Tensor, src: Tensor) -> Tensor:
+        """`scatter_add` in place."""
+        raise NotImplementedError
+
     def scatter_reduce(self, dim: builtins.int, index: Tensor, src: Tensor, reduce: builtins.str, *, include_self: builtins.bool = True) -> Tensor:
         """x with src[.., n, ..] combined into [.., index[.., n, ..], ..] by "sum", "prod", "mean", "amax" or "amin"; include_self=False leaves x's own values out where something is written."""
+        raise NotImplementedError
+
+    def scatter_reduce_(self, dim: builtins.int, index: Tensor, src: Tensor, reduce: builtins.str, *, include_self: builtins.bool = True) -> Tensor:
+        """`scatter_reduce` in place."""
         raise NotImplementedError
 
     def select(self, dim: builtins.int, index: builtins.int) -> Tensor:
@@ -879,6 +1147,10 @@ class TensorMethods:
 
     def sgn(self) -> Tensor:
         """As `sign`."""
+        raise NotImplementedError
+
+    def sgn_(self) -> Tensor:
+        """`sgn` in place."""
         raise NotImplementedError
 
     def short(self) -> Tensor:
@@ -895,6 +1167,10 @@ class TensorMethods:
 
     def sign(self) -> Tensor:
         """-1, 0 or 1 by sign, elementwise; NaN stays, bool too."""
+        raise NotImplementedError
+
+    def sign_(self) -> Tensor:
+        """`sign` in place."""
         raise NotImplementedError
 
     def signbit(self) -> Tensor:
@@ -917,8 +1193,16 @@ class TensorMethods:
         """sin(pi x) / (pi x), 1 at 0, elementwise; integers give f32."""
         raise NotImplementedError
 
+    def sinc_(self) -> Tensor:
+        """`sinc` in place."""
+        raise NotImplementedError
+
     def sinh(self) -> Tensor:
         """The hyperbolic sine, elementwise; integers give f32."""
+        raise NotImplementedError
+
+    def sinh_(self) -> Tensor:
+        """`sinh` in place."""
         raise NotImplementedError
 
     def slice_scatter(self, src: Tensor, dim: builtins.int = 0, start: builtins.int | None = None, end: builtins.int | None = None, step: builtins.int = 1) -> Tensor:
@@ -1005,6 +1289,10 @@ class TensorMethods:
         """The tangent of x in radians, elementwise; integers give f32."""
         raise NotImplementedError
 
+    def tan_(self) -> Tensor:
+        """`tan` in place."""
+        raise NotImplementedError
+
     def tanh(self) -> Tensor:
         """The hyperbolic tangent, elementwise; integers give f32."""
         raise NotImplementedError
@@ -1041,12 +1329,24 @@ class TensorMethods:
         """The matrices' part on and below a diagonal, 0 above it."""
         raise NotImplementedError
 
+    def tril_(self, diagonal: builtins.int = 0) -> Tensor:
+        """`tril` in place."""
+        raise NotImplementedError
+
     def triu(self, diagonal: builtins.int = 0) -> Tensor:
         """The matrices' part on and above a diagonal, 0 below it."""
         raise NotImplementedError
 
+    def triu_(self, diagonal: builtins.int = 0) -> Tensor:
+        """`triu` in place."""
+        raise NotImplementedError
+
     def true_divide(self, b: Any) -> Tensor:
         """a / b; integers give f32."""
+        raise NotImplementedError
+
+    def true_divide_(self, b: Any) -> Tensor:
+        """`true_divide` in place."""
         raise NotImplementedError
 
     def trunc(self) -> Tensor:
@@ -1115,6 +1415,10 @@ class TensorMethods:
 
     def xlogy(self, b: Any) -> Tensor:
         """a * log(b), 0 where a is 0, elementwise."""
+        raise NotImplementedError
+
+    def xlogy_(self, b: Any) -> Tensor:
+        """`xlogy` in place."""
         raise NotImplementedError
 
     def zero_(self) -> Tensor:

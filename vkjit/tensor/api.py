@@ -24,6 +24,7 @@ from . import (
     nn_norm,
     nn_pool,
     nn_softmax,
+    outputs,
     products,
     random,
     reductions,
@@ -74,5 +75,8 @@ __all__ = [  # noqa: PLE0604  # sorted() gives strings
         name for module in _MODULES for name in module.__all__ if name not in _INTERNAL and name not in lang.__all__
     ),
 ]
+
+for _name in sorted(outputs.NAMES & globals().keys()):
+    globals()[_name] = outputs.with_out(_name, globals()[_name])
 
 methods.install()

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from ..autograd import mode, tape
 from ..autograd.autocast import converted
 from ..autograd.mode import state
-from ..errors import ArgumentError, InternalError, VkjitError
+from ..errors import ArgumentError, InternalError
+from .parts import check_written, record_written
 from .tensor import Tensor
 
 __all__ = ["OPERATIONS", "is_recording", "operation", "run_in_place"]
@@ -32,13 +33,9 @@ def is_recording(operands: tuple[Any, ...]) -> bool:
     wanted = False
     for value in operands:
         if isinstance(value, Tensor):
-            wanted = wanted or value.meta.requires_grad
             if value._history != value._version.recorded:
-                raise VkjitError(
-                    f"a tensor of shape {value.shape} shares memory with one that was changed in place after it was "
-                    "made, and its gradient would be wrong: make the view again after the change, or .clone() it "
-                    "before"
-                )
+                value.follow()
+            wanted = wanted or value.meta.requires_grad
     return wanted
 
 
@@ -55,7 +52,11 @@ def operation(name: str) -> Callable[[F], F]:
 
         @functools.wraps(forward)
         def run(*operands: Any, **params: Any) -> Any:
-            if state.autocast is not None:
+            if params and "out" in params:
+                return _run_into(name, run, operands, params)
+            if state.special:
+                if state.watch is not None:
+                    return state.watch(name, run, operands, params)
                 operands = converted(name, operands)
             if not state.enabled or not is_recording(operands):
                 return forward(*operands, **params)
@@ -73,22 +74,40 @@ def operation(name: str) -> Callable[[F], F]:
     return register
 
 
+def _run_into(name: str, run: Callable[..., Any], operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """The operation with its result written into the tensor `out`, where there is one."""
+    from . import outputs
+
+    if name not in outputs.NAMES:
+        raise ArgumentError(f"{name}() takes no out=: assign its result")
+    rest = {key: value for key, value in params.items() if key != "out"}
+    out = params["out"]
+    return run(*operands, **rest) if out is None else outputs.write(name, run, operands, rest, out)
+
+
 def run_in_place(
     name: str, write: Callable[..., Any], target: Tensor, operands: tuple[Any, ...], params: dict[str, Any]
 ) -> Tensor:
     """Runs `write(target, *operands, **params)`, which changes target's memory, and records it as `name` of all of
     them.
 
-    Raises ArgumentError where autograd forbids it: a leaf that requires a gradient, or a view of a recorded tensor.
+    Raises ArgumentError where autograd forbids it: a leaf that requires a gradient, a view of one, a view made without
+    recording.
     """
+    if state.special and state.watch is not None:
+        args = (target, *operands)
+        state.watch(name, lambda t, *rest: run_in_place(name, write, t, rest, params), args, {})
+        return target
     recording = is_recording((target, *operands))
     if recording:
-        _check_target(name, target)
+        check_written(name, target)
     kept = _kept_operands(name, target, operands) if recording else ()
     with mode.set_grad_enabled(False):
         write(target, *operands, **params)
     target.bump_version()
-    if recording:
+    if recording and target.root is not None:
+        record_written(name, kept, params, target, target.root)
+    elif recording:
         target.rebase()
         tape.record(name, kept, params, (target,))
     return target
@@ -110,16 +129,3 @@ def _kept_operands(name: str, target: Tensor, operands: tuple[Any, ...]) -> tupl
             return value.clone().placed(value.meta)
 
     return tuple(keep(value) for value in (target, *operands))
-
-
-def _check_target(name: str, target: Tensor) -> None:
-    if target.requires_grad and target.is_leaf:
-        raise ArgumentError(
-            f"{name} would change a leaf that requires a gradient in place (shape {target.shape}): use `with "
-            "vk.no_grad():` to update it, or an operation that makes a new tensor"
-        )
-    if target.is_view:
-        raise ArgumentError(
-            f"{name} would change a view in place (shape {target.shape}) while gradients are recorded: assign through "
-            "the tensor itself, as in x[index] = value, or .clone() the view first"
-        )

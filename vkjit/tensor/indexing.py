@@ -22,9 +22,9 @@ from ..stdlib import index as kernels
 from . import creation, maps
 from .along import combine_lines, put_lines, three_axes
 from .arithmetic import where
-from .copies import copy_values, fill_values
+from .copies import copy_, copy_values, fill_values
 from .dispatch import operation, run_in_place
-from .iterate import broadcast_shapes
+from .iterate import broadcast_shapes, overlaps_itself
 from .tensor import Tensor
 from .views import _reshape, axis_of, expand, flatten, narrow, permute, reshape, slice_view, unsqueeze
 
@@ -460,7 +460,18 @@ def set_item(target: Tensor, index: Any, value: Any) -> None:
     plan = parse(target, index)
     if isinstance(value, (list, np.ndarray, np.generic)):
         value = creation.tensor(np.asarray(value), dtype=target.dtype, device=target.device)
+    if overlaps_itself(target.shape, target.strides):
+        _set_apart(target, plan, value)
+        return
     run_in_place("set_item", lambda t, v, *, plan: _assign(t, v, plan), target, (value,), {"plan": plan})
+
+
+def _set_apart(target: Tensor, plan: Plan, value: Any) -> None:
+    """Writes into a tensor with several elements in one place: what else changes with the part isn't part of the index."""
+    part = _basic(target, plan)
+    if plan.advanced:
+        maps.refuse_overlap(target)
+    copy_(part, _fitting(value, part.shape) if isinstance(value, Tensor) else value)
 
 
 @operation("put")

@@ -6,12 +6,15 @@ rank (at least 1), so that contiguous operands of any shape become rank 1.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+
+import numpy as np
 
 from ..errors import ShapeError
 from ..runtime.interface import DeviceArray
 
-__all__ = ["broadcast_shapes", "coalesce", "expand"]
+__all__ = ["broadcast_shapes", "coalesce", "expand", "overlaps_itself"]
 
 Shape = tuple[int, ...]
 
@@ -73,3 +76,28 @@ def coalesce(arrays: Sequence[DeviceArray]) -> list[DeviceArray]:
         DeviceArray(a.buffer, a.offset, a.dtype, tuple(merged_shape), tuple(strides))
         for a, strides in zip(arrays, merged_strides, strict=True)
     ]
+
+
+_LISTED = 1 << 20
+"""Elements up to which positions are listed to see whether any comes twice."""
+
+
+def overlaps_itself(shape: Shape, strides: Shape) -> bool:
+    """Whether an array has several elements in one place. True too where there are too many elements to tell, in
+    strides that interleave.
+    """
+    reach = 0
+    steps = sorted((abs(s), e) for e, s in zip(shape, strides, strict=True) if e > 1)
+    for stride, extent in steps:
+        if stride <= reach:
+            break
+        reach += stride * (extent - 1)
+    else:
+        return False
+    count = math.prod(shape)
+    if count == 0 or steps[0][0] == 0 or count > _LISTED:
+        return count != 0
+    places = np.zeros(shape, np.int64)
+    for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
+        places += (np.arange(extent) * stride).reshape((-1,) + (1,) * (len(shape) - 1 - axis))
+    return bool(np.unique(places).size < count)

@@ -142,6 +142,7 @@ def _fill(x: Tensor, place: _Place, version: Version | None) -> None:
     x._is_view = version is not None
     x._version = version if version is not None else Version()
     x._history = x._version.recorded
+    x._root = None
     x.meta = GradMeta(place.array.shape, place.array.dtype, place.array.device)
 
 

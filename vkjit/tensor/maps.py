@@ -21,10 +21,10 @@ from ..runtime.interface import Device, DeviceArray
 from ..staging import byte_range
 from ..stdlib import elementwise as kernels
 from . import creation
-from .iterate import broadcast_shapes, coalesce, expand
+from .iterate import broadcast_shapes, coalesce, expand, overlaps_itself
 from .tensor import Tensor
 
-__all__ = ["arithmetic_type", "common_device", "copy_array", "run_map", "write_map"]
+__all__ = ["arithmetic_type", "common_device", "copy_array", "refuse_overlap", "run_map", "write_map"]
 
 
 def arithmetic_type(dtype: DType) -> DType:
@@ -71,16 +71,22 @@ def write_map(
     copied.
     """
     common_device((target, *operands))
-    if any(stride == 0 and extent > 1 for stride, extent in zip(target.strides, target.shape, strict=True)):
-        raise ArgumentError(
-            f"a tensor that was expanded (shape {target.shape}, strides {target.strides}) holds elements in the same "
-            "memory: call .contiguous() before it is written in place"
-        )
+    refuse_overlap(target)
     shape = broadcast_shapes(target.shape, *(o.shape for o in operands if isinstance(o, Tensor)))
     if shape != target.shape:
         raise ArgumentError(f"a result of shape {shape} can't be written into a tensor of {target.shape}")
     safe = [_apart(o, target._array) if isinstance(o, Tensor) else o for o in operands]
     _launch(function, safe, target._array, compute, first)
+
+
+def refuse_overlap(target: Tensor) -> None:
+    """Raises ArgumentError for a tensor that can't be written element by element: one with several in one place."""
+    if is_dense(target._array) or not overlaps_itself(target.shape, target.strides):
+        return
+    raise ArgumentError(
+        f"a tensor that was expanded or cut into windows (shape {target.shape}, strides {target.strides}) holds elements "
+        "in the same memory: call .clone() before it is written in place"
+    )
 
 
 def _apart(operand: Tensor, target: DeviceArray) -> Tensor:

@@ -20,6 +20,7 @@ from . import (
     elementwise,
     indexing,
     inplace,
+    inplace_more,
     linalg,
     nn_softmax,
     products,
@@ -33,6 +34,7 @@ from . import (
     statistics,
     views,
 )
+from .outputs import with_out
 from .tensor import Tensor
 
 __all__ = ["install"]
@@ -208,7 +210,7 @@ def install() -> None:
     for module, names in _METHODS:
         for name in names.split():
             setattr(Tensor, name, getattr(module, name))
-    for name, function in (*_operators().items(), *inplace.METHODS.items()):
+    for name, function in (*_operators().items(), *inplace_more.METHODS.items(), *inplace.METHODS.items()):
         setattr(Tensor, name, function)
     for name, dtype in _CONVERSIONS.items():
         setattr(Tensor, name, _converted(dtype))
@@ -237,4 +239,4 @@ def register_shared_names() -> None:
         for name in module.__all__:
             stub = getattr(lang, name, None)
             if stub is not None:
-                _stub.register_host(stub, getattr(module, name))
+                _stub.register_host(stub, with_out(name, getattr(module, name)))

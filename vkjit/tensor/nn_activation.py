@@ -1,6 +1,6 @@
 """Activations beyond the elementary ones of `elementwise`, composed of tensor operations.
 
-Enters: tensors of floats. Leaves: new tensors of the same type.
+Enters: tensors of floats, or of integers where no function is involved that needs floats. Leaves: new tensors.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ArgumentError, ShapeError
-from .arithmetic import maximum, minimum, where
+from .arithmetic import clamp, maximum, minimum, where
 from .dispatch import operation
-from .elementwise import elu, sigmoid, softplus, tanh
+from .elementwise import checked, elu, sigmoid, softplus, tanh
 from .maps import arithmetic_type, run_map
 from .nn_common import floats
 from .tensor import Tensor
@@ -35,8 +35,10 @@ def _hardtanh(x: Tensor, *, low: float, high: float) -> Tensor:
 
 def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """x limited to [min_val, max_val]; the gradient is 0 at the limits."""
-    if not min_val < max_val:
-        raise ArgumentError(f"hardtanh(): min_val={min_val} must be below max_val={max_val}")
+    if not min_val <= max_val:
+        raise ArgumentError(f"hardtanh(): min_val={min_val} must not be above max_val={max_val}")
+    if checked(x, "hardtanh").dtype.is_integer:
+        return clamp(x, int(min_val), int(max_val))
     return _hardtanh(floats(x, "hardtanh"), low=float(min_val), high=float(max_val))
 
 
@@ -74,12 +76,12 @@ def celu(x: Any, alpha: float = 1.0) -> Tensor:
 
 def softsign(x: Tensor) -> Tensor:
     """x / (1 + abs(x))."""
-    return x / (floats(x, "softsign").abs() + 1.0)
+    return x / (checked(x, "softsign").abs() + 1.0)
 
 
 def tanhshrink(x: Any) -> Tensor:
     """x - tanh(x)."""
-    return x - tanh(floats(x, "tanhshrink"))  # type: ignore[no-any-return]
+    return x - tanh(checked(x, "tanhshrink"))  # type: ignore[no-any-return]
 
 
 def hardshrink(x: Any, lambd: float = 0.5) -> Tensor:
@@ -97,7 +99,7 @@ def softshrink(x: Any, lambd: float = 0.5) -> Tensor:
 
 def threshold(x: Any, threshold: float, value: float) -> Tensor:
     """x where it is above the threshold, else value."""
-    return where(floats(x, "threshold") > threshold, x, float(value))
+    return where(checked(x, "threshold") > threshold, x, float(value) if x.dtype.is_float else int(value))
 
 
 def glu(x: Any, dim: int = -1) -> Tensor:

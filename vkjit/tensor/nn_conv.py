@@ -1,8 +1,8 @@
 """Convolutions and transposed convolutions over one to three axes.
 
 Enters: an input (N, C, *size) or (C, *size), weights, an optional bias. Leaves: a new tensor of the same type. Sums are kept in f32
-(f64 for f64) and rounded once. Each of the three products (output, gradient of the input, gradient of the weights) is an operation
-whose gradients are the other two.
+(f64 for f64) and rounded once; integers go through `nn_conv_whole`. Each of the three products (output, gradient of the
+input, gradient of the weights) is an operation whose gradients are the other two.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ..stdlib.conv import Geometry
 from .dispatch import operation
 from .maps import common_device
 from .nn_common import float_tensor, floats, numbers, result
+from .nn_conv_whole import whole_convolution, whole_convolution_input
 from .tensor import Tensor
 from .views import reshape
 
@@ -59,8 +60,9 @@ def convolution_weight(x: Tensor, gradient: Tensor, *, geometry: Geometry) -> Te
 
 def _checked(x: Any, weight: Any, groups: int, axes: int, name: str) -> tuple[Tensor, Tensor, bool]:
     """The input with a batch, the weights, and whether the batch was put in."""
-    floats(x, name)
-    floats(weight, name, "the weight")
+    for value, what in ((x, "the input"), (weight, "the weight")):
+        if not isinstance(value, Tensor) or not value.dtype.is_integer:
+            floats(value, name, what)
     if x.dtype is not weight.dtype:
         raise DTypeError(
             f"{name}(): the input holds {x.dtype!r}, the weight {weight.dtype!r}: convert one of them with .to(...)"
@@ -77,6 +79,13 @@ def _checked(x: Any, weight: Any, groups: int, axes: int, name: str) -> tuple[Te
     single = x.ndim == axes + 1
     common_device((x, weight))
     return (reshape(x, (1, *x.shape)) if single else x), weight, single
+
+
+def _check_bias(bias: Any, x: Tensor, count: int, name: str) -> None:
+    if not x.dtype.is_integer:
+        float_tensor(bias, x, (count,), name, "the bias")
+    elif bias is not None and (getattr(bias, "dtype", None) is not x.dtype or bias.shape != (count,)):
+        raise DTypeError(f"{name}(): the bias is expected to be a tensor of {x.dtype!r} and shape {(count,)}")
 
 
 def _padding(
@@ -114,7 +123,7 @@ def _convolve(
             f"{name}(): the input has {x.shape[1]} channels, the weight of shape {weight.shape} with groups={groups} takes "
             f"{channels * groups}; filters ({filters}) and channels must be multiples of groups"
         )
-    float_tensor(bias, x, (filters,), name, "the bias")
+    _check_bias(bias, x, filters, name)
     pads = _padding(padding, tuple(kernel), steps, spread, name)
     out = [
         (size + before + after - d * (k - 1) - 1) // s + 1
@@ -129,7 +138,10 @@ def _convolve(
         x.shape[0], groups, channels, filters // groups, _three(x.shape[2:], 1), _three(kernel, 1), _three(out, 1),
         _three(steps, 1), _three([before for before, _ in pads], 0), _three(spread, 1),
     )  # fmt: skip
-    y = convolution(x, weight, bias, geometry=geometry)
+    if x.dtype.is_integer:
+        y = whole_convolution(x, weight, bias, geometry)
+    else:
+        y = convolution(x, weight, bias, geometry=geometry)
     return reshape(y, y.shape[1:]) if single else y
 
 
@@ -158,7 +170,7 @@ def _transpose(
         raise ArgumentError(
             f"{name}(): output_padding={extra} must be smaller than stride {steps} or dilation {spread}"
         )
-    float_tensor(bias, x, (channels * groups,), name, "the bias")
+    _check_bias(bias, x, channels * groups, name)
     size = [
         (n - 1) * s - 2 * p + d * (k - 1) + e + 1
         for n, s, p, d, k, e in zip(x.shape[2:], steps, pads, spread, kernel, extra, strict=True)
@@ -171,7 +183,11 @@ def _transpose(
         x.shape[0], groups, channels, filters // groups, _three(size, 1), _three(kernel, 1), _three(x.shape[2:], 1),
         _three(steps, 1), _three(pads, 0), _three(spread, 1),
     )  # fmt: skip
-    y: Any = convolution_input(x, weight, geometry=geometry)
+    y: Any
+    if x.dtype.is_integer:
+        y = whole_convolution_input(x, weight, geometry)
+    else:
+        y = convolution_input(x, weight, geometry=geometry)
     if bias is not None:
         y = y + reshape(bias, (-1, *[1] * axes))
     return reshape(y, y.shape[1:]) if single else y

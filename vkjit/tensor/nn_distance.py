@@ -15,8 +15,9 @@ from .elementwise import softplus
 from .indexing import gather
 from .nn_common import floats, reduced
 from .nn_embedding import one_hot
+from .precision import widened
 from .tensor import Tensor
-from .views import broadcast_tensors, unsqueeze
+from .views import broadcast_tensors, reshape, unsqueeze
 
 __all__ = [
     "cosine_embedding_loss", "cosine_similarity", "gaussian_nll_loss", "hinge_embedding_loss", "margin_ranking_loss",
@@ -36,6 +37,7 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Te
     return x / x.norm(p, dim, True).clamp(eps)
 
 
+@widened
 def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between a and b along an axis; each length counts as at least eps. Shapes broadcast."""
     floats(a, "cosine_similarity")
@@ -48,14 +50,18 @@ def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> 
 
 def pairwise_distance(a: Tensor, b: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """The p-norm of a - b + eps along the last axis."""
-    floats(a, "pairwise_distance")
-    floats(b, "pairwise_distance", "the second operand")
     return (a - b + eps).norm(p, -1, keepdim)
+
+
+def _as_floats(*tensors: Any) -> Any:
+    """The tensors, integers and bool as f32."""
+    return tuple(x if x.dtype.is_float else x.to(dtypes.f32) for x in tensors)
 
 
 def cosine_embedding_loss(a: Tensor, b: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean") -> Tensor:
     """1 - cosine where the target is 1, max(0, cosine - margin) where it is -1; a, b: (N, D) or (D,)."""
-    cosine = cosine_similarity(a, b, -1)
+    first, second = _as_floats(a, b)
+    cosine = cosine_similarity(first, second, -1)
     losses = where(target > 0, 1 - cosine, _positive(cosine - margin))
     return reduced(losses, reduction, "cosine_embedding_loss")
 
@@ -116,6 +122,8 @@ def multi_margin_loss(
 ) -> Tensor:
     """The sum over the other classes of max(0, margin - x[target] + x[class])**p / C; x: (N, C) or (C,)."""
     floats(x, "multi_margin_loss")
+    x = reshape(x, 1) if x.ndim == 0 else x
+    target = reshape(target, ()) if x.ndim == 1 and target.shape == (1,) else target
     if p not in (1, 2):
         raise ArgumentError(f"multi_margin_loss(): p={p}, expected 1 or 2")
     if not target.dtype.is_integer or x.ndim not in (1, 2) or target.shape != x.shape[:-1]:

@@ -73,12 +73,11 @@ def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.
     """x / (k + alpha * mean of squares over `size` neighbouring channels)**beta; x: (N, C, ...), channels beyond the ends
     count as 0.
     """
-    floats(x, "local_response_norm")
     if x.ndim < 3 or size < 1:
         raise ShapeError(
             f"local_response_norm() takes (N, C, ...) and a size of at least 1, found {x.shape} and {size}"
         )
-    squares = reshape(x * x, (x.shape[0], 1, x.shape[1], -1))
+    squares = reshape(x * x, (x.shape[0], 1, x.shape[1], math.prod(x.shape[2:])))
     wide = pad(squares, (0, 0, size // 2, (size - 1) // 2))
     means: Any = reshape(avg_pool2d(wide, (size, 1), 1), x.shape)
     return x / (means * alpha + k) ** beta  # type: ignore[no-any-return]
@@ -116,8 +115,6 @@ def max_unpool(
 
 def bilinear(first: Any, second: Any, weight: Any, bias: Any = None) -> Tensor:
     """first^T weight[o] second + bias[o]; first: (..., M), second: (..., N), weight: (O, M, N) give (..., O)."""
-    floats(first, "bilinear")
-    floats(second, "bilinear", "the second input")
     if weight.ndim != 3 or weight.shape[1:] != (first.shape[-1], second.shape[-1]):
         raise ShapeError(
             f"bilinear(): inputs of {first.shape} and {second.shape} need a weight (O, {first.shape[-1]}, "

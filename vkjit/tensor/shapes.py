@@ -94,6 +94,8 @@ def sum_to_size(x: Tensor, *size: Any) -> Tensor:
     from .reductions import sum
 
     target = as_shape(size)
+    if not target:
+        return sum(x)
     missing = x.ndim - len(target)
     if missing < 0 or iterate.broadcast_shapes(target, x.shape) != x.shape:
         raise ShapeError(f"sum_to_size(): a tensor of shape {target} doesn't broadcast to {x.shape}")

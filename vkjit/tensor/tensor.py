@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import staging
-from ..autograd.tape import GradMeta, RemovableHandle, backward
+from ..autograd.mode import state
+from ..autograd.tape import UNTRACKED, GradMeta, RemovableHandle, backward
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError
 from ..runtime.interface import Device, DeviceArray
@@ -58,7 +59,7 @@ class Size(int):
 class Tensor(TensorMethods):
     """An n-dimensional array on a device. Make one with `vk.tensor`, `vk.zeros`, `vk.from_numpy` and their like."""
 
-    __slots__ = ("__weakref__", "_array", "_history", "_is_view", "_version", "meta")
+    __slots__ = ("__weakref__", "_array", "_history", "_is_view", "_root", "_version", "meta")
     __array_priority__ = 1000  # NumPy's operators leave mixed expressions to this class
     __array_ufunc__ = None  # NumPy's functions refuse tensors, rather than fetching them from the device unasked
 
@@ -86,6 +87,7 @@ class Tensor(TensorMethods):
         self._is_view = version is not None
         self._version = version if version is not None else Version()
         self._history = self._version.recorded
+        self._root: Any = None
         self.meta = meta if meta is not None else GradMeta(array.shape, array.dtype, array.device)
 
     # -- what it is
@@ -195,14 +197,45 @@ class Tensor(TensorMethods):
         """Whether its memory was changed by a recorded operation on another tensor since this one was made."""
         return self._history != self._version.recorded
 
+    @property
+    def root(self) -> Any:
+        """The tensor whose memory it is a view of, as autograd follows it: None for a tensor of its own (a detached one
+        too), `tape.UNTRACKED` for a view that was made while nothing was recorded.
+        """
+        return self._root
+
     def rebase(self) -> None:
         """Gives it a new place on the tape, after a recorded operation has written it in place."""
         self._version.recorded += 1
+        self.replace()
+
+    def replace(self) -> None:
+        """Gives it a place on the tape that fits what its memory holds now; whoever calls it records how that was made."""
         self._history = self._version.recorded
-        self.meta = GradMeta(self.shape, self.dtype, self.device)
+        meta = GradMeta(self.shape, self.dtype, self.device)
+        meta.retains_grad = self.meta.retains_grad
+        self.meta = meta
+
+    def follow(self) -> None:
+        """Brings a stale view's place on the tape up to date: a view of what its root has become. Raises VkjitError where
+        that isn't known.
+        """
+        from .parts import follow
+
+        if self._history != self._version.recorded:
+            follow(self)
+
+    def _follow_if_known(self) -> None:
+        """`follow` for questions that have an answer in any case."""
+        from .parts import can_follow, follow
+
+        if can_follow(self):
+            follow(self)
 
     @property
     def requires_grad(self) -> bool:
+        if self._history != self._version.recorded:
+            self._follow_if_known()
         return self.meta.requires_grad
 
     @requires_grad.setter
@@ -223,6 +256,8 @@ class Tensor(TensorMethods):
     @property
     def is_leaf(self) -> bool:
         """True for tensors that no recorded operation made."""
+        if self._history != self._version.recorded:
+            self._follow_if_known()
         return self.meta.node is None
 
     @property
@@ -258,6 +293,13 @@ class Tensor(TensorMethods):
         """The same values, off the tape; shares memory."""
         return Tensor(self._array, version=self._version)
 
+    def detach_(self) -> Tensor:
+        """Takes this tensor itself off the tape. Raises ArgumentError for a view, which would stay on it with its root."""
+        if self._root is not None:
+            raise ArgumentError("detach_() on a view: call it on the tensor that owns the memory, or use .detach()")
+        self.meta = GradMeta(self.shape, self.dtype, self.device)
+        return self
+
     @property
     def data(self) -> Tensor:
         """As `detach()`."""
@@ -290,7 +332,12 @@ class Tensor(TensorMethods):
 
     def view_of(self, array: DeviceArray) -> Tensor:
         """A view of the same memory with other shape, strides or offset; not recorded."""
-        return Tensor(array, version=self._version)
+        made = Tensor(array, version=self._version)
+        if self.meta.requires_grad and not state.enabled:  # it keeps nothing of the graph alive
+            made._root = UNTRACKED
+        else:
+            made._root = self if self._root is None else self._root
+        return made
 
     # -- to the host
 

@@ -9,6 +9,7 @@ import numpy as np
 from ... import dtypes
 from ...tensor import creation, indexing, views
 from ...tensor.dispatch import operation
+from ...tensor.iterate import overlaps_itself
 from ...tensor.shapes import replace_part
 from ...tensor.tensor import Tensor
 from ..tape import Node, rule
@@ -38,8 +39,17 @@ def part_of(x: Tensor, *, shape: tuple[int, ...], strides: tuple[int, ...], star
 def _part_of(node: Node, gradient: Any) -> tuple[Any, ...]:
     edge = node.edges[0]
     assert edge is not None
+    shape, strides, start = (node.params[k] for k in ("shape", "strides", "start"))
     zeros = creation.zeros(edge.shape, dtype=gradient.dtype, device=gradient.device)
-    return (replace_part(zeros, gradient, **node.params),)
+    if not overlaps_itself(shape, strides):
+        return (replace_part(zeros, gradient, **node.params),)
+    places = np.full(shape, start, np.int64)
+    for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
+        places += (np.arange(extent) * stride).reshape((-1,) + (1,) * (len(shape) - 1 - axis))
+    index = creation.upload(places.reshape(-1), dtypes.i64, gradient.device)
+    line = views.reshape(zeros, (zeros.numel(),))
+    summed = indexing.index_add(line, 0, index, views.reshape(gradient, (gradient.numel(),)))
+    return (views.reshape(summed, edge.shape),)
 
 
 @rule("replace_part")

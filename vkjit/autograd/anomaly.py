@@ -1,0 +1,223 @@
+"""Anomaly mode: which operation made the first NaN, and from which line of the user's it was called.
+
+Enters: operations and walks backwards inside `detect_anomaly()`. Leaves: a `VkjitError` at the first gradient (and, where
+asked for, the first result) that holds NaN where nothing it was computed from does. Every check waits for the device, so
+this is for finding a mistake. Outside the mode nothing of it runs: the tape makes its usual nodes.
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, TypeVar
+
+from ..errors import VkjitError
+from . import tape
+from .mode import set_grad_enabled, state
+
+__all__ = ["detect_anomaly", "is_anomaly_enabled", "set_detect_anomaly"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_OURS = tuple(str(folder) + "/" for folder in {_PACKAGE, _PACKAGE / "stdlib", (_PACKAGE / "stdlib").resolve()})
+"""Where the library's own files lie: their lines are nobody's mistake."""
+
+_CALLERS = 3
+"""How many callers of the line are shown beside it."""
+
+_users = 0
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    """What the mode looks for in this thread: NaN in gradients, and in results."""
+
+    check_nan: bool
+    forward: bool
+
+
+# -- the user's line
+
+
+def _frames() -> tuple[tuple[str, int, str], ...]:
+    """The innermost frames outside the library: file, line, function."""
+    found: list[tuple[str, int, str]] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and len(found) <= _CALLERS:
+        file = frame.f_code.co_filename
+        if not file.startswith(_OURS):
+            found.append((file, frame.f_lineno, frame.f_code.co_name))
+        frame = frame.f_back
+    return tuple(found)
+
+
+def _place(frames: Sequence[tuple[str, int, str]]) -> str:
+    """The line that called an operation, and the lines that called that one."""
+    if not frames:
+        return "it was called from no file"
+    lines = []
+    for number, (file, line, function) in enumerate(frames):
+        source = linecache.getline(file, line).strip()
+        lines.append(
+            f"  {'called from ' if number else ''}{file}:{line} in {function}" + (f": {source}" * bool(source))
+        )
+    return "\n".join(lines)
+
+
+class TracedNode(tape.Node):
+    """A node that knows from which line it was recorded, where that was inside the mode."""
+
+    __slots__ = ("frames",)
+
+    def __init__(self, name: str, *rest: Any) -> None:
+        super().__init__(name, *rest)
+        self.frames = _frames() if state.anomaly is not None else None
+
+
+def _title(name: str, params: dict[str, Any]) -> str:
+    function = params.get("function")
+    return f"{name} ({function.__name__})" if name in ("function", "checkpoint") and function is not None else name
+
+
+def _origin(node: tape.Node) -> str:
+    frames = getattr(node, "frames", None)
+    if frames is None:
+        return "it was recorded outside of detect_anomaly(): put the forward pass into it to see from which line"
+    return f"it was recorded at\n{_place(frames)}"
+
+
+# -- NaN
+
+
+def _holds_nan(value: Any) -> bool:
+    from ..tensor.elementwise import isnan
+    from ..tensor.reductions import any as any_of
+    from ..tensor.tensor import Tensor
+
+    if not isinstance(value, Tensor) or not value.dtype.is_float or not value.numel():
+        return False
+    with set_grad_enabled(False):
+        return bool(any_of(isnan(value.detach())).item())
+
+
+def _unwatched(call: Callable[..., Any], *args: Any, **params: Any) -> Any:
+    """call(...), whose operations are not looked at one by one."""
+    saved, state.watch = state.watch, None
+    try:
+        return call(*args, **params)
+    finally:
+        state.watch = saved
+
+
+def checked_vjp(node: tape.Node, gradients: Sequence[Any]) -> Sequence[Any]:
+    """The gradients of a node's operands. Raises VkjitError where one of them holds NaN."""
+    mode: Anomaly = state.anomaly
+    try:
+        results: Sequence[Any] = _unwatched(node.vjp, gradients)
+    except VkjitError as error:
+        raise VkjitError(
+            f"{error}\nThis is the gradient of {_title(node.name, node.params)}; {_origin(node)}"
+        ) from error
+    if not mode.check_nan:
+        return results
+    for position, (result, need) in enumerate(zip(results, node.needs, strict=True)):
+        if need and _unwatched(_holds_nan, result):
+            shape = result.shape
+            before = any(_unwatched(_holds_nan, g) for g in gradients)
+            came = " (what came to it holds NaN already: backward() was started with it)" if before else ""
+            raise VkjitError(
+                f"the gradient of operand {position} (shape {shape}) of {_title(node.name, node.params)} holds NaN{came}; "
+                f"{_origin(node)}"
+            )
+    return results
+
+
+def watched(name: str, call: Callable[..., Any], args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """call(*args, **params), an operation of that name. Raises VkjitError where its result holds NaN and no operand does."""
+    before = _unwatched(lambda: [_holds_nan(a) for a in args])
+    result = _unwatched(call, *args, **params)
+    if any(before):
+        return result
+    for position, value in enumerate(result if isinstance(result, tuple) else (result,)):
+        if _unwatched(_holds_nan, value):
+            raise VkjitError(
+                f"result {position} (shape {value.shape}) of {_title(name, params)} holds NaN, and no operand does; it was "
+                f"called at\n{_place(_frames())}"
+            )
+    return result
+
+
+# -- the mode
+
+
+class set_detect_anomaly:  # noqa: N801  # PyTorch's name
+    """Switches anomaly mode on or off in this thread; as a context manager, until the end of the block.
+
+    `check_nan=False` looks for no NaN and only adds the forward line to errors of backward. `forward=True` looks at results
+    as well as at gradients.
+    """
+
+    def __init__(self, mode: bool, check_nan: bool = True, *, forward: bool = False) -> None:
+        self._before: Anomaly | None = state.anomaly
+        self._mode = mode
+        _switch(Anomaly(check_nan, forward) if mode else None)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _switch(self._before)
+
+
+class detect_anomaly:  # noqa: N801  # PyTorch's name
+    """Context manager and decorator: `with vk.autograd.detect_anomaly(): loss = model(x); loss.backward()`.
+
+    The first gradient that holds NaN raises VkjitError, which names the operation and the line that called it in the forward
+    pass. `check_nan`, `forward`: as for `set_detect_anomaly`.
+    """
+
+    def __init__(self, check_nan: bool = True, *, forward: bool = False) -> None:
+        self._anomaly = Anomaly(check_nan, forward)
+        self._saved: list[Anomaly | None] = []
+
+    def __enter__(self) -> None:
+        self._saved.append(state.anomaly)
+        _switch(self._anomaly)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _switch(self._saved.pop())
+
+    def __call__(self, function: F) -> F:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with detect_anomaly(self._anomaly.check_nan, forward=self._anomaly.forward):
+                return function(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]  # the wrapped function keeps the signature
+
+
+def is_anomaly_enabled() -> bool:
+    """Whether this thread is in anomaly mode."""
+    return state.anomaly is not None
+
+
+def _switch(anomaly: Anomaly | None) -> None:
+    """Puts this thread into a mode; the tape makes traced nodes as long as any thread is in one."""
+    global _users
+    with _lock:
+        _users += (anomaly is not None) - (state.anomaly is not None)
+        tape.NodeClass = TracedNode if _users else tape.Node
+    state.anomaly = anomaly
+    state.watch = watched if anomaly is not None and anomaly.forward else None

@@ -1,0 +1,79 @@
+"""Forms in place of operations that have no kernel of their own for it: computed, then copied over their first operand.
+
+Enters: the tensor to change and the other operands. Leaves: the same tensor. Recorded as the operation and a copy, so the
+gradient is that of the operation; where it reads its operand's old values, those are kept in a copy.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import DTypeError, ShapeError
+from . import arithmetic, arithmetic_more, elementwise, indexing, linalg, products, running, scans, scattering
+from .copies import copy_
+from .dispatch import is_recording
+from .parts import check_written
+from .promotion import category
+from .tensor import Tensor
+
+__all__ = ["METHODS"]
+
+_OF: tuple[tuple[Any, str], ...] = (
+    (
+        elementwise,
+        (
+            "acos acosh asin asinh atan atanh bitwise_not cosh erf erfc exp2 expm1 frac log10 log1p log2 logical_not logit sign "
+            "sinh tan"
+        ),
+    ),
+    (
+        arithmetic,
+        (
+            "atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor clip copysign eq fmod ge gt hypot le "
+            "logical_and logical_or logical_xor lt ne true_divide xlogy"
+        ),
+    ),
+    (
+        arithmetic_more,
+        "addcdiv addcmul clamp_max clamp_min deg2rad erfinv float_power gcd heaviside lcm ldexp nan_to_num rad2deg sgn sinc",
+    ),
+    (linalg, "addmm baddbmm"),
+    (products, "addbmm addmv addr"),
+    (running, "cumprod cumsum"),
+    (scans, "tril triu"),
+    (scattering, "index_copy index_fill index_put index_reduce masked_scatter put scatter_reduce"),
+    (indexing, "index_add scatter scatter_add"),
+)
+
+
+def _written_over(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
+    """`name_`: the operation's result copied into its first operand."""
+
+    @functools.wraps(function)
+    def method(self: Tensor, *args: Any, **params: Any) -> Tensor:
+        source = self
+        if is_recording((self, *args)):
+            check_written(f"{name}_", self)
+            source = self.clone()  # what the operation keeps of it stays as it is
+        result = function(source, *args, **params)
+        if result.shape != self.shape:
+            raise ShapeError(
+                f"{name}_(): a result of shape {result.shape} can't be written into a tensor of {self.shape}"
+            )
+        if category(result.dtype) > category(self.dtype):
+            raise DTypeError(
+                f"{name}_() would make {result.dtype!r}, which a tensor of {self.dtype!r} can't hold: convert it first"
+            )
+        return copy_(self, result)
+
+    method.__name__ = method.__qualname__ = f"{name}_"
+    method.__doc__ = f"`{name}` in place."
+    return method
+
+
+METHODS: dict[str, Callable[..., Tensor]] = {
+    f"{name}_": _written_over(name, getattr(module, name)) for module, names in _OF for name in names.split()
+}
+"""Method name to function."""

@@ -1,0 +1,157 @@
+"""`out=`: the result of a function written into tensors of the caller's, as PyTorch does it.
+
+Enters: a public function, its arguments, and `out`: a tensor, or a tuple of them for several results. Leaves: `out`, with
+the result in its memory. The result is computed first and copied then, so `out` may share memory with any operand. A
+tensor without elements takes the result's shape and memory of its own; any other must have the shape already.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..autograd.mode import state
+from ..autograd.tape import GradMeta
+from ..errors import ArgumentError, DTypeError, ShapeError
+from ..stdlib import functions
+from . import maps
+from .dispatch import OPERATIONS
+from .promotion import category
+from .tensor import Tensor
+
+__all__ = ["NAMES", "with_out", "write"]
+
+_CONVERTED = (
+    "abs acos acosh add addcdiv addcmul all any asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_not "
+    "bitwise_or bitwise_right_shift bitwise_xor cat ceil clamp clamp_max clamp_min clip column_stack concat concatenate "
+    "copysign cos cosh deg2rad div dstack entr eq erf erfc erfinv exp exp2 expit expm1 float_power floor floor_divide fmax "
+    "fmin fmod frac gcd ge gt heaviside hstack hypot isneginf isposinf lcm ldexp le lerp log log10 log1p log2 logaddexp "
+    "logaddexp2 logical_and logical_not logical_or logical_xor logit lt maximum minimum mul nan_to_num ndtr ne neg pow "
+    "rad2deg reciprocal remainder round rsqrt sgn sigmoid sign signbit sin sinc sinh sqrt square stack std sub tan tanh "
+    "true_divide trunc var vstack where xlog1py xlogy"
+)
+CONVERTED = frozenset(_CONVERTED.split())
+"""Functions whose result is converted to the type of `out`, where that is of the same category or a wider one."""
+
+_TYPED = "cumprod cumsum mean nanmean nansum prod sum"
+TYPED = frozenset(_TYPED.split())
+"""Functions that compute in the type of `out`."""
+
+_CREATING = "arange empty eye full linspace logspace ones rand randint randn randperm zeros"
+CREATING = frozenset(_CREATING.split())
+"""Functions that make a tensor of the type of `out`."""
+
+_EXACT = (
+    "addbmm addmm addmv addr amax amin aminmax argmax argmin baddbmm bernoulli bmm bucketize cross cummax cummin diag diff "
+    "dot gather histc index_add index_copy index_reduce index_select inner isin kron kthvalue log_softmax logcumsumexp "
+    "logsumexp masked_select matmul matrix_norm matrix_power max median min mm msort multi_dot mv nanmedian nanquantile "
+    "nonzero norm normal outer quantile scatter scatter_add scatter_reduce searchsorted softmax sort take take_along_dim "
+    "tensordot topk tril triu vdot vecdot vector_norm"
+)
+EXACT = frozenset(_EXACT.split())
+"""Functions whose `out` has the type of the result."""
+
+NAMES = CONVERTED | TYPED | CREATING | EXACT
+"""All functions that take `out`."""
+
+
+def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with the keyword `out`; itself where its operation sees to that (`dispatch.operation`)."""
+    if name not in NAMES or OPERATIONS.get(name) is function:
+        return function
+
+    @functools.wraps(function)
+    def run(*args: Any, out: Any = None, **params: Any) -> Any:
+        return function(*args, **params) if out is None else write(name, function, args, params, out)
+
+    signature = inspect.signature(function)
+    option = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None)
+    parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    run.__signature__ = signature.replace(parameters=[*parameters, option])  # type: ignore[attr-defined]
+    return run
+
+
+def write(name: str, call: Callable[..., Any], args: tuple[Any, ...], params: dict[str, Any], out: Any) -> Any:
+    """Writes call(*args, **params) into `out` and gives it back.
+
+    Raises ArgumentError where gradients would be recorded, tensors lie on another device or `out` has several elements in
+    one place; ShapeError and DTypeError where the result doesn't fit.
+    """
+    targets = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+    if not all(isinstance(t, Tensor) for t in targets):
+        found = ", ".join(type(t).__name__ for t in targets)
+        raise ArgumentError(f"{name}(out=...) takes a tensor, or a tuple of them for several results, found {found}")
+    given = [*_tensors(args), *_tensors(tuple(params.values()))]
+    if state.enabled and any(t.requires_grad for t in (*given, *targets)):
+        raise ArgumentError(
+            f"{name}(out=...) isn't recorded, and a tensor here requires a gradient: leave out= away, or write it inside "
+            "`with vk.no_grad():`"
+        )
+    result = call(*args, **_in_type_of(name, args, params, targets[0]))
+    results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+    if len(results) != len(targets):
+        raise ArgumentError(f"{name}() has {len(results)} results, out= has {len(targets)} tensors: give one for each")
+    for made, target in zip(results, targets, strict=True):
+        _check(name, made, target)
+    if len({id(t.memory) for t in targets}) < len(targets):
+        raise ArgumentError(f"{name}(out=...): the tensors of out share memory, so one result would go over another")
+    for made, target in zip(results, targets, strict=True):
+        _store(made, target, given)
+    if not isinstance(result, (tuple, list)):
+        return targets[0]
+    return type(result)(*targets) if hasattr(result, "_fields") else targets
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from _tensors(value)
+
+
+def _in_type_of(name: str, args: tuple[Any, ...], params: dict[str, Any], target: Tensor) -> dict[str, Any]:
+    """The parameters, with the type and the device of `out` where the function goes by them."""
+    if name in CREATING:
+        return {"dtype": target.dtype, "device": target.device, **params}
+    if name not in TYPED or params.get("dtype") is not None or not isinstance(args[0] if args else None, Tensor):
+        return params
+    if category(args[0].dtype) > category(target.dtype):
+        raise DTypeError(f"{name}(out=...): results of {args[0].dtype!r} can't be held by a tensor of {target.dtype!r}")
+    return {**params, "dtype": target.dtype}
+
+
+def _check(name: str, made: Tensor, target: Tensor) -> None:
+    """Whether a result may be written into a tensor."""
+    if made.device is not target.device:
+        raise ArgumentError(
+            f"{name}(out=...): the result is on {made.device.name}, out on {target.device.name}: expected one device"
+        )
+    converts = name in CONVERTED and category(made.dtype) <= category(target.dtype)
+    if made.dtype is not target.dtype and not converts:
+        allowed = "a type that can hold it" if name in CONVERTED else "the same type"
+        raise DTypeError(
+            f"{name}(out=...): the result is of {made.dtype!r}, out of {target.dtype!r}: expected {allowed}"
+        )
+    if made.shape != target.shape and target.numel():
+        raise ShapeError(
+            f"{name}(out=...): the result has shape {made.shape}, out {target.shape}: expected the same shape, or a tensor "
+            "without elements, which takes any"
+        )
+    if made.shape == target.shape:
+        maps.refuse_overlap(target)
+
+
+def _store(made: Tensor, target: Tensor, given: list[Tensor]) -> None:
+    if made.shape == target.shape:
+        maps.write_map(functions.identity, (made,), target, target.dtype)
+        target.bump_version()
+        return
+    own = made.to(target.dtype)
+    if not own.is_contiguous() or any(own.shares_memory_with(t) for t in given):
+        own = own.clone()
+    target._array, target._version, target._history = own._array, own._version, own._history
+    target._is_view, target._root = False, None
+    target.meta = GradMeta(own.shape, own.dtype, own.device, requires_grad=target.meta.requires_grad)

@@ -1,0 +1,109 @@
+"""Views and the tensors that own their memory, on the tape: what becomes of each when the other is written in place.
+
+Enters: a view, whose `root` owns the memory. Leaves: places on the tape. When a view is written, its root becomes itself
+with that part replaced; a view made earlier becomes a part of what its root is now, when it is next looked at. What
+can't be followed so, because a view was made while nothing was recorded or its root lies in memory with gaps, is an
+error, and never a gradient of old values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..autograd import tape
+from ..errors import ArgumentError, VkjitError
+from ..runtime.interface import DeviceArray, contiguous_strides
+from .tensor import Tensor
+
+__all__ = ["can_follow", "check_written", "follow", "record_written"]
+
+
+def can_follow(view: Tensor) -> bool:
+    """Whether a stale view's place on the tape can be found from its root."""
+    root = view.root
+    if not isinstance(root, Tensor) or root.is_stale or _order(root._array) is None:
+        return False
+    return view.meta.node is not None or not view.meta.requires_grad  # else a leaf of its own
+
+
+def follow(view: Tensor) -> None:
+    """Makes a stale view a part of what its root has become. Raises VkjitError where that isn't known."""
+    if not can_follow(view):
+        raise VkjitError(
+            f"a tensor of shape {view.shape} shares memory with one that was changed in place after it was made, and "
+            "its gradient would be wrong: make the view again after the change, or .clone() it before"
+        )
+    root = view.root
+    view.replace()
+    tape.record("part_of", (_in_c_order(root),), _place(root, view), (view,), always=True)
+
+
+def check_written(name: str, target: Tensor) -> None:
+    """Raises ArgumentError where autograd can't follow a write into `target`: a leaf that requires a gradient, a view of
+    one, a view whose root it doesn't know.
+    """
+    root = target.root
+    owner = target if root is None or root is tape.UNTRACKED else root
+    if owner.requires_grad and owner.is_leaf:
+        what = "a leaf" if owner is target else "a view of a leaf"
+        raise ArgumentError(
+            f"{name} would change {what} that requires a gradient in place (shape {target.shape}): use `with "
+            "vk.no_grad():` to update it, or an operation that makes a new tensor"
+        )
+    if root is tape.UNTRACKED or (root is not None and _order(root._array) is None):
+        why = "was made while nothing was recorded" if root is tape.UNTRACKED else "belongs to memory with gaps"
+        raise ArgumentError(
+            f"{name} would change a view in place (shape {target.shape}) that {why}: assign through the tensor itself, "
+            "as in x[index] = value, or .clone() the view first"
+        )
+
+
+def record_written(name: str, kept: tuple[Any, ...], params: dict[str, Any], target: Tensor, root: Tensor) -> None:
+    """Records that operation `name` of `kept` has written the view `target`, and so a part of its root."""
+    before = _in_c_order(root.alias())
+    root.rebase()
+    target.replace()
+    tape.record(name, kept, params, (target,))
+    order = _order(root._array)
+    assert order is not None  # checked before the write
+    if order == tuple(range(len(order))):
+        tape.record("replace_part", (before, target), _place(root, target), (root,))
+        return
+    changed = Tensor(_permuted(root._array, order), version=root._version)
+    tape.record("replace_part", (before, target), _place(root, target), (changed,))
+    tape.record("permute", (changed,), {"order": tuple(order.index(i) for i in range(len(order)))}, (root,))
+
+
+def _in_c_order(root: Tensor) -> Tensor:
+    """The root with its axes in the order in which its memory lies, recorded."""
+    order = _order(root._array)
+    if order is None or order == tuple(range(len(order))):
+        return root
+    ordered = Tensor(_permuted(root._array, order), version=root._version)
+    tape.record("permute", (root,), {"order": order}, (ordered,), always=True)
+    return ordered
+
+
+def _permuted(array: DeviceArray, order: tuple[int, ...]) -> DeviceArray:
+    shape, strides = tuple(array.shape[i] for i in order), tuple(array.strides[i] for i in order)
+    return DeviceArray(array.buffer, array.offset, array.dtype, shape, strides)
+
+
+def _order(array: DeviceArray) -> tuple[int, ...] | None:
+    """The axes from the longest stride to the shortest, where the elements lie without gaps in that order."""
+    if 0 in array.shape:
+        return tuple(range(len(array.shape)))
+    wide = [i for i, extent in enumerate(array.shape) if extent != 1]
+    wide.sort(key=lambda i: -array.strides[i])
+    shape = tuple(array.shape[i] for i in wide)
+    if tuple(array.strides[i] for i in wide) != contiguous_strides(shape):
+        return None
+    if wide == sorted(wide):
+        return tuple(range(len(array.shape)))
+    return (*wide, *(i for i in range(len(array.shape)) if i not in wide))
+
+
+def _place(root: Tensor, view: Tensor) -> dict[str, Any]:
+    """Where a view lies in the C order of its root, as `part_of` and `replace_part` take it."""
+    start = (view._array.offset - root._array.offset) // view.dtype.itemsize if view.numel() else 0
+    return {"shape": view.shape, "strides": view.strides, "start": start}
