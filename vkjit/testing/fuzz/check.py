@@ -32,10 +32,11 @@ from ...spirv import tools
 from ...tools.opt import PLAIN_DEVICE, run_passes
 from . import validate, variants
 from .compare import difference
-from .execute import Outcome, interpret, launch, launch_module
+from .execute import Outcome, interpret, launch, launch_module, watched_launch
 from .flushing import is_excused
 from .known_faults import known_fault
 from .program import Memory, Program
+from .promises import broken_promises
 
 __all__ = ["CHAINS", "Checker", "Finding", "Options"]
 
@@ -54,6 +55,9 @@ TILE_CHAINS = (
 LEVELS = (0, 1, 2)
 OPTIMISED_EVERY = 6
 """One program in so many also runs as spirv-opt makes it."""
+WATCHED_EVERY = 4
+"""One program in so many also runs with every access watched, at level 2, on software devices: others lose what runs beside
+it when an address is wrong."""
 
 
 def tile_options(random: Random) -> TileOptions:
@@ -87,12 +91,14 @@ class _Found(Exception):  # noqa: N818  a way out of nested calls, no error
 @dataclass(frozen=True, slots=True)
 class Options:
     """What is run beside the oracle. `thorough`: each program at every level, all passes verified; without, at level 2
-    and one of the others, and the passes of one level verified, in turn."""
+    and one of the others, and the passes of one level verified, in turn. `watch`: every program with every access watched
+    (see `vkjit.testing.watch`), at every level that runs, on every Vulkan device, and before it runs without."""
 
     thorough: bool = False
     variants: bool = True
     chains: bool = True
     validated: bool = True
+    watch: bool = False
 
 
 @dataclass(slots=True)
@@ -135,6 +141,7 @@ class _Run:
     def all(self) -> None:
         """Every run, cheap ones first."""
         broken = violations(self.program.module)
+        broken += broken_promises(self.program.module.kernel, self.program.layouts)
         if broken:
             raise _Found(Finding("generator", "\n".join(broken)))
         self.orders()
@@ -145,7 +152,8 @@ class _Run:
         for device in self.checker.devices:
             for level in self.levels():
                 name = f"spirv-opt on {device.name}" if level == 2 else ""
-                if self.wanted(f"level {level} on {device.name}", f"level {level} for {device.name}", name):
+                accesses = f"accesses at level {level} on {device.name}"
+                if self.wanted(f"level {level} on {device.name}", f"level {level} for {device.name}", accesses, name):
                     self.level(device, level)
         if self.checker.options.variants and self.wanted("variant"):
             self.variant()
@@ -260,10 +268,31 @@ class _Run:
         with self.stage(stage):
             artifact = emit_module(clone_module(module), device.caps)
             self.validated(stage, artifact.code)
+        if self.is_watched(device, level):
+            self.watched(device, level, artifact, module)
+        with self.stage(stage):
             found = launch(self.program, self.memory, artifact, device)
             self.compare(stage, found, self.oracle(size), (device, module))
         if level == 2 and self.program.seed % OPTIMISED_EVERY == 0 and isinstance(artifact.code, bytes):
             self.optimised(device, artifact, module)
+
+    def is_watched(self, device: Device, level: int) -> bool:
+        """Whether accesses are watched in this run."""
+        if device.caps.kind in ("llvm-cpu", "interpreter"):
+            return False
+        return self.checker.options.watch or (
+            level == 2 and device.caps.kind == "cpu" and self.program.seed % WATCHED_EVERY == 1
+        )
+
+    def watched(self, device: Device, level: int, artifact: KernelArtifact, module: Module) -> None:
+        """A run with every access watched: a finding where an address is wrong, whatever the device makes of it."""
+        stage = f"accesses at level {level} on {device.name}"
+        self.checker.counts["runs watched"] += 1
+        with self.stage(stage):
+            found, lines = watched_launch(self.program, self.memory, artifact, device)
+            if lines:
+                raise _Found(Finding(stage, "\n".join(lines)))
+            self.compare(stage, found, self.oracle(device.caps.subgroup_size), (device, module))
 
     def validated(self, stage: str, code: object) -> None:
         """A finding where spirv-val complains."""

@@ -41,6 +41,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tiles", action="store_true", help="only programs on tiles (otherwise one in eight)")
     parser.add_argument("--keep", default="fuzz-findings", help="folder for failing programs")
     parser.add_argument("--thorough", action="store_true", help="every level for every program, all passes verified")
+    parser.add_argument(
+        "--watch", action="store_true", help="check the address of every access, on every Vulkan device"
+    )
     parser.add_argument("--no-shrink", action="store_true", help="keep failing programs as they are")
     parser.add_argument("--show", type=int, metavar="SEED", help="print the program of a seed")
     parser.add_argument("--replay", metavar="FILE", help="run one kept program again")
@@ -135,9 +138,8 @@ def _run(options: argparse.Namespace, work: Iterator[dict[str, Any]]) -> int:
         say(str(error))
         return 2
     say(f"executors: interpreter{''.join(', ' + name for name in names)}; {options.jobs} jobs")
-    crew = Crew(
-        Config(names, shrink_seconds=0.0 if options.no_shrink else 60.0, thorough=options.thorough), options.jobs
-    )
+    seconds = 0.0 if options.no_shrink else 60.0
+    crew = Crew(Config(names, shrink_seconds=seconds, thorough=options.thorough, watch=options.watch), options.jobs)
     summary = _Summary(Path(options.keep))
     try:
         for answer in crew.run(work):

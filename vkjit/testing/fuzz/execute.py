@@ -21,9 +21,11 @@ from ...ir.types import Array, Vector
 from ...plan import LaunchPlan
 from ...runtime.artifact import KernelArtifact
 from ...runtime.interface import Device, DeviceArray
+from .. import watch
 from .program import Memory, Program
+from .promises import broken_promises
 
-__all__ = ["Outcome", "interpret", "launch", "launch_module"]
+__all__ = ["Outcome", "interpret", "launch", "launch_module", "watched_launch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,10 @@ def launch_module(program: Program, memory: Memory, module: Module, device: Devi
 
 
 def launch(program: Program, memory: Memory, artifact: KernelArtifact, device: Device) -> Outcome:
-    """A run of an artifact on a device."""
+    """A run of an artifact on a device. Raises ValueError for a kernel that promises what its arguments don't keep."""
+    broken = broken_promises(program.module.kernel, program.layouts)
+    if broken:
+        raise ValueError("; ".join(broken))
     prepared = LaunchPlan(device, artifact)
     held: dict[int, Any] = {}
     values: list[Any] = []
@@ -64,8 +69,7 @@ def launch(program: Program, memory: Memory, artifact: KernelArtifact, device: D
         host = memory.buffers[number]
         if id(host) not in held:
             held[id(host)] = _upload(device, host)
-        lanes = param.type.element.size if isinstance(param.type.element, Vector) else 1
-        offset = layout.first * lanes * host.itemsize
+        offset = layout.first * _element_bytes(param.type)
         values.append(DeviceArray(held[id(host)], offset, param.type.dtype, layout.shape, layout.strides))
     printed, error = io.StringIO(), ""
     with contextlib.redirect_stdout(printed):
@@ -78,6 +82,37 @@ def launch(program: Program, memory: Memory, artifact: KernelArtifact, device: D
     for buffer in held.values():
         buffer.close()
     return Outcome(results, error, tuple(sorted(printed.getvalue().splitlines(keepends=True))))
+
+
+def watched_launch(
+    program: Program, memory: Memory, artifact: KernelArtifact, device: Device
+) -> tuple[Outcome, list[str]]:
+    """The same with every access watched (see `vkjit.testing.watch`): the outcome, and what was wrong. An array may be
+    accessed from its first byte in memory to its last one, the gaps between its elements included."""
+    outcomes: list[Outcome] = []
+    lines = watch.run(
+        device, artifact, _spans(program), lambda changed: outcomes.append(launch(program, memory, changed, device))
+    )
+    return outcomes[0], lines
+
+
+def _spans(program: Program) -> dict[tuple[str, int], watch.Span]:
+    """The bytes of each array, from its first element on."""
+    kernel = program.module.kernel
+    numbers = kernel.attrs.get("arg_index", range(len(kernel.params)))
+    spans: dict[tuple[str, int], watch.Span] = {}
+    for number, param, layout in zip(numbers, kernel.params, program.layouts, strict=True):
+        if layout is None or not isinstance(param.type, Array):
+            continue
+        item = _element_bytes(param.type)
+        ends = [stride * (extent - 1) for stride, extent in zip(layout.strides, layout.shape, strict=True)]
+        low, high = sum(end for end in ends if end < 0), sum(end for end in ends if end > 0)
+        spans["address", number] = (low * item, (high + 1) * item) if 0 not in layout.shape else (0, 0)
+    return spans
+
+
+def _element_bytes(array: Array) -> int:
+    return array.dtype.itemsize * (array.element.size if isinstance(array.element, Vector) else 1)
 
 
 def _upload(device: Device, host: npt.NDArray[Any]) -> Any:

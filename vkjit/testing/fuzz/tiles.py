@@ -19,6 +19,7 @@ from ...ir.tiles import broadcast_shape, reduced_shape
 from ...ir.types import BOOL, INDEX, Array, Scalar, Tile
 from . import layouts
 from .program import Layout, Program, Triple
+from .promises import promised
 
 __all__ = ["generate_tiles"]
 
@@ -78,7 +79,8 @@ class _Build:
                 self.store(tile)
         self.b.op("return")
         kernel = Function("tiles", self.region, attrs={"local_size": self.local})
-        return Program(Module(kernel), self.groups, tuple(self.layouts), seed, lane_free=self.scope == "workgroup")
+        lane_free = self.scope == "workgroup"
+        return promised(Program(Module(kernel), self.groups, tuple(self.layouts), seed, lane_free=lane_free))
 
     # -- what there is
     def unit(self) -> Value:

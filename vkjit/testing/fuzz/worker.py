@@ -33,6 +33,7 @@ class Config:
     bug: str = ""
     shrink_seconds: float = 60.0
     thorough: bool = False
+    watch: bool = False
 
     def text(self) -> str:
         """As JSON."""
@@ -42,9 +43,7 @@ class Config:
     def parse(text: str) -> Config:
         """From JSON."""
         parts = json.loads(text)
-        return Config(
-            tuple(parts["devices"]), parts["planted"], parts["bug"], parts["shrink_seconds"], parts["thorough"]
-        )
+        return Config(**{**parts, "devices": tuple(parts["devices"])})
 
 
 def load_planted(path: str) -> Any:
@@ -71,7 +70,9 @@ class _Worker:
 
         self.config = config
         self.out = out
-        self.checker = Checker([device(name) for name in config.devices], Options(thorough=config.thorough))
+        self.checker = Checker(
+            [device(name) for name in config.devices], Options(thorough=config.thorough, watch=config.watch)
+        )
 
     def say(self, **parts: Any) -> None:
         print(json.dumps(parts), file=self.out, flush=True)
