@@ -67,6 +67,11 @@ def test_a_blueprint_is_materialised_from_a_state() -> None:
         assert p.tolist() == q.tolist(), name
 
 
+def test_a_table_with_padding_is_a_blueprint_too() -> None:
+    layer = nn.Embedding(4, 3, padding_idx=1, device="meta").materialize()
+    assert layer.weight[1].tolist() == [0.0, 0.0, 0.0]
+
+
 def test_what_would_stay_without_values_is_an_error() -> None:
     class Scaled(nn.Module):
         def __init__(self) -> None:

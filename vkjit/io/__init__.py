@@ -1,8 +1,9 @@
-"""Files: tensors (`save`, `load`) and whole states of a training (`save_checkpoint`, `load_checkpoint`), as
-safetensors.
+"""Files, as safetensors: tensors (`save`, `load`), models (`save_model`, `load_model`), and whole states of a training
+(`save_checkpoint`, `load_checkpoint`).
 """
 
 from .checkpoint import load_checkpoint, save_checkpoint
+from .models import load_model, save_model
 from .tensors import load, metadata, save
 
-__all__ = ["load", "load_checkpoint", "metadata", "save", "save_checkpoint"]
+__all__ = ["load", "load_checkpoint", "load_model", "metadata", "save", "save_checkpoint", "save_model"]

@@ -68,6 +68,15 @@ class MultiheadAttention(Module):
             self.register_parameter(name, new(1, 1, embed_dim) if add_bias_kv else None)
         self.reset_parameters()
 
+    def constructor_arguments(self) -> dict[str, Any]:
+        """Biases are kept as parameters of other names."""
+        return {
+            "embed_dim": self.embed_dim, "num_heads": self.num_heads, "dropout": self.dropout,
+            "bias": self.in_proj_bias is not None, "add_bias_kv": self.bias_k is not None,
+            "add_zero_attn": self.add_zero_attn, "kdim": self.kdim, "vdim": self.vdim, "batch_first": self.batch_first,
+            "dtype": self.out_proj.weight.dtype,
+        }  # fmt: skip
+
     def reset_parameters(self) -> None:
         """Xavier's uniform weights, zero biases."""
         for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):

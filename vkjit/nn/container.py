@@ -34,6 +34,12 @@ class Sequential(Module):
             x = module(x)
         return x
 
+    def constructor_arguments(self) -> dict[str, Any]:
+        """The modules, with their names where these aren't numbers in order."""
+        if list(self._modules) == [str(i) for i in range(len(self))]:
+            return {"*": tuple(self._modules.values())}
+        return {"*": (dict(self._modules),)}
+
     def append(self, module: Module) -> Sequential:
         """Adds a module at the end."""
         self.add_module(str(len(self)), module)
@@ -60,6 +66,10 @@ class ModuleList(Module):
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         super().__init__()
         self.extend(modules)
+
+    def constructor_arguments(self) -> dict[str, Any]:
+        """The modules."""
+        return {"modules": list(self._modules.values())}
 
     def append(self, module: Module) -> ModuleList:
         """Adds a module at the end."""
@@ -101,6 +111,10 @@ class ModuleDict(Module):
         super().__init__()
         for name, module in (modules or {}).items():
             self.add_module(name, module)
+
+    def constructor_arguments(self) -> dict[str, Any]:
+        """The modules by name."""
+        return {"modules": dict(self._modules)}
 
     def __len__(self) -> int:
         return len(self._modules)
@@ -146,6 +160,10 @@ class ParameterList(Module):
         for parameter in parameters:
             self.append(parameter)
 
+    def constructor_arguments(self) -> dict[str, Any]:
+        """The parameters."""
+        return {"parameters": list(self._parameters.values())}
+
     def append(self, parameter: Parameter) -> ParameterList:
         """Adds a parameter at the end."""
         if not isinstance(parameter, Parameter):
@@ -170,6 +188,10 @@ class ParameterDict(Module):
         super().__init__()
         for name, parameter in (parameters or {}).items():
             self[name] = parameter
+
+    def constructor_arguments(self) -> dict[str, Any]:
+        """The parameters by name."""
+        return {"parameters": dict(self._parameters)}
 
     def __len__(self) -> int:
         return len(self._parameters)

@@ -178,6 +178,7 @@ class _ConvTranspose(Module):
         if padding_mode != "zeros":
             raise ArgumentError(f'a transposed convolution has padding_mode="zeros", found {padding_mode!r}')
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.padding_mode = padding_mode
         self.kernel_size = sizes(kernel_size, self.rank, "kernel_size")
         self.stride = sizes(stride, self.rank, "stride")
         self.dilation = sizes(dilation, self.rank, "dilation")

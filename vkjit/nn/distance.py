@@ -81,6 +81,10 @@ class PairwiseDistance(Module):
         super().__init__()
         self.norm, self.eps, self.keepdim = p, eps, keepdim
 
+    def constructor_arguments(self) -> dict[str, Any]:
+        """The norm is kept under another name."""
+        return {"p": self.norm, "eps": self.eps, "keepdim": self.keepdim}
+
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         """(..., D), (..., D) -> (...), or (..., 1) with keepdim."""
         return F.pairwise_distance(a, b, self.norm, self.eps, self.keepdim)

@@ -11,6 +11,7 @@ from ..tensor import creation
 from ..tensor.tensor import Tensor
 from . import functional as F
 from . import init
+from .blueprint import is_meta
 from .module import Module
 from .parameter import Parameter
 
@@ -45,7 +46,7 @@ class Embedding(Module):
     def reset_parameters(self) -> None:
         """Draws the table anew."""
         init.normal_(self.weight)
-        if self.padding_idx is not None:
+        if self.padding_idx is not None and not is_meta(self.weight):
             with no_grad():
                 self.weight[self.padding_idx] = 0.0
 

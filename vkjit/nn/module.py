@@ -17,7 +17,7 @@ from ..errors import ArgumentError, DTypeError
 from ..runtime.interface import Device
 from ..tensor import creation
 from ..tensor.tensor import Tensor
-from . import blueprint, hooks, state
+from . import blueprint, description, hooks, state
 from .parameter import Parameter, replace_memory
 
 __all__ = ["Module"]
@@ -322,6 +322,14 @@ class Module:
 
     def _settle(self) -> None:
         """Called before the state is read: a layer that keeps something aside writes it into its buffers."""
+
+    def constructor_arguments(self) -> dict[str, Any]:
+        """The arguments of the constructor, by name, that make a module like this one, for `nn.to_config`; those of `*args` under
+        "*". Here: the attributes of the same names. Modules that don't keep an argument so write this method.
+
+        Raises ArgumentError where there is no such attribute.
+        """
+        return description.arguments_of(self)
 
     # -- hooks
 

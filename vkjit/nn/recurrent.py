@@ -201,13 +201,20 @@ class RNN(_Recurrent):
         hidden_size: int,
         num_layers: int = 1,
         nonlinearity: str = "tanh",
-        *args: Any,
-        **kwargs: Any,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = dtypes.f32,
     ) -> None:
         if nonlinearity not in ("tanh", "relu"):
             raise ArgumentError(f'nonlinearity is "tanh" or "relu", found {nonlinearity!r}')
         self.kind = self.nonlinearity = nonlinearity
-        super().__init__(input_size, hidden_size, num_layers, *args, **kwargs)
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype
+        )
 
 
 class LSTM(_Recurrent):
@@ -270,12 +277,18 @@ class RNNCell(_Cell):
     """One step of `RNN`."""
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", **options: Any
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: Any = None,
+        dtype: Any = dtypes.f32,
     ) -> None:
         if nonlinearity not in ("tanh", "relu"):
             raise ArgumentError(f'nonlinearity is "tanh" or "relu", found {nonlinearity!r}')
         self.kind = self.nonlinearity = nonlinearity
-        super().__init__(input_size, hidden_size, bias, **options)
+        super().__init__(input_size, hidden_size, bias, device, dtype)
 
     def extra_repr(self) -> str:
         """Sizes and what isn't at its default."""

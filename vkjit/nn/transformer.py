@@ -70,6 +70,15 @@ class _Layer(Module):
         for i in range(1, parts + 1):
             self.add_module(f"dropout{i}", Dropout(dropout))
 
+    def constructor_arguments(self) -> dict[str, Any]:
+        """Read off the parts."""
+        return {
+            "d_model": self.linear1.in_features, "nhead": self.self_attn.num_heads,
+            "dim_feedforward": self.linear1.out_features, "dropout": self.dropout.p, "activation": self.activation,
+            "layer_norm_eps": self.norm1.eps, "batch_first": self.self_attn.batch_first, "norm_first": self.norm_first,
+            "bias": self.linear1.bias is not None, "dtype": self.linear1.weight.dtype,
+        }  # fmt: skip
+
     _crosses = False
     norm1: LayerNorm
     norm2: LayerNorm
@@ -150,6 +159,10 @@ class TransformerEncoder(Module):
         self.num_layers = num_layers
         self.add_module("norm", norm)
 
+    def constructor_arguments(self) -> dict[str, Any]:
+        """The first layer stands for all."""
+        return {"encoder_layer": self.layers[0], "num_layers": len(self.layers), "norm": self.norm}
+
     norm: Module | None
 
     def forward(
@@ -174,6 +187,10 @@ class TransformerDecoder(Module):
         self.layers = ModuleList(copy.deepcopy(decoder_layer) for _ in range(num_layers))
         self.num_layers = num_layers
         self.add_module("norm", norm)
+
+    def constructor_arguments(self) -> dict[str, Any]:
+        """The first layer stands for all."""
+        return {"decoder_layer": self.layers[0], "num_layers": len(self.layers), "norm": self.norm}
 
     norm: Module | None
 
@@ -221,6 +238,13 @@ class Transformer(Module):
         for parameter in self.parameters():
             if parameter.ndim > 1:
                 init.xavier_uniform_(parameter)
+
+    def constructor_arguments(self) -> dict[str, Any]:
+        """Encoder and decoder as they are."""
+        return {
+            "d_model": self.d_model, "nhead": self.nhead, "batch_first": self.batch_first, "custom_encoder": self.encoder,
+            "custom_decoder": self.decoder,
+        }  # fmt: skip
 
     def forward(
         self,

@@ -1,0 +1,57 @@
+"""Whole models in safetensors files: what they are made of as JSON in the metadata, their state as tensors.
+
+Enters: a model. Leaves: a file that other programs can read the tensors of; a model from a file, whose tensors are the file's
+pages where a device works on the host's memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ..devices import device as open_device
+from ..errors import ArgumentError
+from ..nn.config import Classes, from_config, to_config
+from ..nn.module import Module
+from .format import PathLike, read
+from .tensors import save, upload
+
+__all__ = ["load_model", "save_model"]
+
+FORMAT = "vkjit-model"
+
+
+def save_model(path: PathLike, model: Module, metadata: Mapping[str, str] | None = None) -> None:
+    """Writes a model's configuration (`nn.to_config`) and state; the file appears whole or not at all.
+
+    Raises ArgumentError for models that a configuration can't describe, and for metadata called "format" or "config".
+    """
+    taken = sorted({"format", "config"} & set(metadata or {}))
+    if taken:
+        raise ArgumentError(f"metadata of a model can't have {' and '.join(taken)}: the file needs the name itself")
+    text = json.dumps(to_config(model), separators=(",", ":"), allow_nan=False)
+    save(model.state_dict(), path, {**(metadata or {}), "format": FORMAT, "config": text})
+
+
+def load_model(path: PathLike, device: Any = None, classes: Classes | None = None) -> Any:
+    """The model of a file, in training mode, on a device (default: the default device). classes: modules of the caller's own, by
+    name. No code is loaded or run but constructors of `vk.nn` and of `classes`.
+
+    Raises ArgumentError where the file can't be read, holds no model, or names classes that aren't there.
+    """
+    name, contents, target = os.fspath(path), read(path), open_device(device)
+    if contents.metadata.get("format") != FORMAT or "config" not in contents.metadata:
+        raise ArgumentError(f"{name} holds no model: vk.io.load reads tensors, vk.io.load_checkpoint reads checkpoints")
+    try:
+        config = json.loads(contents.metadata["config"])
+    except ValueError as error:
+        raise ArgumentError(f"{name} is damaged: its model's configuration is no JSON ({error})") from error
+    model = from_config(config, classes=classes, device="meta")
+    state = upload(contents, target)
+    if any(module._buffers[name] is not None for module in model.modules() for name in module._transient):
+        model = from_config(config, classes=classes, device=target)  # buffers that no state holds get their values so
+        model.load_state_dict(state, assign=True)
+        return model
+    return model.materialize(target, state)
