@@ -10,6 +10,7 @@ from ..dtypes import DType
 from ..tensor import creation, reductions, running
 from ..tensor.copies import cat
 from ..tensor.tensor import Tensor
+from ..tensor.views import unsqueeze
 
 __all__ = [
     "all", "any", "argmax", "argmin", "count_nonzero", "cumulative_prod", "cumulative_sum", "max", "mean", "min", "prod",
@@ -26,53 +27,56 @@ def _summed_type(x: Tensor, dtype: Any) -> DType:
     return x.dtype if x.dtype.is_float else dtypes.u64 if x.dtype.kind == "uint" else dtypes.i64
 
 
+def _over(reduce: Any, x: Tensor, axis: Axes, keepdims: bool, **params: Any) -> Tensor:
+    """A reduction of PyTorch's; where no axis is named, of each element alone (PyTorch's then takes all axes)."""
+    if axis == ():
+        return reduce(unsqueeze(x, -1), -1, **params)  # type: ignore[no-any-return]
+    return reduce(x, axis, keepdim=keepdims, **params)  # type: ignore[no-any-return]
+
+
 def sum(x: Tensor, /, *, axis: Axes = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The sum over axes."""
-    if axis == ():
-        return x.to(_summed_type(x, dtype))
-    return reductions.sum(x, axis, keepdims, dtype=_summed_type(x, dtype))
+    return _over(reductions.sum, x, axis, keepdims, dtype=_summed_type(x, dtype))
 
 
 def prod(x: Tensor, /, *, axis: Axes = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The product over axes."""
-    if axis == ():
-        return x.to(_summed_type(x, dtype))
-    return reductions.prod(x, axis, keepdims, dtype=_summed_type(x, dtype))
+    return _over(reductions.prod, x, axis, keepdims, dtype=_summed_type(x, dtype))
 
 
 def mean(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The mean over axes."""
-    return reductions.mean(x, axis, keepdims)
+    return _over(reductions.mean, x, axis, keepdims)
 
 
 def var(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The variance over axes."""
-    return reductions.var(x, axis, correction=correction, keepdim=keepdims)
+    return _over(reductions.var, x, axis, keepdims, correction=correction)
 
 
 def std(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The standard deviation over axes."""
-    return reductions.std(x, axis, correction=correction, keepdim=keepdims)
+    return _over(reductions.std, x, axis, keepdims, correction=correction)
 
 
 def max(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The maximum over axes."""
-    return reductions.amax(x, axis, keepdims)
+    return _over(reductions.amax, x, axis, keepdims)
 
 
 def min(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The minimum over axes."""
-    return reductions.amin(x, axis, keepdims)
+    return _over(reductions.amin, x, axis, keepdims)
 
 
 def all(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """Whether no element is 0."""
-    return reductions.all(x, axis, keepdims)
+    return _over(reductions.all, x, axis, keepdims)
 
 
 def any(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """Whether any element isn't 0."""
-    return reductions.any(x, axis, keepdims)
+    return _over(reductions.any, x, axis, keepdims)
 
 
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
@@ -87,7 +91,7 @@ def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> 
 
 def count_nonzero(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """How many elements aren't 0."""
-    return reductions.sum(x != 0, axis, keepdims)
+    return _over(reductions.sum, x != 0, axis, keepdims)
 
 
 def _cumulative(run: Any, start: int, x: Tensor, axis: int | None, dtype: Any, include_initial: bool) -> Tensor:
