@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITE = "https://github.com/data-apis/array-api-tests"
@@ -87,7 +87,7 @@ def run(suite: Path, report: Path, device: str, examples: int, more: Sequence[st
 def read(report: Path) -> list[Case]:
     """The tests of pytest's report."""
     cases = []
-    for element in ElementTree.parse(report).iter("testcase"):
+    for element in ET.parse(report).iter("testcase"):
         outcome, text = "passed", ""
         for tag, meaning in (("failure", "failed"), ("error", "failed"), ("skipped", "skipped")):
             found = element.find(tag)
