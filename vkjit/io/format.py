@@ -83,6 +83,8 @@ def write(path: PathLike, tensors: Sequence[tuple[str, DType, npt.NDArray[Any]]]
             file.write(text)
             for _, _, values in ordered:
                 file.write(values.tobytes())
+            file.flush()
+            os.fsync(file.fileno())  # so that after a loss of power the name isn't there before the bytes
         Path(temporary).chmod(0o666 & ~_umask())
         Path(temporary).replace(target)
     except BaseException:

@@ -1,0 +1,29 @@
+"""A training in a process that is killed goes on from its last checkpoint, to the bits of an unbroken one; for longer:
+`python -m tests.faults.killed_training`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults.killed_training import WRITING, digest_of, follow, start
+from vkjit import io
+
+STEPS, EVERY = 9, 3
+
+
+@pytest.mark.parametrize("after", [5, 3000], ids=["header", "tensors"])
+def test_a_killed_training_goes_on_to_the_same_bits(tmp_path: Path, after: int) -> None:
+    unbroken = digest_of(follow(start(tmp_path / "unbroken.safetensors", "interpreter", STEPS, EVERY)))
+
+    path = tmp_path / "killed.safetensors"
+    said = follow(start(path, "interpreter", STEPS, EVERY), until="step 5")
+    assert said[-1] == "step 5"
+    assert io.load_checkpoint(path, "interpreter")["done"] == 3
+
+    said = follow(start(path, "interpreter", STEPS, EVERY, 6, after), until=WRITING)
+    assert said[0] == "step 4"  # not from the start
+    assert io.load_checkpoint(path, "interpreter")["done"] == 3  # the file of step 6 never appeared
+
+    assert digest_of(follow(start(path, "interpreter", STEPS, EVERY))) == unbroken
