@@ -127,7 +127,7 @@ def test_attention(device: Device, causal: bool) -> None:
         numbers((1, 2, n, d), np.float32, 2),
     )
     with vk.use_device(device):
-        o, lse = attention(q, k, v, scale=d**-0.5, SIZE=16, BM=16, BN=16, CAUSAL=causal)
+        o, lse = attention(q, k, v, q, scale=d**-0.5, shift=n - m, SIZE=16, BM=16, BN=16, CAUSAL=causal)
     keys, values = (np.repeat(x.astype(np.float64), 2, axis=1) for x in (k, v))
     s = q.astype(np.float64) @ keys.transpose(0, 1, 3, 2) * d**-0.5
     if causal:

@@ -12,6 +12,7 @@ import pytest
 
 import vkjit as vk
 from vkjit.autograd.tape import RULES
+from vkjit.stdlib.registry import as_class
 from vkjit.tensor import elementwise
 
 RNG = np.random.default_rng(3)
@@ -46,6 +47,12 @@ def in_place(x: Any, write: Callable[[Any], Any]) -> Any:
     return y
 
 
+def _attended(query: Any, key: Any, value: Any) -> Any:
+    """Attention by the kernels for GPUs, which small cases don't get on a processor."""
+    with as_class("gpu"):
+        return vk.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+
+
 SMOOTH: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "acos": (vk.acos, [between(-0.8, 0.8, 5)]),
     "acosh": (vk.acosh, [between(1.5, 3, 5)]),
@@ -73,6 +80,7 @@ SMOOTH: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "log10": (vk.log10, [between(0.5, 2, 5)]),
     "log1p": (vk.log1p, [between(0.5, 2, 5)]),
     "log2": (vk.log2, [between(0.5, 2, 5)]),
+    "attention": (_attended, [normal(1, 4, 5, 3), normal(1, 2, 5, 3), normal(1, 2, 5, 3)]),
     "log_softmax": (lambda x: vk.log_softmax(x, 1), [normal(3, 4)]),
     "logaddexp": (vk.logaddexp, [normal(3, 4), normal(4)]),
     "logaddexp2": (vk.logaddexp2, [normal(3, 4), normal(4)]),

@@ -107,10 +107,10 @@ def test_attention_on_a_stand_in_for_matrices() -> None:
     random, (m, n, d) = np.random.default_rng(2), (37, 51, 32)
     q, k, v = (random.normal(size=(1, h, rows, d)).astype(np.float16) for h, rows in ((2, m), (1, n), (1, n)))
     o, lse = np.zeros_like(q), np.zeros((1, 2, m), np.float32)
-    arguments = [q, k, v, o, lse, np.float32(0.2), 32, 32, 32, True]
+    arguments = [q, k, v, q, o, lse, np.float32(0.2), np.int32(n - m), 32, 32, 32, True, ""]
     module = lowered(high(attention, arguments, 128, contiguous=True), caps_with(matrices(16, 16, 16), 32))
     assert str(module.kernel.attrs["tiles"]).count("engine matrix") == 2
-    run_module(module, (2, 2, 1), arguments[:6], subgroup_size=32)
+    run_module(module, (2, 2, 1), arguments[:8], subgroup_size=32)
     s = q.astype(np.float64) @ k.astype(np.float64).transpose(0, 1, 3, 2) * 0.2
     s = np.where(np.arange(n) <= np.arange(m)[:, None] + n - m, s, -np.inf)
     p = np.exp(s - s.max(axis=-1, keepdims=True))

@@ -47,7 +47,7 @@ def high(kernel: Callable[..., Any], args: Sequence[Any], local: int, **traits: 
             kind = dtypes.bf16 if value.dtype == np.uint16 else dtypes.from_numpy(value.dtype)
             found.append(ArrayArg(kind, value.ndim, restrict=True, **traits))
         else:
-            found.append(ScalarArg(dtypes.f32))
+            found.append(ScalarArg(dtypes.i32 if isinstance(value, np.integer) else dtypes.f32))
     module = lower_kernel(spec, Signature(tuple(found), (local, 1, 1)))
     verify(module)
     if aligned:

@@ -20,7 +20,7 @@ __all__ = ["PRECISE", "PRODUCTS", "autocast", "converted"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PRODUCTS = frozenset({"convolution", "linear", "matmul"})
+PRODUCTS = frozenset({"attention", "convolution", "linear", "matmul"})
 """Operations that are computed with 16-bit floats: their sums are kept in f32 all the same."""
 
 PRECISE = frozenset({

@@ -22,7 +22,7 @@ from ..ir.core import Value
 from ..lang import random
 from .context import Call, Context, evaluate_items, expression
 from .conversions import convert, dtype_of_value, numeric
-from .elementwise import is_spread, map_elements
+from .elementwise import is_spread, is_tile, map_elements
 from .elsewhere import advice_on_attribute, advice_on_object
 from .resolve import also_capturable
 from .values import KernelValue, Method, describe_value, is_array, is_literal, is_matrix
@@ -119,7 +119,8 @@ def _call(ctx: Context, node: ast.Call) -> KernelValue:
     args = [] if raw else evaluate_items(ctx, node.args)
     keywords = {} if raw else {k.arg: ctx.evaluate(k.value) for k in node.keywords if k.arg is not None}
     ctx.builder.loc = ctx.loc(node)
-    if any(map(is_spread, (*args, *keywords.values()))) and _is_elementwise(callee, lower):
+    values = [*args, *keywords.values()]
+    if any(map(is_spread, values)) and _is_elementwise(callee, lower) and not _takes_tiles(callee, values):
         return _map(ctx, node, lower, args, keywords)
     return lower(ctx, Call(node, args, keywords))
 
@@ -133,6 +134,15 @@ def elementwise(function: IntrinsicLowering) -> IntrinsicLowering:
 def _is_elementwise(callee: KernelValue, lower: IntrinsicLowering) -> bool:
     is_device_function = any(test(callee) for test, _ in _CALLABLES)
     return isinstance(callee, DType) or lower in _ELEMENTWISE or is_device_function
+
+
+def _takes_tiles(callee: KernelValue, values: list[KernelValue]) -> bool:
+    """Whether a device function gets whole tiles: where it is given the scope that holds them, for collectives."""
+    if not any(test(callee) for test, _ in _CALLABLES):
+        return False
+    from .collectives import ScopeValue
+
+    return any(isinstance(v, ScopeValue) for v in values) and all(is_tile(v) for v in values if is_spread(v))
 
 
 def _map(

@@ -122,13 +122,16 @@ class MultiheadAttention(Module):
         q, k, v = self._projected(query, key, value)
         k, v, added = self._with_extras(k, v)
         masks = self._masks(attn_mask, key_padding_mask, added)
-        if is_causal and attn_mask is None:
+        causal = is_causal and attn_mask is None
+        alone = causal and not masks and not added and not need_weights
+        if causal and not alone:
             masks.append(_widened(_causal(query.shape[1], key.shape[1], query), added))
         if need_weights:
             result, weights = self._attend(q, k, v, masks)
         else:
             chance = self.dropout if self.training else 0.0
-            result, weights = F.scaled_dot_product_attention(q, k, v, _sum_of(masks, q), dropout_p=chance), None
+            result = F.scaled_dot_product_attention(q, k, v, _sum_of(masks, q), dropout_p=chance, is_causal=alone)
+            weights = None
         heads = views.transpose(result, 1, 2)
         out: Any = self.out_proj(views.reshape(heads, (*query.shape[:2], self.embed_dim)))
         if weights is not None and average_attn_weights:

@@ -25,6 +25,7 @@ from ..tensor.nn_activation import (
     tanhshrink,
     threshold,
 )
+from ..tensor.nn_attention import scaled_dot_product_attention
 from ..tensor.nn_conv import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d
 from ..tensor.nn_ctc import ctc_loss
 from ..tensor.nn_distance import (
@@ -81,7 +82,7 @@ from ..tensor.nn_pool import (
     max_pool3d,
 )
 from ..tensor.nn_resample import channel_shuffle, fold, interpolate, pixel_shuffle, pixel_unshuffle, unfold
-from ..tensor.nn_softmax import log_softmax, scaled_dot_product_attention, softmax, softmin
+from ..tensor.nn_softmax import log_softmax, softmax, softmin
 from ..tensor.scans import pad
 
 __all__ = [

@@ -19,6 +19,7 @@ from . import (
     linalg,
     methods,
     nn_activation,
+    nn_attention,
     nn_conv,
     nn_embedding,
     nn_norm,
@@ -45,6 +46,7 @@ from .elementwise import *  # noqa: F403
 from .indexing import *  # noqa: F403
 from .linalg import *  # noqa: F403
 from .nn_activation import *  # noqa: F403
+from .nn_attention import *  # noqa: F403
 from .nn_conv import *  # noqa: F403
 from .nn_embedding import *  # noqa: F403
 from .nn_norm import *  # noqa: F403
@@ -63,8 +65,8 @@ from .tensor import Tensor
 from .views import *  # noqa: F403
 
 _MODULES = (
-    arithmetic, arithmetic_more, copies, creation, dlpack, elementwise, indexing, linalg, nn_activation, nn_conv,
-    nn_embedding, nn_norm, nn_pool, nn_softmax, products, random, reductions, running, scans, scattering, shapes,
+    arithmetic, arithmetic_more, copies, creation, dlpack, elementwise, indexing, linalg, nn_activation, nn_attention,
+    nn_conv, nn_embedding, nn_norm, nn_pool, nn_softmax, products, random, reductions, running, scans, scattering, shapes,
     sorting, statistics, views,
 )  # fmt: skip
 _INTERNAL = frozenset({"as_dtype", "get_item", "set_item", "upload", "copy_", "fill_", "zero_", "next_seed", "mT"})

@@ -1,4 +1,4 @@
-"""Softmax, log-softmax and scaled dot-product attention.
+"""Softmax and log-softmax.
 
 Enters: tensors of floats. Leaves: new tensors of the same type; 16-bit floats are computed in f32. A row of -inf alone gives
 NaN, as in PyTorch.
@@ -6,20 +6,15 @@ NaN, as in PyTorch.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from ..errors import ArgumentError, ShapeError
 from ..stdlib import softmax as kernels
-from . import creation
-from .arithmetic import where
 from .dispatch import operation
 from .nn_common import dense, floats, outer_inner, result, shaped
-from .reductions import amax
 from .tensor import Tensor
 from .views import axis_of
 
-__all__ = ["log_softmax", "scaled_dot_product_attention", "softmax", "softmin"]
+__all__ = ["log_softmax", "softmax", "softmin"]
 
 
 def _run(x: Tensor, axis: int, *, log: bool) -> Tensor:
@@ -72,48 +67,3 @@ def log_softmax(x: Tensor, dim: int = -1, *, dtype: Any = None) -> Tensor:
 def softmin(x: Tensor, dim: int = -1, *, dtype: Any = None) -> Tensor:
     """softmax(-x)."""
     return softmax(-x, dim, dtype=dtype)
-
-
-def scaled_dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-) -> Tensor:
-    """softmax(query @ key.T * scale + mask) @ value over the last two axes.
-
-    query: (..., L, E), key: (..., S, E), value: (..., S, V); gives (..., L, V). `attn_mask` broadcasts to (..., L, S): bool says
-    which keys may be looked at, floats are added. `is_causal`: query i looks at keys up to i. `scale`: 1 / sqrt(E) where not given.
-    A query whose mask leaves no key gets zeros.
-    """
-    q: Any = floats(query, "scaled_dot_product_attention", "the query")
-    k: Any = floats(key, "scaled_dot_product_attention", "the key")
-    v: Any = floats(value, "scaled_dot_product_attention", "the value")
-    if min(q.ndim, k.ndim, v.ndim) < 2 or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
-        raise ShapeError(
-            f"scaled_dot_product_attention(): query {q.shape}, key {k.shape}, value {v.shape}; expected (..., L, E), (..., S, E), "
-            f"(..., S, V)"
-        )
-    if is_causal and attn_mask is not None:
-        raise ArgumentError("scaled_dot_product_attention() takes attn_mask or is_causal=True, not both")
-    scores = (q * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)) @ k.mT
-    mask: Any = attn_mask
-    if is_causal:
-        length, width = scores.shape[-2:]
-        rows = creation.arange(length, device=q.device).reshape(-1, 1)
-        mask = rows >= creation.arange(width, device=q.device)
-    if mask is not None:
-        scores = where(mask, scores, -math.inf) if mask.dtype.kind == "bool" else scores + mask
-    if attn_mask is None or 0 in scores.shape:
-        weights: Any = softmax(scores, -1)
-    else:  # a query that may look at nothing gets zeros, and gives no gradient
-        empty = amax(scores.detach(), -1, True) == -math.inf
-        weights = where(empty, 0.0, softmax(where(empty, 0.0, scores), -1))
-    if dropout_p:
-        from .nn_embedding import dropout
-
-        weights = dropout(weights, dropout_p)
-    return weights @ v  # type: ignore[no-any-return]

@@ -9,6 +9,7 @@ from . import (
     indexing,
     linalg,
     nn_activation,
+    nn_attention,
     nn_conv,
     nn_embedding,
     nn_loss,
@@ -23,6 +24,6 @@ from . import (
 )
 
 __all__ = [
-    "arithmetic", "elementwise", "indexing", "linalg", "nn_activation", "nn_conv", "nn_embedding", "nn_loss",
+    "arithmetic", "elementwise", "indexing", "linalg", "nn_activation", "nn_attention", "nn_conv", "nn_embedding", "nn_loss",
     "nn_norm", "nn_pool", "nn_softmax", "reductions", "scans", "shapes", "special", "views",
 ]  # fmt: skip

@@ -1,0 +1,134 @@
+"""Reductions, searches for extremes, and scans along an axis of arrays, written with tiles.
+
+Enters: x (A x P x Q) of any strides; AXIS, 1 or 2, is the one to go along, OP "sum", "prod", "min" or "max"; ACC the type that
+is computed in, REST the number that changes nothing under OP, in x's type. Leaves: y (A x the other axis), or for scans all
+of A x P x Q. A workgroup takes BB lines and goes along them in steps of BR; sums are in a fixed order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import vkjit as vk
+from vkjit.dtypes import DType
+
+__all__ = ["arg_reduce", "blocks", "reduce", "rest", "scan"]
+
+T = TypeVar("T", bound=vk.Element)
+U = TypeVar("U", bound=vk.Element)
+
+
+def rest(op: str, dtype: DType) -> Any:
+    """REST of an operation on elements of a type."""
+    if op in ("sum", "prod"):
+        return 0 if op == "sum" else 1
+    if dtype.is_float:
+        return float("inf") if op == "min" else -float("inf")
+    low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+    return low + (1 << dtype.bits) - 1 if op == "min" else low
+
+
+def blocks(lines: int, length: int) -> tuple[int, int]:
+    """(BR, BB) for so many lines of a length: up to 2048 elements, long along the lines where these are few."""
+    across = min(32, 1 << max(lines - 1, 0).bit_length())
+    return min(2048 // across, 1 << max(length - 1, 0).bit_length()), across
+
+
+def _groups(x: Any, AXIS: int, BB: int) -> tuple[int, int]:
+    return vk.cdiv(x.shape[3 - AXIS], BB), x.shape[0]
+
+
+@vk.func
+def joined(a, b, OP: vk.Const[str]):
+    """Two elements as one."""
+    if OP == "sum":
+        return a + b
+    if OP == "prod":
+        return a * b
+    return vk.min(a, b) if OP == "min" else vk.max(a, b)
+
+
+@vk.func
+def takes(a, b, OP: vk.Const[str]):
+    """Whether a takes b's place as the extreme; NaN does, unless b is one."""
+    better = a < b if OP == "min" else a > b
+    return better | ((a != a) & (b == b))
+
+
+@vk.func
+def along(wg, t, axis: vk.Const[int], OP: vk.Const[str]):
+    """The reduction of a tile."""
+    if OP == "sum":
+        return wg.sum(t, axis=axis)
+    if OP == "prod":
+        return wg.prod(t, axis=axis)
+    return wg.min(t, axis=axis) if OP == "min" else wg.max(t, axis=axis)
+
+
+@vk.kernel(groups=_groups, local=128)
+def reduce(
+    x: vk.In[T, "A P Q"],
+    y: vk.Out[U, "A L"],
+    AXIS: vk.Const[int],
+    OP: vk.Const[str],
+    REST: vk.Const[Any],
+    ACC: vk.Const[Any],
+    BR: vk.Const[int] = 32,
+    BB: vk.Const[int] = 32,
+) -> None:
+    """y = the reduction along the axis."""
+    wg, a, b = vk.workgroup(), vk.group_id(1), vk.group_id(0) * BB
+    acc = wg.full((BR, BB) if AXIS == 1 else (BB, BR), ACC(REST), ACC)
+    for r in range(0, x.shape[AXIS], BR):
+        part = x[a, r : r + BR, b : b + BB] if AXIS == 1 else x[a, b : b + BB, r : r + BR]
+        acc = joined(acc, ACC(wg.load(part, pad=REST)), OP)
+    wg.store(y[a, b : b + BB], along(wg, acc, AXIS - 1, OP))
+
+
+@vk.kernel(groups=_groups, local=128)
+def arg_reduce(
+    x: vk.In[T, "A P Q"],
+    y: vk.Out[U, "A L"],
+    AXIS: vk.Const[int],
+    OP: vk.Const[str],
+    REST: vk.Const[Any],
+    ACC: vk.Const[Any],
+    BR: vk.Const[int] = 32,
+    BB: vk.Const[int] = 32,
+) -> None:
+    """y = the first place of the extreme (OP "min" or "max") along the axis; of NaN where there is one."""
+    wg, a, b = vk.workgroup(), vk.group_id(1), vk.group_id(0) * BB
+    shape, line = ((BR, BB), wg.arange(BR)[:, None]) if AXIS == 1 else ((BB, BR), wg.arange(BR)[None, :])
+    best, place = wg.full(shape, ACC(REST), ACC), wg.zeros(shape, vk.i32)
+    for r in range(0, x.shape[AXIS], BR):
+        part = x[a, r : r + BR, b : b + BB] if AXIS == 1 else x[a, b : b + BB, r : r + BR]
+        t = ACC(wg.load(part, pad=REST))
+        better = takes(t, best, OP)
+        best, place = vk.where(better, t, best), vk.where(better, vk.i32(r) + line, place)
+    found = along(wg, best, AXIS - 1, OP)
+    found = found[None, :] if AXIS == 1 else found[:, None]
+    same = (best == found) | ((best != best) & (found != found))
+    wg.store(y[a, b : b + BB], U(wg.min(vk.where(same, place, 2147483647), axis=AXIS - 1)))
+
+
+@vk.kernel(groups=_groups, local=128)
+def scan(
+    x: vk.In[T, "A P Q"],
+    y: vk.Out[U, "A P Q"],
+    AXIS: vk.Const[int],
+    OP: vk.Const[str],
+    REST: vk.Const[Any],
+    ACC: vk.Const[Any],
+    BR: vk.Const[int] = 32,
+    BB: vk.Const[int] = 32,
+) -> None:
+    """y = all elements of a line up to each one, reduced."""
+    wg, a, b = vk.workgroup(), vk.group_id(1), vk.group_id(0) * BB
+    name = "add" if OP == "sum" else "mul" if OP == "prod" else OP
+    before = wg.full(BB, ACC(REST), ACC)
+    for r in range(0, x.shape[AXIS], BR):
+        part = x[a, r : r + BR, b : b + BB] if AXIS == 1 else x[a, b : b + BB, r : r + BR]
+        target = y[a, r : r + BR, b : b + BB] if AXIS == 1 else y[a, b : b + BB, r : r + BR]
+        t = ACC(wg.load(part, pad=REST))
+        wg.store(target, joined(wg.scan(t, name, axis=AXIS - 1), before[None, :] if AXIS == 1 else before[:, None], OP))
+        before = joined(before, along(wg, t, AXIS - 1, OP), OP)

@@ -1,0 +1,25 @@
+"""The transposed matrices of a batch, written with tiles: both sides are read and written along their rows.
+
+Enters: x (B x M x N). Leaves: y (B x N x M).
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import vkjit as vk
+
+__all__ = ["transpose"]
+
+T = TypeVar("T", bound=vk.Element)
+
+
+def _groups(x: Any, SPAN: int) -> tuple[int, int, int]:
+    return vk.cdiv(x.shape[2], SPAN), vk.cdiv(x.shape[1], SPAN), x.shape[0]
+
+
+@vk.kernel(groups=_groups, local=256)
+def transpose(x: vk.In[T, "B M N"], y: vk.Out[T, "B N M"], SPAN: vk.Const[int] = 32) -> None:
+    """y = x with its last two axes swapped."""
+    wg, b, i, j = vk.workgroup(), vk.group_id(2), vk.group_id(1) * SPAN, vk.group_id(0) * SPAN
+    wg.store(y[b, j : j + SPAN, i : i + SPAN], wg.load(x[b, i : i + SPAN, j : j + SPAN]).T)
