@@ -1,4 +1,4 @@
-"""Batches of examples, made ahead by worker threads and put on the device one batch ahead.
+"""Batches of examples, made ahead by worker threads or processes and put on the device one batch ahead.
 
 Enters: a dataset, the size of batches, seeds. Leaves: batches, tensors on a device in the structure of the examples. Order and
 everything random follow from (seed, epoch, number of the example): they don't depend on threads, nor on whether the
@@ -9,39 +9,18 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from .. import dtypes
 from ..devices import device as open_device
 from ..errors import ArgumentError
 from ..tensor import api as _api  # noqa: F401  # puts the methods on Tensor
 from ..tensor import creation
-from .dataset import ArrayDataset, Dataset
+from .making import Maker, Order, Workers, collate
 
 __all__ = ["DataLoader", "collate"]
-
-Order = npt.NDArray[np.int64]
-
-
-def collate(examples: list[Any]) -> Any:
-    """Examples stacked along a new first axis, in the structure of the first: tuples, dictionaries, arrays, numbers."""
-    first = examples[0]
-    if isinstance(first, (tuple, list)):
-        return tuple(collate([e[i] for e in examples]) for i in range(len(first)))
-    if isinstance(first, dict):
-        return {key: collate([e[key] for e in examples]) for key in first}
-    values = [np.asarray(e) for e in examples]
-    shapes = {v.shape for v in values}
-    if len(shapes) > 1:
-        raise ArgumentError(
-            f"examples of different shapes can't be stacked: found {sorted(shapes)}; bring them to one size in a transform, "
-            "or pass collate="
-        )
-    return np.stack(values)
 
 
 class DataLoader:
@@ -49,8 +28,9 @@ class DataLoader:
 
     batch_size: examples of a batch; drop_last leaves a smaller last one out. shuffle: False, True or "epoch" (another order each
     epoch), "once" (one order for all epochs). seed: of orders and of what transforms draw. workers: threads that make batches
-    (0: none), prefetch: batches made ahead. device: where tensors go (default: the default device; None in `to_device=False`:
-    NumPy arrays are handed out). collate: makes a batch of a list of examples.
+    (0: none), prefetch: batches made ahead. processes: the workers are processes, which don't take turns with the training at
+    running Python: for transforms of much Python, and devices that compute on the host. device: where tensors go (default: the
+    default device; with to_device=False NumPy arrays are handed out). collate: makes a batch of a list of examples.
 
     `state_dict()` is the place: the epoch and the number of batches handed out in it. After `load_state_dict` the next
     iteration goes on from there.
@@ -66,6 +46,7 @@ class DataLoader:
         drop_last: bool = False,
         workers: int = 0,
         prefetch: int = 2,
+        processes: bool = False,
         device: Any = None,
         to_device: bool = True,
         collate: Callable[[list[Any]], Any] = collate,
@@ -76,10 +57,13 @@ class DataLoader:
             raise ArgumentError(f'shuffle is False, True, "epoch" or "once", found {shuffle!r}')
         if workers < 0 or prefetch < 1:
             raise ArgumentError(f"workers is at least 0 and prefetch at least 1, found {workers!r} and {prefetch!r}")
+        if processes and not workers:
+            raise ArgumentError("processes=True needs workers, found workers=0")
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.shuffle = "epoch" if shuffle is True else shuffle
         self.seed, self.workers, self.prefetch = seed, workers, prefetch
         self.collate, self.to_device = collate, to_device
+        self._workers = Workers(workers, processes)
         self._device = device
         self.epoch = 0
         self.position = 0
@@ -115,24 +99,16 @@ class DataLoader:
         source = [self.seed, epoch if self.shuffle == "epoch" else 0]
         return np.random.default_rng(source).permutation(count)
 
-    def _make(self, chosen: Order, epoch: int) -> Any:
-        """One batch, on the host."""
-        if isinstance(self.dataset, ArrayDataset) and self.collate is collate:
-            return self.dataset.batch(chosen)
-        examples = []
-        for index in chosen.tolist():
-            if isinstance(self.dataset, Dataset):
-                examples.append(self.dataset.item(index, np.random.default_rng([self.seed, epoch, index])))
-            else:
-                examples.append(self.dataset[index])
-        return self.collate(examples)
-
     def __iter__(self) -> Iterator[Any]:
         epoch, start = self.epoch, self.position
         order = self.order(epoch)
         count = len(self)
         batches = (order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(start, count))
-        made = self._in_threads(batches, epoch) if self.workers else (self._make(b, epoch) for b in batches)
+        make, seed = Maker(self.dataset, self.collate), self.seed
+        if self.workers:
+            made = self._workers.made(make, batches, seed, epoch, self.prefetch)
+        else:
+            made = (make(b, seed, epoch) for b in batches)
         target = open_device(self._device) if self.to_device else None
         waiting: collections.deque[Any] = collections.deque()
         for batch in made:
@@ -146,21 +122,6 @@ class DataLoader:
     def _handed_out(self, batch: Any) -> Any:
         self.position += 1
         return batch
-
-    def _in_threads(self, batches: Iterator[Order], epoch: int) -> Iterator[Any]:
-        """Batches in order, made by threads ahead of time."""
-        with ThreadPoolExecutor(self.workers, thread_name_prefix="vkjit-data") as pool:
-            queue: collections.deque[Future[Any]] = collections.deque()
-            try:
-                for batch in batches:
-                    queue.append(pool.submit(self._make, batch, epoch))
-                    if len(queue) > self.prefetch + self.workers - 1:
-                        yield queue.popleft().result()
-                while queue:
-                    yield queue.popleft().result()
-            finally:
-                for future in queue:
-                    future.cancel()
 
 
 def _uploaded(batch: Any, device: Any) -> Any:
