@@ -12,9 +12,10 @@ import vkjit as vk
 from vkjit.runtime.interface import DeviceArray
 from vkjit.stdlib.matmul_matrices import multiply_by_matrices
 from vkjit.stdlib.matmul_parts import multiply_in_parts, parts_by_rule
+from vkjit.stdlib.matmul_precision import multiply_reduced
 from vkjit.stdlib.matmul_tuned import tuned_words
 from vkjit.stdlib.matmul_vectors import multiply_vectors
-from vkjit.stdlib.registry import choose, variant
+from vkjit.stdlib.registry import choose, device_class, variant
 
 __all__ = [
     "in_pairs", "multiply", "multiply_broadcast", "multiply_large_tiles", "multiply_pairs", "multiply_registers",
@@ -358,6 +359,8 @@ def words(array: Any) -> DeviceArray:
 
 def multiply(a: Any, b: Any, c: Any, accumulate: Any) -> None:
     """Queues the product on the device of c. On devices of class "cpu" K is at most `MOST_K`."""
+    if device_class(c.device) == "gpu" and multiply_reduced(a, b, c):
+        return
     words_of_best = tuned_words(a, b, c)
     if words_of_best is not None:
         from vkjit.stdlib.matmul_variants import variants_of  # it knows all variants

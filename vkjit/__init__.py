@@ -80,6 +80,9 @@ from .errors import (
     ArgumentError as ArgumentError,
 )
 from .errors import (
+    AssumptionError as AssumptionError,
+)
+from .errors import (
     BoundsError as BoundsError,
 )
 from .errors import (
@@ -157,6 +160,7 @@ _FROM = {
         "trace_memory",
     ),
     "profiling": ("Cost", "Profile", "profile"),
+    "stdlib.matmul_precision": ("get_matmul_precision", "set_matmul_precision"),
     "streams": ("Event", "Stream", "current_stream"),
 }  # fmt: skip
 """Names that are loaded when they are first used, by the module that has them."""
@@ -231,6 +235,12 @@ if TYPE_CHECKING:
     )
     from .profiling import (
         profile as profile,
+    )
+    from .stdlib.matmul_precision import (
+        get_matmul_precision as get_matmul_precision,
+    )
+    from .stdlib.matmul_precision import (
+        set_matmul_precision as set_matmul_precision,
     )
     from .streams import (
         Event as Event,

@@ -17,6 +17,7 @@ The tree::
     |   +-- LoopLimitError      a driver's silent cap on loop iterations was about to be hit
     |   +-- BoundsError         an index out of bounds (also an IndexError)
     |   +-- KernelAssertionError a failing assert (also an AssertionError)
+    |   +-- AssumptionError      a promise of vk.assume that did not hold
     |   +-- KernelZeroDivisionError (also a ZeroDivisionError)
     |   +-- SanitizerError      what the sanitizer found in one launch (in `findings`)
     +-- InternalError           a defect of vkjit itself
@@ -29,6 +30,7 @@ from dataclasses import dataclass
 
 __all__ = [
     "ArgumentError",
+    "AssumptionError",
     "BoundsError",
     "CompileError",
     "DTypeError",
@@ -70,7 +72,7 @@ UNKNOWN = Loc("<unknown>", 0)
 class ReportSite:
     """One place in a kernel that can report: its number in the report buffer is its position in `sites`, plus one.
 
-    `kind` is "loop_limit", "bounds", "assert", "zero_division", "uniform"; `message` is a str.format template over the
+    `kind` is "loop_limit", "bounds", "assert", "assume", "zero_division", "uniform"; `message` is a str.format template over the
     values that the kernel stores with the report (`{0}`, `{1}`...).
     """
 
@@ -210,6 +212,10 @@ class BoundsError(KernelError, IndexError):
 
 class KernelAssertionError(KernelError, AssertionError):
     """An assert in a kernel that did not hold."""
+
+
+class AssumptionError(KernelError):
+    """A condition that `vk.assume` promised and that did not hold; reported by the interpreter and in debug mode."""
 
 
 class KernelZeroDivisionError(KernelError, ZeroDivisionError):

@@ -24,6 +24,7 @@ from . import (  # noqa: F401  (they register lowerings)
     memory,
     numpy_names,
     printing,
+    promises,
     random,
     ranges,
     records,

@@ -117,13 +117,13 @@ def _fence(_compiler: FunctionCompiler, _op: Op) -> None:
     """Nothing to do: all invocations see memory in one order."""
 
 
-@plain("report")
+@plain("report", "assume")
 def _report(compiler: FunctionCompiler, op: Op) -> Step:
     condition, *values = compiler.slots(op.operands)
-    site = op.attrs["site"]
+    site, promised = op.attrs["site"], op.name == "assume"
 
     def step(frame: Frame, mask: Mask) -> None:
-        found: Lanes = frame[condition]
+        found: Lanes = ~frame[condition] if promised else frame[condition]
         if not found.any():
             return
         batch: Batch = frame[BATCH]

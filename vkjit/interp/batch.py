@@ -22,6 +22,7 @@ _ERRORS: dict[str, type[KernelError]] = {
     "loop_limit": errors.LoopLimitError,
     "bounds": errors.BoundsError,
     "assert": errors.KernelAssertionError,
+    "assume": errors.AssumptionError,
     "zero_division": errors.KernelZeroDivisionError,
 }
 

@@ -34,6 +34,7 @@ class Effect:
     ALLOCATE = "allocate"  # a new array
     SYNC = "sync"  # barriers and fences: order memory
     REPORT = "report"  # visible to the user
+    HINT = "hint"  # nothing: what it says may be relied on after it
     CONTROL = "control"  # structured control flow, its effect is that of its regions
     EXIT = "exit"  # terminators
 
@@ -569,3 +570,11 @@ _row(
     speculatable=False,
 )
 _row("assume_uniform", "T -> T", "The operand, promised to be uniform.", uniformity="always")
+_row(
+    "assume",
+    "bool *any ->",
+    "The operand is promised to be true; where it isn't, that can be reported as `report` does, with the values.",
+    attrs=("site",),
+    effect=Effect.HINT,
+    speculatable=False,
+)

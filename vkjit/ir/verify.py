@@ -235,7 +235,7 @@ class _Checker:
     def special_rules(self, op: Op, row: OpInfo) -> None:
         if op.name == "call":
             self.call_rules(op)
-        elif op.name in ("report", "print"):
+        elif op.name in ("report", "print", "assume"):
             site = op.attrs.get("site")
             if type(site) is int and site >= len(self.module.sites):
                 self.complain(op, 13, f"the module has {len(self.module.sites)} sites")

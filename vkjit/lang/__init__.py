@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import atomic
 from .collectives import Scope, Subgroup, Workgroup, subgroup, workgroup
-from .control import Tune, assume_uniform, grid_stride, tune, unroll
+from .control import Tune, assume, assume_uniform, grid_stride, tune, unroll
 from .ids import global_id, group_id, local_id, local_size, num_groups
 from .math import (
     abs,
@@ -86,6 +86,7 @@ __all__ = [
     "acosh",
     "asin",
     "asinh",
+    "assume",
     "assume_uniform",
     "atan",
     "atan2",

@@ -30,6 +30,16 @@ def assume_uniform(value: Any) -> Any:
     """The value, promised to be the same in the whole workgroup (subgroup); checked with `debug=True`."""
 
 
+@kernel_only
+def assume(condition: Any) -> None:
+    """Promises that a condition holds wherever the program comes by, so that the compiler may rely on it.
+
+    Used are comparisons of integers (ranges, which of two is the smaller), and `n % 16 == 0` with a constant power of two (wide
+    accesses). The interpreter and `debug=True` report a promise that doesn't hold, as a `vk.AssumptionError`; elsewhere the
+    results are undefined then.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Tune:
     """Values among which the library chooses by measuring."""

@@ -17,6 +17,7 @@ from ..ir.types import I32, INDEX, Scalar
 __all__ = ["Form", "LinearForms"]
 
 MOST_ATOMS = 8
+_REMAINDERS = frozenset({"floormod", "truncrem", "and"})
 _ALL_ZERO = 32
 """Low zero bits of the number 0: more than anybody asks for."""
 
@@ -70,6 +71,33 @@ class LinearForms:
             self._zeros_of(op)
             if op.result.type in (INDEX, I32):
                 self._form_of(op)
+
+    def assume(self, op: Op) -> None:
+        """Learns from an `assume` that a number is a multiple; the caller sees to it that the promise holds from here on."""
+        test = op.operands[0].op
+        if test is None or test.name != "eq":
+            return
+        remainder, zero = test.operands if is_constant(test.operands[1]) else test.operands[::-1]
+        inner = remainder.op
+        if inner is None or inner.name not in _REMAINDERS or not is_constant(zero) or int(constant_of(zero)) != 0:
+            return
+        value, divisor = inner.operands
+        if not is_constant(divisor):
+            return
+        factor = int(constant_of(divisor))
+        known = _trailing_zeros(~factor) if inner.name == "and" else _trailing_zeros(factor)
+        if not factor:
+            return
+        self._multiple(value, known)
+
+    def _multiple(self, value: Value, zeros: int) -> None:
+        """The low bits of a number are 0, and so are those of what it was converted from."""
+        while True:
+            self.zeros[value] = max(self.zeros.get(value, 0), min(zeros, _ALL_ZERO))
+            op = value.op
+            if op is None or op.name != "cast" or not _is_integer(op.operands[0]):
+                return
+            value = op.operands[0]
 
     def _zeros_of(self, op: Op) -> None:
         name, x = op.name, op.operands

@@ -17,6 +17,7 @@ from ..ir.core import Module
 from ..ir.verify import verify
 from ..runtime.interface import DeviceCaps
 from . import Pass
+from .assumptions import CheckAssumptions, DropAssumptions, UseAssumptions
 from .barriers import RemoveBarriers
 from .bounds import Bounds
 from .check_matrices import CheckMatrices
@@ -83,7 +84,9 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     twice = (*_SIMPLIFY, LICM(), CSE()) if full else ()
     high: list[Pass] = [CheckUniformity(), CheckWritten(), CheckMatrices(caps.matrices, caps.kind == "interpreter")]
     sanitize = Sanitize(caps.kind == "cpu", caps.kind in _ONE_THREAD, caps.shared_bytes)
-    level = (DoubtPromises(), Bounds(full), LowerExits(), Inline(), LowerTiles(options_for(caps), caps), sanitize)
+    tiles = LowerTiles(options_for(caps), caps)
+    checked = (DoubtPromises(), CheckAssumptions(), Bounds(full))
+    level = (*checked, LowerExits(), Inline(), UseAssumptions(), tiles, sanitize)
     if caps.kind == "interpreter":  # it checks promises by itself
         return [("high", high), *([("normal", level)] if sanitized else [])]
     functions = own_functions(caps)
@@ -101,6 +104,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
         ("normal", [_unroll(caps), ScalarReplacement(), RemoveBarriers()] if full else []),
         ("normal", [LowerAccess(), PoisonShared()]),
         ("normal", [NarrowIndex(), *twice, DeadStores(), fuse, widen] if full else []),
+        ("normal", [DropAssumptions()]),
         (last, [LowerAtomics(caps.features), LowerBf16(), LowerMath(functions), arithmetic, guard]),
         (last, [*(twice or simplify), reduce, *hide]),
     ]

@@ -65,7 +65,9 @@ class Ranges:
 
     def operation(self, op: Op) -> None:
         self.visit(self, op)
-        if op.name == "if":
+        if op.name == "assume":
+            self.assume(op.operands[0], truth=True)
+        elif op.name == "if":
             condition = op.operands[0]
             for region, truth in zip(op.regions, (True, False), strict=True):
                 self.region(region, condition, truth)

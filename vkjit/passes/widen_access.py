@@ -83,8 +83,10 @@ class _Finder:
 
     def region(self, region: Region) -> set[AliasClass]:
         """Goes through a region; gives the classes that it touches, `ALL` for everything."""
-        around = self.loads, self.stores
+        around, known = (self.loads, self.stores), None
         self.loads, self.stores = {}, {}
+        if any(op.name == "assume" for op in region.ops):
+            known = dict(self.forms.zeros)  # promises hold to the end of their region
         touched: set[AliasClass] = set()
         for op in region.ops:
             self.learn(op)
@@ -97,11 +99,15 @@ class _Finder:
             touched |= inside
         self.touch(set(), everything=True)
         self.loads, self.stores = around
+        if known is not None:
+            self.forms.zeros = known
         return touched
 
     def learn(self, op: Op) -> None:
         """Forms; and what rule 3 says of strides."""
         self.forms.note(op)
+        if op.name == "assume":
+            self.forms.assume(op)
         if op.name not in ("extent", "stride"):
             return
         array, axis = op.operands[0].type, op.attrs["axis"]

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import BoundsError, KernelAssertionError, KernelError, KernelZeroDivisionError, LoopLimitError
+from ..errors import (
+    AssumptionError,
+    BoundsError,
+    KernelAssertionError,
+    KernelError,
+    KernelZeroDivisionError,
+    LoopLimitError,
+)
 from .artifact import REPORT_WORDS, KernelArtifact
 from .buffer import Storage, VulkanBuffer
 from .queue import Queue
@@ -32,6 +39,7 @@ _ERRORS: dict[str, type[KernelError]] = {
     "loop_limit": LoopLimitError,
     "bounds": BoundsError,
     "assert": KernelAssertionError,
+    "assume": AssumptionError,
     "zero_division": KernelZeroDivisionError,
 }
 
@@ -72,15 +80,19 @@ class Reports:
         """Address of the ring's first slot; makes the ring."""
         return self._ring().address
 
-    def patch(self, kernel: VulkanKernel, block: bytes) -> bytes:
-        """The block with the next slot's address in it. Waits for the device when every slot is in use."""
+    def claim(self, kernel: VulkanKernel) -> int:
+        """The address of the next slot, for a launch. Waits for the device when every slot is in use."""
         slots = self._ring()
         if self._next - self._first == SLOTS:
             self._drain()
         place = self._next % SLOTS
         self._owners[place] = kernel.artifact
         self._next += 1
-        address = slots.address + place * SLOT_BYTES
+        return slots.address + place * SLOT_BYTES
+
+    def patch(self, kernel: VulkanKernel, block: bytes) -> bytes:
+        """The block with the next slot's address in it."""
+        address = self.claim(kernel)
         offset = kernel.report_offset
         return block[:offset] + address.to_bytes(8, "little") + block[offset + 8 :]
 

@@ -20,6 +20,7 @@ from ..ir.parser import parse_module
 from ..ir.printer import print_module
 from ..ir.verify import FORMS, verify
 from ..passes import Pass, pipeline
+from ..passes.assumptions import CheckAssumptions, DropAssumptions, UseAssumptions
 from ..passes.barriers import RemoveBarriers
 from ..passes.bounds import Bounds
 from ..passes.check_matrices import CheckMatrices
@@ -68,12 +69,14 @@ PLAIN_DEVICE = DeviceCaps(
 
 PASSES: dict[str, Callable[[], Pass]] = {
     Bounds.name: Bounds,
+    CheckAssumptions.name: CheckAssumptions,
     CheckMatrices.name: lambda: CheckMatrices(PLAIN_DEVICE.matrices),
     CheckPromises.name: CheckPromises,
     CheckWritten.name: CheckWritten,
     CSE.name: CSE,
     DCE.name: DCE,
     DeadStores.name: DeadStores,
+    DropAssumptions.name: DropAssumptions,
     Fold.name: Fold,
     FuseMultiplyAdd.name: FuseMultiplyAdd,
     HideParity.name: HideParity,
@@ -95,6 +98,7 @@ PASSES: dict[str, Callable[[], Pass]] = {
     SimplifyBranches.name: SimplifyBranches,
     StrengthReduction.name: StrengthReduction,
     Unroll.name: Unroll,
+    UseAssumptions.name: UseAssumptions,
     WidenAccess.name: WidenAccess,
     CheckUniformity.name: CheckUniformity,
 }

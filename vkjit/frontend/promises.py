@@ -1,0 +1,38 @@
+"""Lowers `vk.assume(condition)`: an operation that later passes may rely on, or check."""
+
+from __future__ import annotations
+
+import ast
+
+from .. import lang
+from ..errors import ReportSite
+from ..ir.core import Value
+from .calls import lowers
+from .context import Call, Context
+from .conversions import truth
+from .values import KernelValue
+
+__all__: list[str] = []
+
+_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+
+
+@lowers(lang.assume)
+def _assume(ctx: Context, call: Call, condition: KernelValue) -> KernelValue:
+    """A condition that is known already needs no promise; one that is false can't be promised."""
+    node = call.node
+    written = ast.unparse(node.args[0] if isinstance(node, ast.Call) and node.args else node)
+    test = truth(ctx, node, condition)
+    if test is True:
+        return None
+    if test is False:
+        raise ctx.error(node, f"the promise {written} doesn't hold: it is false at compile time")
+    message = f"vk.assume: {written} doesn't hold".replace("{", "{{").replace("}", "}}")
+    values: list[Value] = []
+    if test.op is not None and test.op.name in _COMPARISONS:
+        values = list(test.op.operands)
+        message += ", {0} stands on the left and {1} on the right"
+    site = ctx.session.module.add_site(ReportSite("assume", ctx.loc(node), message))
+    ctx.builder.loc = ctx.loc(node)
+    ctx.builder.op("assume", test, *values, site=site)
+    return None

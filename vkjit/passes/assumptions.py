@@ -1,0 +1,251 @@
+"""What `assume` promises: checked in debug kernels, used elsewhere, and gone at the end.
+
+`CheckAssumptions`, before: `assume %c, values {site}` in high form. After, in kernels with `debug` or under the sanitizer: a
+report where %c is false. The interpreter reports by itself.
+
+`UseAssumptions`, before: normal form, device functions inlined. After: the same, where promises of the kernel decide something::
+
+    assume n < 64                     i < n, -1 < m, ...     ->   true, or false, where ranges say so
+    assume a <= b                     min(a, b)              ->   a
+    assume n >= 0                     n // 8, n % 8          ->   truncating ones, which need no correction
+    assume n % 16 == 0, and           for k in range(0, n, 16): min(k + 16, n) - k   ->   16
+
+1. A promise holds from where it stands to the end of its region, and in the regions inside.
+2. Two values are the same where they are computed alike from the same: extents of axes of one name are (launches check it), ids,
+   sums and products of such.
+3. A loop that starts at a multiple of its step and ends at one has only whole rounds.
+
+`DropAssumptions`: none are left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from ..ir import types
+from ..ir.builder import Builder
+from ..ir.core import Function, Module, Op, Region, Value
+from ..ir.ops import OPS, Effect
+from ..ir.rewrite import constant_of, is_constant, replace_uses, resolve
+from ..ir.types import Scalar
+from .ranges import Interval, Ranges
+
+__all__ = ["CheckAssumptions", "DropAssumptions", "UseAssumptions"]
+
+Key = object
+"""Equal for values that are the same; see rule 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckAssumptions:
+    """Does nothing for kernels that aren't checked."""
+
+    name: ClassVar[str] = "check_assumptions"
+
+    def run(self, module: Module) -> Module:
+        if module.kernel.attrs.get("debug") or module.kernel.attrs.get("sanitize"):
+            for function in module.all_functions():
+                _report(function.body)
+        return module
+
+
+def _report(region: Region) -> None:
+    source, region.ops = region.ops, []
+    for op in source:
+        for inner in op.regions:
+            _report(inner)
+        if op.name != "assume":
+            region.ops.append(op)
+            continue
+        builder = Builder(region, op.loc)
+        builder.op("report", builder.emit("not", op.operands[0]), *op.operands[1:], site=op.attrs["site"])
+
+
+@dataclass(frozen=True, slots=True)
+class DropAssumptions:
+    """See the module's docstring."""
+
+    name: ClassVar[str] = "drop_assumptions"
+
+    def run(self, module: Module) -> Module:
+        for function in module.all_functions():
+            _drop(function.body)
+        return module
+
+
+def _drop(region: Region) -> None:
+    region.ops[:] = [op for op in region.ops if op.name != "assume"]
+    for op in region.ops:
+        for inner in op.regions:
+            _drop(inner)
+
+
+@dataclass(frozen=True, slots=True)
+class UseAssumptions:
+    """Does nothing for kernels without promises."""
+
+    name: ClassVar[str] = "use_assumptions"
+
+    def run(self, module: Module) -> Module:
+        kernel = module.kernel
+        if any(op.name == "assume" for op in kernel.body.walk()):
+            decided = _Decided(kernel)
+            decided.run()
+        return module
+
+
+@dataclass(slots=True)
+class _Decided:
+    """One kernel. `ranges` are those at each operation; `facts` are promised comparisons, `multiples` promised divisors."""
+
+    kernel: Function
+    ranges: dict[Op, tuple[Interval, ...]] = field(default_factory=dict)
+    names: dict[tuple[Value, int], str] = field(default_factory=dict)
+    replaced: dict[Value, Value] = field(default_factory=dict)
+    loops: dict[Value, Op] = field(default_factory=dict)
+
+    def run(self) -> None:
+        for param, text in zip(self.kernel.params, self.kernel.attrs.get("dims", ()), strict=False):
+            self.names.update({(param, axis): name for axis, name in enumerate(text.split()) if name != "_"})
+        Ranges(self.kernel, self._note).run()
+        self.region(self.kernel.body, frozenset(), {})
+        replace_uses(self.kernel.body, self.replaced)
+
+    def _note(self, ranges: Ranges, op: Op) -> None:
+        if op.name in _DECIDABLE and len(op.operands) == 2 and all(map(_is_integer, op.operands)):
+            self.ranges[op] = tuple(ranges.of(v) for v in op.operands)
+
+    def region(self, region: Region, facts: frozenset[tuple[Key, Key]], multiples: dict[Key, int]) -> None:
+        source, region.ops = region.ops, []
+        multiples = dict(multiples)
+        for op in source:
+            op.operands[:] = [resolve(self.replaced, v) for v in op.operands]
+            if op.name == "assume":
+                facts |= self._learn(op.operands[0], multiples)
+            elif op.name == "for":
+                self._whole_rounds(op, multiples)
+            for inner in op.regions:
+                self.region(inner, facts, multiples)
+            made = self._decide(op, facts, Builder(region, op.loc))
+            if made is None:
+                region.ops.append(op)
+            else:
+                self.replaced[op.result] = made
+
+    # -- facts
+    def key(self, value: Value, depth: int = 6) -> Key:
+        """See rule 2."""
+        value = resolve(self.replaced, value)
+        op = value.op
+        if is_constant(value):
+            return "const", constant_of(value)
+        if op is None or depth == 0:
+            return value
+        if op.name == "extent":
+            place = (op.operands[0], op.attrs["axis"])
+            return "extent", self.names.get(place, place)
+        if op.name == "cast" and _is_integer(op.operands[0]) and _is_integer(value):
+            return "cast", str(value.type), self.key(op.operands[0], depth - 1)
+        row = OPS[op.name]
+        if row.effect != Effect.NONE or not row.speculatable or row.convergent or op.regions or not op.results:
+            return value
+        if op.operands or "dim" in op.attrs:
+            return op.name, str(value.type), op.attrs.get("dim"), *(self.key(v, depth - 1) for v in op.operands)
+        return value
+
+    def _learn(self, condition: Value, multiples: dict[Key, int]) -> frozenset[tuple[Key, Key]]:
+        op = condition.op
+        if op is None or len(op.operands) != 2:
+            return frozenset()
+        x, y = op.operands
+        if op.name == "and":
+            return self._learn(x, multiples) | self._learn(y, multiples)
+        if not _is_integer(x):
+            return frozenset()
+        if op.name in ("lt", "le"):
+            return frozenset({(self.key(x), self.key(y))})
+        if op.name in ("gt", "ge"):
+            return frozenset({(self.key(y), self.key(x))})
+        if op.name != "eq":
+            return frozenset()
+        inner = x.op
+        if is_constant(y) and constant_of(y) == 0 and inner is not None and inner.name in ("floormod", "truncrem"):
+            if is_constant(inner.operands[1]) and constant_of(inner.operands[1]) > 0:
+                multiples[self.key(inner.operands[0])] = int(constant_of(inner.operands[1]))
+            return frozenset()
+        return frozenset({(self.key(x), self.key(y)), (self.key(y), self.key(x))})
+
+    def _whole_rounds(self, op: Op, multiples: dict[Key, int]) -> None:
+        """Rule 3: remembers a loop by its counter."""
+        first, end, step = op.operands[:3]
+        if not is_constant(first) or not is_constant(step) or constant_of(step) <= 0:
+            return
+        size = int(constant_of(step))
+        known = int(constant_of(end)) if is_constant(end) else multiples.get(self.key(end), 0)
+        if int(constant_of(first)) % size == 0 and known and known % size == 0:
+            self.loops[op.regions[0].args[0]] = op
+
+    # -- what they decide
+    def _ranges(self, op: Op) -> list[Interval]:
+        """Those of the operands; of what has become a constant since, that."""
+        found = zip(op.operands, self.ranges[op], strict=True)
+        return [(constant_of(v), constant_of(v)) if is_constant(v) else known for v, known in found]
+
+    def _decide(self, op: Op, facts: frozenset[tuple[Key, Key]], builder: Builder) -> Value | None:
+        if op.name not in _DECIDABLE or len(op.operands) != 2 or not all(map(_is_integer, op.operands)):
+            return None
+        x, y = op.operands
+        if op.name in ("min", "max"):
+            return self._smaller(op, facts)
+        if op.name == "sub":
+            return self._difference(x, y, builder)
+        (x0, x1), (y0, y1) = self._ranges(op)
+        if op.name in _TRUNCATING:
+            return builder.emit(_TRUNCATING[op.name], x, y) if x0 >= 0 and y0 > 0 else None
+        if op.name in ("gt", "ge"):
+            (x0, x1), (y0, y1) = (y0, y1), (x0, x1)
+        strict = op.name in ("lt", "gt")
+        if x1 < y0 or (x1 == y0 and not strict):
+            return builder.const(True, types.BOOL)
+        if x0 > y1 or (x0 == y1 and strict):
+            return builder.const(False, types.BOOL)
+        return None
+
+    def _smaller(self, op: Op, facts: frozenset[tuple[Key, Key]]) -> Value | None:
+        """The operand that a promise, the ranges or rule 3 say is the smaller (or larger) one."""
+        (x0, x1), (y0, y1) = self._ranges(op)
+        x, y = op.operands
+        first, second = self.key(x), self.key(y)
+        less = x1 <= y0 or (first, second) in facts or self._inside_round(x, y)
+        more = y1 <= x0 or (second, first) in facts or self._inside_round(y, x)
+        if not (less or more):
+            return None
+        return (x if less else y) if op.name == "min" else (y if less else x)
+
+    def _inside_round(self, x: Value, end: Value) -> bool:
+        """Whether x is the counter of a loop of whole rounds that ends at `end`, plus its step at most."""
+        op = x.op
+        if op is None or op.name != "add":
+            return False
+        counter, more = op.operands if is_constant(op.operands[1]) else op.operands[::-1]
+        loop = self.loops.get(counter)
+        if loop is None or not is_constant(more):
+            return False
+        return bool(constant_of(more) <= constant_of(loop.operands[2])) and self.key(end) == self.key(loop.operands[1])
+
+    def _difference(self, x: Value, y: Value, builder: Builder) -> Value | None:
+        """(y + c) - y is c."""
+        op = x.op
+        if op is None or op.name != "add":
+            return None
+        base, more = op.operands if is_constant(op.operands[1]) else op.operands[::-1]
+        return builder.const(constant_of(more), x.type) if base is y and is_constant(more) else None
+
+
+_TRUNCATING = {"floordiv": "truncdiv", "floormod": "truncrem"}
+_DECIDABLE = frozenset({"lt", "le", "gt", "ge", "min", "max", "sub", *_TRUNCATING})
+
+
+def _is_integer(value: Value) -> bool:
+    return isinstance(value.type, Scalar) and value.type.dtype.is_integer
