@@ -25,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
+from tests.parity.reasons import REASONS  # noqa: E402  # after the path
+
 NAMES = ROOT / "tests" / "parity" / "ops.txt"
 DOCUMENT = ROOT / "docs" / "operations.md"
 MARKS = ("<!-- parity: begin -->", "<!-- parity: end -->")
@@ -134,7 +136,8 @@ def table(outcomes: Sequence[Outcome]) -> str:
     summary += f"({share:.2f} %), {skipped} are skipped."
     lines = [summary, "", "| operation | passed | failed | skipped | reasons |", "| --- | ---: | ---: | ---: | --- |"]
     for o in outcomes:
-        reasons = [f"{n} x {_cell(r)}" for r, n in o.failures.items()] + [
+        why = [REASONS[o.name]] if o.failed and o.name in REASONS else []
+        reasons = [*why, *(f"{n} x {_cell(r)}" for r, n in o.failures.items())] + [
             f"skipped: {n} x {_cell(r)}" for r, n in o.skips.items()
         ]
         lines.append(f"| `{o.name}` | {o.passed} | {o.failed} | {o.skipped} | {'; '.join(reasons)} |")
