@@ -305,8 +305,11 @@ def padded_input(x: DeviceArray, size: Triple, shift: Triple, step: Triple, dtyp
         return x
     made = scratch((*x.shape[:2], *size), dtype, x.device)
     if x.device.caps.kind == "llvm-cpu":
-        lines, lanes = math.prod(made.shape[:-1]), x.device.caps.subgroup_size
-        conv_rows.pad_lines(x, flat(made), lines, *size, *shift, *step, lanes, index_type(made))
+        planes, lanes = math.prod(made.shape[:-2]), x.device.caps.subgroup_size
+        per_group = max(8, vk.cdiv(planes * size[1], conv_rows.WORKGROUPS))
+        conv_rows.pad_lines(
+            x, flat(made), planes, min(per_group, size[1]), *size, *shift, *step, lanes, index_type(made)
+        )
         return made
     rows, segments = math.prod(made.shape[:-1]), vk.cdiv(size[2], SEGMENT)
     pad_rows(x, flat(made), rows, segments, *size, *shift, *step, index_type(made))

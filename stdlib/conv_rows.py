@@ -20,6 +20,8 @@ A = TypeVar("A", bound=vk.Element)
 B = TypeVar("B", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
+WORKGROUPS = 256
+"""What is wanted at least, so that all threads are busy."""
 LEAST_WIDTH = 12
 """Columns of an output that fill enough of a vector's lanes."""
 
@@ -123,11 +125,14 @@ def rows(
                         y[spot] = R(sums[i * COLUMNS + j] + extra)
 
 
-@vk.kernel(groups=lambda lines: lines, local=lambda SIZE: SIZE, debug=False)
+@vk.kernel(
+    groups=lambda planes, height, per_group: (planes, vk.cdiv(height, per_group)), local=lambda SIZE: SIZE, debug=False
+)
 def pad_lines(
     x: vk.In[T, "N C D H W"],
     y: vk.Out[A],
-    lines: vk.i32,  # noqa: ARG001  the size of the grid
+    planes: vk.i32,  # noqa: ARG001  the size of the grid
+    per_group: vk.i32,
     depth: vk.i32,
     height: vk.i32,
     width: vk.i32,
@@ -141,23 +146,28 @@ def pad_lines(
     I: vk.Const[object],  # noqa: E741  # the type of offsets
 ):
     """y (N, C, depth, height, width): x moved by `shift`, its elements `step` (STEP along the width) apart, else zeros. A
-    workgroup takes one of `lines` lines.
+    workgroup takes `per_group` lines of one of `planes` planes.
     """
     lane, e = vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
-    target = I(e) * I(width)
-    h, e = e % height - shift_h, e // height
+    first = vk.i32(vk.group_id(1)) * per_group
+    target = (I(e) * I(height) + I(first)) * I(width)
     d, e = e % depth - shift_d, e // depth
     c, n = e % vk.i32(x.shape[1]), e // vk.i32(x.shape[1])
-    inside = h >= 0 and d >= 0 and h % step_h == 0 and d % step_d == 0
-    inside = inside and h // step_h < vk.i32(x.shape[3]) and d // step_d < vk.i32(x.shape[2])
-    for start in range(0, width, SIZE):
-        w = start + lane
-        if w < width:
-            value = A(0)
-            from_w = w - shift_w
-            if inside and from_w >= 0 and from_w % STEP == 0 and from_w // STEP < vk.i32(x.shape[4]):
-                value = A(x[n, c, d // step_d, h // step_h, from_w // STEP])
-            y[target + I(w)] = value
+    from_d = d // step_d
+    in_depth = d >= 0 and from_d * step_d == d and from_d < vk.i32(x.shape[2])
+    for line in range(first, vk.min(first + per_group, height)):
+        h = line - shift_h
+        from_h = h // step_h
+        inside = in_depth and h >= 0 and from_h * step_h == h and from_h < vk.i32(x.shape[3])
+        for start in range(0, width, SIZE):
+            w = start + lane
+            if w < width:
+                value = A(0)
+                from_w = w - shift_w
+                if inside and from_w >= 0 and from_w % STEP == 0 and from_w // STEP < vk.i32(x.shape[4]):
+                    value = A(x[n, c, from_d, from_h, from_w // STEP])
+                y[target + I(w)] = value
+        target += I(width)
 
 
 def form_of(size: int, filters: int, columns: int) -> tuple[int, int]:
