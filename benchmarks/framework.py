@@ -38,15 +38,20 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a table. `ours` and `reference` measure one figure in `unit`; each call is a new measurement."""
+    """One line of a table. `ours` and `reference` measure one figure in `unit`; each call is a new measurement. `target` may be a
+    function, where it depends on the device."""
 
     name: str
     unit: str
     ours: Callable[[], float]
-    target: Target
+    target: Target | Callable[[], Target]
     reference_name: str = ""
     reference: Callable[[], float] | None = None
     rounds: int = 3
+
+    def bar(self) -> Target:
+        """The target, on this device."""
+        return self.target() if callable(self.target) else self.target
 
     def __post_init__(self) -> None:
         if self.unit not in LOWER_IS_BETTER | HIGHER_IS_BETTER:
@@ -83,7 +88,8 @@ def median_seconds(function: Callable[[], object], *, seconds: float = 0.5, leas
 
 def run_row(group: str, row: Row) -> Result:
     """Measures a row: both sides in turn, so that a machine that slows down slows both, and the median of each."""
-    blank = Result(group, row.name, row.unit, row.target, row.reference_name, "absent")
+    target = row.bar()
+    blank = Result(group, row.name, row.unit, target, row.reference_name, "absent")
     ours: list[float] = []
     theirs: list[float] = []
     reference, reason = row.reference, ""
@@ -99,17 +105,16 @@ def run_row(group: str, row: Row) -> Result:
                 reference, reason = None, f"{row.reference_name}: {error}"
     mine = statistics.median(ours)
     if not theirs:
-        return replace(blank, ours=mine, reason=reason, status=_judge(row, mine, None))
+        return replace(blank, ours=mine, reason=reason, status=_judge(target, row.unit, mine, None))
     other = statistics.median(theirs)
     ratio = other / mine if row.unit in LOWER_IS_BETTER else mine / other
-    return replace(blank, ours=mine, reference=other, ratio=ratio, status=_judge(row, mine, ratio))
+    return replace(blank, ours=mine, reference=other, ratio=ratio, status=_judge(target, row.unit, mine, ratio))
 
 
-def _judge(row: Row, value: float, ratio: float | None) -> str:
-    target = row.target
+def _judge(target: Target, unit: str, value: float, ratio: float | None) -> str:
     if target.ratio is not None and ratio is None:
         return "absent"
     good = target.ratio is None or ratio is None or ratio >= target.ratio
     if target.value is not None:
-        good &= value <= target.value if row.unit in LOWER_IS_BETTER else value >= target.value
+        good &= value <= target.value if unit in LOWER_IS_BETTER else value >= target.value
     return "ok" if good else "short"

@@ -150,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         for group in groups:
             for row in rows_of(group, options.only):
-                print(f"{group}: {row.name} [{target_text(row.target, row.unit)}]")
+                print(f"{group}: {row.name} [{target_text(row.bar(), row.unit)}]")
         return 0
     results: list[Result] = []
     errors = 0
