@@ -82,15 +82,19 @@ class Summary:
             label = f"{'  ' * row.depth}{row.kind}" + (f" ({row.name.rpartition('.')[2]})" if row.name else "")
             line = [label, "" if row.shape is None else str(row.shape), f"{row.parameters:,}" if row.parameters else ""]
             lines.append(line + (_shown(row.values) if with_values else []))
-        widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
-        text = [
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-        ]
-        text.insert(1, "  ".join("-" * width for width in widths))
-        text.append(f"{self.parameters:,} parameters, {self.trainable:,} of them trainable, {_size(self.nbytes)}")
+        text = table(lines)
+        text.append(f"{self.parameters:,} parameters, {self.trainable:,} of them trainable, {shown_size(self.nbytes)}")
         if self.result_nbytes:
-            text.append(f"results of the layers: {_size(self.result_nbytes)}")
+            text.append(f"results of the layers: {shown_size(self.result_nbytes)}")
         return "\n".join(text)
+
+
+def table(lines: list[list[str]]) -> list[str]:
+    """Cells as lines of text, in columns, the first line underlined."""
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    text.insert(1, "  ".join("-" * width for width in widths))
+    return text
 
 
 def _shown(values: Values | None) -> list[str]:
@@ -100,7 +104,8 @@ def _shown(values: Values | None) -> list[str]:
     return [f"{values.mean:.4g}", f"{values.deviation:.4g}", f"{values.least:.4g} to {values.most:.4g}{bad}"]
 
 
-def _size(nbytes: int) -> str:
+def shown_size(nbytes: int) -> str:
+    """Bytes for people: four digits and a unit."""
     power = min(max(nbytes.bit_length() - 1, 0) // 10, 4)
     return f"{nbytes / 1024**power:.4g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
