@@ -79,3 +79,18 @@ def test_no_driver_is_loaded() -> None:
         "vk.check(shifts, T=vk.i32, by=1)\nassert 'vulkan' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@vk.kernel(groups=1, local=64)
+def product_of_tiles(a: vk.In[vk.f32, "16 16"], b: vk.In[vk.f32, "16 16"], c: vk.Out[vk.f32, "16 16"]):
+    wg = vk.workgroup()
+    acc = wg.mma(a[0:16, 0:16], b[0:16, 0:16], wg.zeros((16, 16), vk.f32))
+    wg.store(c[0:16, 0:16], acc)
+
+
+def test_products_of_tiles_are_not_accused_of_their_roundings() -> None:
+    """They round in the device's order, and write shared memory as cooperative matrices."""
+    inputs = {"elements": {"a": (-2.0, 2.0), "b": (-2.0, 2.0)}, "devices": "interpreter", "max_examples": 12}
+    vk.testing.check_kernel(product_of_tiles, lambda a, b: a @ b, seed=1, **inputs)
+    with pytest.raises(vk.testing.CheckFailure):
+        vk.testing.check_kernel(product_of_tiles, lambda a, b: a @ (b + 1e-5), seed=1, **inputs)

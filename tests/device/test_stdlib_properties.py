@@ -6,7 +6,6 @@ all of them, with --mutate on broken kernels.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from tests.stdlib_properties.catalogue import KernelProperty  # noqa: E402
 from tests.stdlib_properties.coverage import all_kernels, launched  # noqa: E402
 from tests.stdlib_properties.more import ALL_KERNELS, ALL_OPERATIONS  # noqa: E402
 from tests.stdlib_properties.operations import Operation, check_operation  # noqa: E402
-from tests.stdlib_properties.orders import ELSEWHERE  # noqa: E402
 from vkjit.testing.checks import first_finding  # noqa: E402
 from vkjit.testing.masks import masked, masked_caps  # noqa: E402
 
@@ -47,7 +45,6 @@ def test_every_kernel_of_the_library_has_a_property() -> None:
             check_operation(operation)
     direct = {f"{i.kernel.spec.fn.__module__.rpartition('.')[2]}.{i.kernel.spec.fn.__name__}" for i in ALL_KERNELS}
     missing = all_kernels() - set(seen) - direct
-    missing -= {name for name in missing if name.startswith(tuple(ELSEWHERE))}
     if not any("llvmpipe" in info.name.lower() for info in vk.devices()):
         missing -= {name for name in missing if "words" in name}
     if not any(info.kind == "llvm-cpu" for info in vk.devices()):
@@ -57,13 +54,6 @@ def test_every_kernel_of_the_library_has_a_property() -> None:
             if name.startswith(("conv_rows.", "conv_weight_lines.", "matmul_panels.", "pool._put"))
         }
     assert not missing
-
-
-@pytest.mark.parametrize("module", ELSEWHERE)
-def test_kernels_with_references_elsewhere(module: str) -> None:
-    """The tests named exist, and use what they are said to hold."""
-    text = (Path(__file__).parents[1] / ELSEWHERE[module]).read_text(encoding="utf-8")
-    assert module.rstrip(".") in text or "vk.rand" in text
 
 
 SMALL = {"softmax", "layer_norm", "cross_entropy", "conv2d", "max_pool", "avg_pool", "indexing", "unary", "binary"}

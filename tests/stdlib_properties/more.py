@@ -25,30 +25,16 @@ from tests.stdlib_properties.catalogue import (
 )
 from tests.stdlib_properties.operations import Operation
 from tests.stdlib_properties.orders import ORDERS
+from tests.stdlib_properties.philox import philox
+from tests.stdlib_properties.tile_sums import TILE_SUMS
+from tests.stdlib_properties.tiles import TILE_KERNELS, TILE_OPERATIONS
 from vkjit.stdlib import dropout, matmul, reduce, softmax_lines
 
 __all__ = ["ALL_KERNELS", "ALL_OPERATIONS"]
 
 
-def _philox(seed: int, count: int) -> Any:
-    """Four words for each of the counters 0 to count - 1, with ten rounds of Philox-4x32."""
-    counters = np.arange(count, dtype=np.uint64)
-    words = [counters & 0xFFFFFFFF, counters >> 32, np.zeros_like(counters), np.zeros_like(counters)]
-    key = [seed & 0xFFFFFFFF, seed >> 32]
-    for step in range(10):
-        if step:
-            key = [(key[0] + 0x9E3779B9) & 0xFFFFFFFF, (key[1] + 0xBB67AE85) & 0xFFFFFFFF]
-        p, q = words[0] * np.uint64(0xD2511F53), words[2] * np.uint64(0xCD9E8D57)
-        low = np.uint64(0xFFFFFFFF)
-        words = [
-            (q >> np.uint64(32)) ^ words[1] ^ np.uint64(key[0]), q & low,
-            (p >> np.uint64(32)) ^ words[3] ^ np.uint64(key[1]), p & low,
-        ]  # fmt: skip
-    return np.stack(words, axis=1)
-
-
 def _dropped(x: Any, seed: Any, chance: Any, scale: Any) -> Any:
-    drawn = _philox(int(seed), -(-len(x) // 4)).reshape(-1)[: len(x)] if len(x) else np.zeros(0, np.uint64)
+    drawn = philox(int(seed), -(-len(x) // 4)).reshape(-1)[: len(x)] if len(x) else np.zeros(0, np.uint64)
     kept = (drawn >> np.uint64(8)).astype(np.float32) * np.float32(2.0**-24) >= np.float32(chance)
     return np.where(kept, x * scale, 0)
 
@@ -182,5 +168,5 @@ MORE_OPERATIONS = (
               [[(700, 3), (3,), (3,)], [(300, 140), (140,), (140,)]], BOTH),
 )  # fmt: skip
 
-ALL_KERNELS: tuple[KernelProperty, ...] = (*KERNELS, *MORE_KERNELS)
-ALL_OPERATIONS: tuple[Operation, ...] = (*OPERATIONS, *MORE_OPERATIONS, *ORDERS)
+ALL_KERNELS: tuple[KernelProperty, ...] = (*KERNELS, *MORE_KERNELS, *TILE_KERNELS, *TILE_SUMS)
+ALL_OPERATIONS: tuple[Operation, ...] = (*OPERATIONS, *MORE_OPERATIONS, *ORDERS, *TILE_OPERATIONS)

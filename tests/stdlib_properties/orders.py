@@ -1,4 +1,4 @@
-"""Properties of kernels that sort, search, select, scatter and run along lines; and where those of others stand."""
+"""Properties of kernels that sort, search, select, scatter and run along lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.stdlib_properties.operations import Operation
 
-__all__ = ["ELSEWHERE", "ORDERS"]
+__all__ = ["ORDERS"]
 
 BOTH = ("cpu", "gpu")
 
@@ -54,13 +54,3 @@ ORDERS: tuple[Operation, ...] = (
     Operation("cummax", lambda F, xp, x: xp.cummax(x, 1)[0], [[(3, 7)], [(2, 1500)]]),
     Operation("cummin, places", lambda F, xp, x: xp.cummin(x, 1)[1], [[(3, 7)], [(1, 1500)]], gradients=False, exact=True),
 )  # fmt: skip
-
-ELSEWHERE: dict[str, str] = {
-    "matmul_matrices.": "device/test_matmul_matrices.py",
-    "matmul_vectors.": "device/test_matmul_matrices.py",
-    "random.": "device/test_random.py",
-    "tile_attention.": "device/test_tiles.py",
-    "tile_gemm.": "device/test_tiles.py",
-    "tile_rows.": "device/test_tiles.py",
-}
-"""Modules of kernels whose references don't fit operations of both libraries, and the tests that hold them."""

@@ -35,6 +35,7 @@ from ..runtime.interface import LoadedKernel
 from .case import Case, decode
 from .run import Executor, Outcome
 from .schedules import PLAIN, Schedule
+from .sums import SUMS, roundings
 
 __all__ = ["Launch", "Shadow", "Write", "epsilon"]
 
@@ -144,7 +145,11 @@ class _FunctionCompiler(FunctionCompiler):
             steps.append(_before(self, op, self.state))
         if op.name in _LOSING:
             steps.append(_watch_nan(self, op, self.state))
+        before = len(steps)
         super()._plain(op, steps)
+        if op.name in SUMS and _is_float(op):
+            steps.append(_after_sums(self, op, self.state, steps[before:]))
+            return
         made = _after(self, op, self.state)
         if made is not None:
             steps.append(made)
@@ -231,6 +236,31 @@ def _after_cast(compiler: FunctionCompiler, op: Op, state: _State, dtype: DType)
         if state.direction is not None:
             inexact = frame[source].astype(np.float64) != frame[target].astype(np.float64)
             frame[target] = state.moved(frame[target], size, inexact)
+
+    return step
+
+
+def _after_sums(compiler: FunctionCompiler, op: Op, state: _State, steps: Sequence[Step]) -> Step:
+    """Sums of tiles and matrices, in any order: moved by the roundings of their terms' magnitude, which is what the same
+    operation makes of magnitudes.
+    """
+    sources, target = compiler.slots(op.operands), compiler.slot(op.result)
+    size = roundings(op) * 0.5 * epsilon(op.result.type.dtype)  # type: ignore[attr-defined]
+
+    def step(frame: Any, mask: Any) -> None:
+        if state.direction is None or not size:
+            return
+        absolute = list(frame)
+        for slot in sources:
+            absolute[slot] = np.abs(frame[slot])
+        for inner in steps:
+            inner(absolute, mask)
+        found, sign = frame[target], {"down": -1.0, "in": -1.0}.get(state.direction, 1.0)
+        amount = state.random.uniform(-size, size, found.shape) if state.direction == "random" else sign * size
+        with np.errstate(all="ignore"):
+            magnitude = np.maximum(np.abs(absolute[target]), np.abs(found)).astype(np.float64)
+            moved = (found + amount * magnitude).astype(found.dtype)
+        frame[target] = np.where(np.isfinite(found), moved, found)
 
     return step
 

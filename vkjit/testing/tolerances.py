@@ -34,6 +34,7 @@ from ..passes.inline import Inline
 from ..passes.lower_exits import LowerExits
 from ..passes.trip_bound import Intervals, TripBound
 from .shadow import epsilon
+from .sums import SUMS, roundings
 
 __all__ = [
     "SPREAD_FACTOR",
@@ -197,6 +198,8 @@ def _cost(op: Op, invocations: int) -> float:
         return 0.5 * epsilon(dtype) * invocations if op.attrs.get("op") in ("add", "sub") else 0.0
     if op.name in ("sg_reduce", "sg_scan"):
         return 0.5 * _SUBGROUP_LEVELS * epsilon(dtype) if op.attrs.get("op") in ("add", "mul") else 0.0
+    if op.name in SUMS:
+        return 0.5 * roundings(op) * epsilon(dtype)
     if op.name == "cast":
         return 0.5 * epsilon(dtype)
     return float(OPS[op.name].ulp or 0.0) * epsilon(dtype)

@@ -6,7 +6,8 @@ share cells; shared arrays have cells per workgroup behind them; local arrays ha
 
 Watched for races are global and shared arrays that are written, and accessed otherwise than by atomics alone. Arrays
 that share memory are watched together. Left out is an array of which every invocation of an `over=` kernel touches its own
-element only, alone or under several names for the same view.
+element only, alone or under several names for the same view. What subgroups read and write as cooperative matrices isn't
+watched: arrays that they write count as written.
 """
 
 from __future__ import annotations
@@ -72,10 +73,13 @@ class Tracking:
         self.state = state
         self.arrays: dict[Value, Accesses] = {}
         self.hidden = set(state.params.values())
+        self.matrices: dict[Value, Loc] = {}
         self._shared: dict[Value, int] = {}
         for op in state.kernel.body.walk():
             if op.name in ACCESSES and origin(op.operands[0]) not in self.hidden:
                 self._note(op)
+            elif op.name == "mat_store":
+                self.matrices.setdefault(origin(op.operands[0]), op.loc)
 
     def _note(self, op: Op) -> None:
         root = origin(op.operands[0])
@@ -114,13 +118,17 @@ class Tracking:
         return {
             root: a
             for root, a in self.arrays.items()
-            if a.fetches and (a.space in ("shared", "local") or array_of(root).access == "out")
+            if a.fetches
+            and root not in self.matrices
+            and (a.space in ("shared", "local") or array_of(root).access == "out")
         }
 
     def written(self) -> dict[int, tuple[str, Loc]]:
         """By number of a global array its name, and a place that writes it."""
         changed = [a for a in self.arrays.values() if a.space == "global" and a.changes]
-        return {self._number(a.root): (a.root.name, (a.stores or a.atomics)[0].loc) for a in changed}
+        places = {root: loc for root, loc in self.matrices.items() if array_of(root).space == "global"}
+        places |= {a.root: (a.stores or a.atomics)[0].loc for a in changed}
+        return {self._number(root): (root.name, loc) for root, loc in places.items()}
 
     def _own(self, members: list[Accesses]) -> bool:
         """Whether each invocation stays at the one element whose index is its own."""

@@ -1,0 +1,219 @@
+"""Properties of kernels written with tiles, of those on cooperative matrices, and of random numbers, each against NumPy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import vkjit as vk
+from tests.stdlib_properties.catalogue import KernelProperty
+from tests.stdlib_properties.operations import Operation
+from tests.stdlib_properties.philox import philox
+from vkjit.runtime.matrix_shapes import native_shape
+from vkjit.stdlib import matmul_matrices, matmul_vectors, random, tile_attention, tile_gemm, tile_rows
+
+__all__ = ["TILE_KERNELS", "TILE_OPERATIONS"]
+
+_F32 = {"dtypes": [vk.f32]}
+
+# -- rows
+
+
+def _softmax(x: Any) -> Any:
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def _layer_norm(x: Any, w: Any, b: Any, eps: Any) -> Any:
+    centred = x - x.mean(axis=1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + eps) * w + b
+
+
+def _rms_norm(x: Any, w: Any, eps: Any) -> Any:
+    return x / np.sqrt((x**2).mean(axis=1, keepdims=True) + eps) * w
+
+
+_ROWS = {"SIZE": [64], "x": (-9.0, 9.0), "w": (-2.0, 2.0), "b": (-2.0, 2.0), "eps": (0.01, 0.5)}
+
+
+def _rows(kernel: Any, reference: Any) -> KernelProperty:
+    names = {p.name for p in kernel.spec.params}
+    inputs = {"elements": {k: v for k, v in _ROWS.items() if k in names}, "dims": {"R": (1, 3), "C": (1, 64)}, **_F32}
+    return KernelProperty(kernel, reference, inputs, f"{kernel.name} in tiles")
+
+
+# -- products
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+_ACTIVATED = {
+    "": lambda x: x, "relu": lambda x: np.maximum(x, 0), "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu": lambda x: 0.5 * x * (1 + _erf(x * math.sqrt(0.5))),
+}  # fmt: skip
+_TILE = {"BM": [16], "BN": [32], "BK": [16], "ACC": [vk.f32], "THREADS": [64], "a": (-2.0, 2.0), "b": (-2.0, 2.0)}
+_END = {"ACTIVATION": list(tile_gemm.ACTIVATIONS), "BIASED": [False, True], "bias": (-2.0, 2.0)}
+_SIZES = {"B": (1, 2), "M": (1, 33), "N": (1, 40), "K": (0, 35)}
+
+
+def _ended(c: Any, bias: Any, ACTIVATION: Any, BIASED: Any) -> Any:
+    return _ACTIVATED[ACTIVATION](c + bias if BIASED else c)
+
+
+def _gemm(a: Any, b: Any, bias: Any, ACTIVATION: Any, BIASED: Any) -> Any:
+    return _ended(a @ b, bias, ACTIVATION, BIASED)
+
+
+def _turned(a: Any, b: Any, bias: Any, ACTIVATION: Any, BIASED: Any) -> Any:
+    return _ended(np.swapaxes(a, 1, 2) @ np.swapaxes(b, 1, 2), bias, ACTIVATION, BIASED)
+
+
+def _parts(a: Any, b: Any, parts: Any, chunk: Any) -> Any:
+    made = np.zeros(parts.shape)
+    for s in range(len(parts)):
+        k = slice(s * chunk, (s + 1) * chunk)
+        made[s] = a[:, :, k] @ b[:, k]
+    return made
+
+
+def _of_parts(parts: Any, bias: Any, ACTIVATION: Any, BIASED: Any) -> Any:
+    return _ended(parts.sum(axis=0), bias, ACTIVATION, BIASED)
+
+
+def _views(turned: bool, reference: Any) -> KernelProperty:
+    shapes = {"a": "B K M", "b": "B N K"} if turned else {"a": "B M K", "b": "B K N"}
+    elements = {**_TILE, **_END, "A_TURNED": [turned], "B_TURNED": [turned]}
+    label = "gemm_of_views, turned" if turned else "gemm_of_views"
+    return KernelProperty(
+        tile_gemm.gemm_of_views, reference, {"elements": elements, "dims": {**_SIZES, **shapes}, **_F32}, label
+    )
+
+
+def _attention(q: Any, k: Any, v: Any, scale: Any, shift: Any, CAUSAL: Any) -> Any:
+    heads = q.shape[1] // k.shape[1]
+    k, v = np.repeat(k, heads, axis=1), np.repeat(v, heads, axis=1)
+    s = q @ np.swapaxes(k, 2, 3) * scale
+    rows, columns = s.shape[2:]
+    if CAUSAL:
+        s = np.where(np.arange(columns) <= np.arange(rows)[:, None] + shift, s, -np.inf)
+    top = s.max(axis=3, keepdims=True)
+    e = np.exp(s - np.where(np.isfinite(top), top, 0))
+    total = e.sum(axis=3, keepdims=True)
+    with np.errstate(divide="ignore"):
+        lse = np.where(np.isfinite(top), top, np.finfo(np.float32).min) + np.log(np.where(total > 0, total, 1))
+        return {"o": e / np.where(total > 0, total, 1) @ v, "lse": lse[..., 0]}
+
+
+# -- random numbers
+
+
+def _words(seed: Any, counter: Any, y: Any, stream: int = 0) -> Any:
+    """A word for each element, as many as `y` has."""
+    return philox(int(seed), -(-len(y) // 4), int(counter), stream).reshape(-1)[: len(y)]
+
+
+def _uniform(y: Any, seed: Any, counter: Any, low: Any, span: Any, BITS: Any) -> Any:
+    return low + span * ((_words(seed, counter, y) >> np.uint64(32 - BITS)) * 2.0**-BITS)
+
+
+def _uniform_double(y: Any, seed: Any, counter: Any, low: Any, span: Any) -> Any:
+    first, second = (_words(seed, counter, y, stream) for stream in (0, 1))
+    return low + span * (((first << np.uint64(21)) ^ (second >> np.uint64(11))) * 2.0**-53)
+
+
+def _normal(y: Any, seed: Any, counter: Any, mean: Any, deviation: Any) -> Any:
+    words = philox(int(seed), -(-len(y) // 4), int(counter), 0).reshape(-1, 2) >> np.uint64(8)
+    radius, angle = np.sqrt(-2 * np.log((words[:, 0] + 1) * 2.0**-24)), words[:, 1] * 2.0**-24 * 2 * math.pi
+    pairs = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+    return mean + deviation * pairs.reshape(-1)[: len(y)]
+
+
+def _integers(y: Any, seed: Any, counter: Any, low: Any, span: Any) -> Any:
+    words = (_words(seed, counter, y) << np.uint64(32)) | _words(seed, counter, y, 1)
+    inside = words % np.uint64(span) if span else words
+    return (inside.astype(np.int64) + np.int64(low)).astype(y.dtype)
+
+
+def _coins(y: Any, chance: Any, seed: Any, counter: Any) -> Any:
+    return ((_words(seed, counter, y) >> np.uint64(8)) * 2.0**-24 < chance.astype(np.float32)).astype(y.dtype)
+
+
+_DRAWN = {"seed": (0, 2**63), "counter": [0, 7, 2**32 - 2, 2**40]}
+
+
+def _drawn(kernel: Any, reference: Any, dtype: Any = vk.f32, **elements: Any) -> KernelProperty:
+    inputs = {"elements": {**_DRAWN, **elements}, "dims": {"N": (1, 300)}, "dtypes": {"T": [dtype], "P": [vk.f32]}}
+    return KernelProperty(kernel, reference, inputs, f"random {kernel.name}")
+
+
+TILE_KERNELS: tuple[KernelProperty, ...] = (
+    _rows(tile_rows.softmax, _softmax),
+    _rows(tile_rows.log_softmax, lambda x: np.log(_softmax(x))),
+    _rows(tile_rows.layer_norm, _layer_norm),
+    _rows(tile_rows.rms_norm, _rms_norm),
+    KernelProperty(tile_gemm.gemm, _gemm, {"elements": {**_TILE, **_END}, "dims": _SIZES, **_F32}),
+    _views(False, _gemm),
+    _views(True, _turned),
+    KernelProperty(tile_gemm.gemm_parts, _parts, {
+        "elements": {**_TILE, "A_TURNED": [False], "B_TURNED": [False], "chunk": [16, 32]},
+        "dims": {**_SIZES, "S": (1, 3), "a": "B M K", "b": "B K N"}, **_F32}),
+    KernelProperty(tile_gemm.gemm_of_parts, _of_parts, {
+        "elements": {"BM": [16], "BN": [32], "ACC": [vk.f32], **_END, "parts": (-2.0, 2.0)},
+        "dims": {"B": (1, 2), "M": (1, 33), "N": (1, 40), "S": (1, 3)}, **_F32}),
+    KernelProperty(tile_attention.attention, _attention, {
+        "elements": {"SIZE": [16], "BM": [16], "BN": [16], "CAUSAL": [False, True], "MASK": [""],
+                     "scale": (0.1, 1.0), "shift": (-3, 20), "q": (-3.0, 3.0),
+                     "k": (-3.0, 3.0), "v": (-3.0, 3.0)},
+        "dims": {"q": "B 2*G M D", "o": "B 2*G M D", "lse": "B 2*G M", "B": (1, 2), "G": (1, 2), "M": (1, 20), "N": (1, 35),
+                 "D": (1, 16)}, **_F32}),
+    _drawn(random.uniform, _uniform, low=(-2.0, 2.0), span=(0.5, 3.0), BITS=[24, 11]),
+    _drawn(random.uniform_double, _uniform_double, low=(-2.0, 2.0), span=(0.5, 3.0)),
+    _drawn(random.normal, _normal, mean=(-2.0, 2.0), deviation=(0.5, 3.0)),
+    _drawn(random.integers, _integers, vk.i64, low=(-9, 9), span=[0, 1, 7, 2**40 + 1]),
+    _drawn(random.coins, _coins, vk.i32, chance=(0.0, 1.0)),
+)  # fmt: skip
+
+
+# -- kernels for GPUs, launched as products
+
+
+def _in_vectors(_: Any, xp: Any, x: Any, y: Any) -> Any:
+    if xp is not vk:
+        return x @ y
+    c = vk.zeros((x.shape[0], x.shape[1], y.shape[2]))
+    assert matmul_vectors.multiply_vectors(x._array, y._array, c._array)
+    return c
+
+
+def _on_matrices(halves: int) -> Any:
+    """Products of 8-bit integers on cooperative matrices, summed in 32 bits."""
+
+    def call(_: Any, xp: Any, x: Any, y: Any) -> Any:
+        if xp is not vk:
+            return x.long() @ y.long()
+        c = vk.zeros((x.shape[0], x.shape[1], y.shape[2]), dtype=vk.i32)
+        shape = native_shape(vk.device().caps.matrices, "i8", "i8", "i32")
+        assert shape is not None
+        tile = matmul_matrices.TileShape(64, 64, 64, 2, 2, halves, early=halves > 1)
+        assert matmul_matrices.multiply_matrices(x._array, y._array, c._array, vk.i32, shape, tile)
+        return c
+
+    return call
+
+
+def _bytes(rng: Any, shape: Any) -> Any:
+    return rng.integers(-100, 100, shape).astype(np.int8)
+
+
+_FIXED = {0: _bytes, 1: _bytes}
+
+TILE_OPERATIONS: tuple[Operation, ...] = (
+    Operation("large products in vectors", _in_vectors, [[(2, 132, 20), (2, 20, 136)], [(1, 128, 16), (1, 16, 128)]],
+              ("gpu",), gradients=False),
+    Operation("large products in vectors, turned", lambda F, xp, x, y: _in_vectors(F, xp, x.transpose(1, 2), y.transpose(1, 2)),
+              [[(1, 20, 132), (1, 136, 20)]], ("gpu",), gradients=False),
+    Operation("large products on matrices", _on_matrices(1), [[(2, 80, 144), (2, 144, 96)], [(1, 64, 128), (1, 128, 64)]],
+              ("gpu",), fixed=_FIXED, gradients=False),
+    Operation("large products on matrices, early", _on_matrices(2), [[(1, 80, 144), (1, 144, 96)]], ("gpu",), fixed=_FIXED,
+              gradients=False),
+)  # fmt: skip
