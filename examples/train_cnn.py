@@ -1,6 +1,7 @@
 """A small convolutional network learns scikit-learn's handwritten digits, and its state goes through a file.
 
 `python examples/train_cnn.py` trains for a moment, `--full` to at least 98.5 % test accuracy; both say how far they came.
+`--plot FILE` draws the loss (with matplotlib).
 """
 
 from __future__ import annotations
@@ -44,12 +45,36 @@ def load_digits() -> tuple[Array, Array, Array, Array]:
     return images[~test], labels[~test], images[test], labels[test]
 
 
-def batches(x: Array, y: Array, size: int, seed: int) -> Iterator[tuple[vk.Tensor, vk.Tensor]]:
-    """Shuffled batches of one size; what is left over at the end of an epoch is not used."""
-    order = np.random.default_rng(seed).permutation(len(x))
+def batches(x: Array, y: Array, size: int, seed: int, noise: float) -> Iterator[tuple[vk.Tensor, vk.Tensor]]:
+    """Shuffled batches of one size, with noise of that deviation; what is left over at the end of an epoch is not used."""
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(x))
     for start in range(0, len(x) - size + 1, size):
         chosen = order[start : start + size]
-        yield vk.tensor(x[chosen]), vk.tensor(y[chosen])
+        drawn = rng.standard_normal(x[chosen].shape, np.float32) * np.float32(noise)
+        yield vk.tensor(x[chosen] + drawn), vk.tensor(y[chosen])
+
+
+def tracked(steps: Any, total: int) -> Any:
+    """The steps behind a progress bar, where rich is installed."""
+    try:
+        from rich.progress import track
+    except ImportError:
+        return steps
+    return track(steps, "training", total, transient=True)
+
+
+def plot(path: str, losses: Any) -> None:
+    """The curve of the loss."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4))
+    axes.semilogy(losses, linewidth=1)
+    axes.set(xlabel="step", ylabel="cross entropy of a batch")
+    figure.savefig(path)
 
 
 def accuracy(model: nn.Module, x: Array, y: Array) -> float:
@@ -61,22 +86,26 @@ def accuracy(model: nn.Module, x: Array, y: Array) -> float:
     return float((found == y).mean())
 
 
-def train(model: nn.Module, x: Array, y: Array, epochs: int, batch: int, rate: float, seed: int) -> None:
-    """Adam with a rate that falls along a cosine."""
+def train(
+    model: nn.Module, x: Array, y: Array, epochs: int, batch: int, rate: float, noise: float, seed: int
+) -> list[vk.Tensor]:
+    """Adam with a rate that falls along a cosine; the losses."""
     optimizer = optim.Adam(model.parameters(), lr=rate)
     schedule = optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs, eta_min=rate / 20)
     loss_of = nn.CrossEntropyLoss()
-    start = time.perf_counter()
+    start, curve = time.perf_counter(), []
     for epoch in range(epochs):
         losses = []
-        for images, labels in batches(x, y, batch, seed + epoch):
+        for images, labels in tracked(batches(x, y, batch, seed + epoch, noise), len(x) // batch):
             optimizer.zero_grad()
             loss = loss_of(model(images), labels)
             loss.backward()
             optimizer.step()
             losses.append(loss.detach())
         schedule.step()
+        curve += losses
         print(f"epoch {epoch + 1}: loss {vk.stack(losses).mean().item():.4f}, {time.perf_counter() - start:.1f} s")
+    return curve
 
 
 def main(
@@ -84,16 +113,20 @@ def main(
     channels: int = 4,
     batch: int = 32,
     rate: float = 2e-2,
+    noise: float = 0.0,
     seed: int = 0,
     least: float = 0.6,
     images: int | None = 320,
+    plot_to: str = "",
 ) -> float:
     """Trains on so many images (None: all), saves and loads the state, and checks that the accuracy reaches `least`."""
     vk.manual_seed(seed)
     x_train, y_train, x_test, y_test = load_digits()
     model = make_model(channels)
     print(f"{model}\non {vk.default_device().name}")
-    train(model, x_train[:images], y_train[:images], epochs, batch, rate, seed)
+    losses = train(model, x_train[:images], y_train[:images], epochs, batch, rate, noise, seed)
+    if plot_to:
+        plot(plot_to, vk.stack(losses).numpy())
     reached = accuracy(model, x_test, y_test)
     print(f"test accuracy {reached:.2%}")
     assert reached >= least, f"expected at least {least:.0%}"
@@ -111,11 +144,12 @@ def main(
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="train to at least 98.5 percent")
+    parser.add_argument("--plot", default="", metavar="FILE", help="draw the loss")
     parser.add_argument("--device", help="number or part of the name")
     options = parser.parse_args()
     if options.device:
         vk.set_default_device(int(options.device) if options.device.isdigit() else options.device)
     if options.full:
-        main(epochs=20, channels=16, batch=64, rate=1e-2, least=0.985, images=None)
+        main(epochs=20, channels=16, batch=64, rate=1e-2, noise=0.2, least=0.985, images=None, plot_to=options.plot)
     else:
-        main()
+        main(plot_to=options.plot)

@@ -1,7 +1,8 @@
 """A small transformer learns to write like Python's own documentation, character by character, and writes a sample.
 
-`python examples/train_language_model.py` trains for a moment, `--full` until the text has words in it: minutes on a GPU, and with a
-smaller model on a processor. `--plot FILE` draws the loss (with matplotlib). The text ships with Python: the topics of `help()`, or where these are left out, docstrings of the standard library.
+`python examples/train_language_model.py` trains for a moment, `--full` until the text has words in it: minutes on a GPU, and with
+a smaller model on a processor. `--plot FILE` draws the loss (with matplotlib). The text ships with Python: the topics of
+`help()`, or where these are left out, docstrings of the standard library.
 """
 
 from __future__ import annotations
