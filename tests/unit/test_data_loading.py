@@ -98,6 +98,23 @@ def test_an_iteration_goes_on_where_it_was_broken_off(stop: int) -> None:
         data.DataLoader(Noisy(), 4).load_state_dict(place)
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_batch_does_not_wait_for_the_next_one(workers: int) -> None:
+    seen_first = threading.Event()
+
+    class Waiting(Noisy):
+        def item(self, index: int, generator: np.random.Generator) -> Any:
+            if index >= 4 and not seen_first.wait(20):
+                raise TimeoutError("the second batch was asked for before the first one was handed out")
+            return index
+
+    handed_out = []
+    for batch in data.DataLoader(Waiting(), 4, workers=workers):
+        seen_first.set()
+        handed_out += batch.tolist()
+    assert handed_out == list(range(12))
+
+
 def test_errors_of_threads_arrive_and_threads_end() -> None:
     class Broken(Noisy):
         def item(self, index: int, generator: np.random.Generator) -> Any:

@@ -108,12 +108,14 @@ class DataLoader:
         if self.workers:
             made = self._workers.made(make, batches, seed, epoch, self.prefetch)
         else:
-            made = (make(b, seed, epoch) for b in batches)
+            made = ((make(b, seed, epoch), False) for b in batches)
         target = open_device(self._device) if self.to_device else None
         waiting: collections.deque[Any] = collections.deque()
-        for batch in made:
+        for batch, more in made:
             waiting.append(batch if target is None else _uploaded(batch, target))
-            if len(waiting) > 1 or self.position == count - 1:
+            while waiting and (
+                len(waiting) > 1 or not more
+            ):  # one goes to the device ahead, but none waits for the next
                 yield self._handed_out(waiting.popleft())
         while waiting:
             yield self._handed_out(waiting.popleft())

@@ -93,15 +93,18 @@ class Workers:
             weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
         return self._pool
 
-    def made(self, maker: Maker, batches: Iterator[Order], seed: int, epoch: int, ahead: int) -> Iterator[Any]:
-        """The batches in order, `ahead` of them and one per worker under way."""
+    def made(
+        self, maker: Maker, batches: Iterator[Order], seed: int, epoch: int, ahead: int
+    ) -> Iterator[tuple[Any, bool]]:
+        """The batches in order, each with whether the next one is there already; `ahead` of them and one per worker are under
+        way."""
         if not self.processes:
             with ThreadPoolExecutor(self.count, thread_name_prefix="vkjit-data") as pool:
                 yield from self._in_order(pool, maker, batches, seed, epoch, ahead)
             return
         try:
-            for packed in self._in_order(self._process_pool(maker), _made, batches, seed, epoch, ahead):
-                yield unpack(packed)
+            for packed, more in self._in_order(self._process_pool(maker), _made, batches, seed, epoch, ahead):
+                yield unpack(packed), more
         except BrokenProcessPool as error:
             self._pool = None
             raise ArgumentError(
@@ -112,15 +115,20 @@ class Workers:
 
     def _in_order(
         self, pool: Executor, make: Callable[..., Any], batches: Iterator[Order], seed: int, epoch: int, ahead: int
-    ) -> Iterator[Any]:
+    ) -> Iterator[tuple[Any, bool]]:
         queue: collections.deque[Future[Any]] = collections.deque()
+
+        def first() -> tuple[Any, bool]:
+            batch = queue.popleft().result()
+            return batch, bool(queue) and queue[0].done()
+
         try:
-            for batch in batches:
-                queue.append(pool.submit(make, batch, seed, epoch))
+            for chosen in batches:
+                queue.append(pool.submit(make, chosen, seed, epoch))
                 if len(queue) > ahead + self.count - 1:
-                    yield queue.popleft().result()
+                    yield first()
             while queue:
-                yield queue.popleft().result()
+                yield first()
         finally:
             for future in queue:
                 if not future.cancel():
