@@ -23,7 +23,7 @@ __all__ = ["TilePlan", "multiply_by_tiles", "parts_for", "plan_of_tiles", "turne
 @dataclass(frozen=True, slots=True)
 class TilePlan:
     """How a product is cut: tiles of `rows` x `columns`, `depth` of the factors at a time, by workgroups of `threads`; the sums
-    in `parts`.
+    in `parts`; whether the factors of the next round are loaded ahead (`prefetch`, see `wg.mma`).
     """
 
     rows: int
@@ -31,9 +31,11 @@ class TilePlan:
     depth: int
     threads: int
     parts: int = 1
+    prefetch: str = ""
 
     def __str__(self) -> str:
-        return f"{self.rows}x{self.columns}x{self.depth}, {self.threads} threads, {self.parts} parts"
+        ahead = f", {self.prefetch} prefetch" if self.prefetch else ""
+        return f"{self.rows}x{self.columns}x{self.depth}, {self.threads} threads, {self.parts} parts{ahead}"
 
 
 WANTED_GROUPS = 256
@@ -123,14 +125,15 @@ def multiply_by_tiles(
     if plan.parts <= 1 or a.shape[2] <= plan.depth:
         gemm_of_views(
             left, right, added, c, plan.rows, plan.columns, plan.depth, accumulate, a_turned, b_turned, activation, biased,
-            plan.threads,
+            plan.threads, plan.prefetch,
         )  # fmt: skip
         return
     chunk = vk.cdiv(vk.cdiv(a.shape[2], plan.parts), plan.depth) * plan.depth
     parts = scratch((vk.cdiv(a.shape[2], chunk), *c.shape), accumulate, c.device)
     gemm_parts(
-        left, right, parts, chunk, plan.rows, plan.columns, plan.depth, accumulate, a_turned, b_turned, plan.threads
-    )
+        left, right, parts, chunk, plan.rows, plan.columns, plan.depth, accumulate, a_turned, b_turned, plan.threads,
+        plan.prefetch,
+    )  # fmt: skip
     gemm_of_parts(parts, added, c, ACC=accumulate, ACTIVATION=activation, BIASED=biased)
 
 

@@ -58,7 +58,9 @@ def _on_gpu(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any) -> 
     made += [_in_parts(a, b, c, accumulate, n) for n in (2, 4, 8) if c.shape[0] == 1 and a.shape[2] >= 256 * n]
     depth = max(16, 64 // a.dtype.itemsize)
     threads = 256 if a.dtype.itemsize >= 4 else 128
-    made += [_by_tiles(a, b, c, accumulate, TilePlan(side, side, depth, threads)) for side in (128, 64)]
+    for side in (128, 64):
+        for ahead in ("", "early", "late"):
+            made.append(_by_tiles(a, b, c, accumulate, TilePlan(side, side, depth, threads, prefetch=ahead)))
     return made
 
 

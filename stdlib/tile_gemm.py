@@ -76,7 +76,7 @@ def gemm(
 @vk.func
 def sums_of_tile(
     a, b, g, i, j, first, end, BM: vk.Const[int], BN: vk.Const[int], BK: vk.Const[int], ACC: vk.Const[Any],
-    A_TURNED: vk.Const[bool], B_TURNED: vk.Const[bool],
+    A_TURNED: vk.Const[bool], B_TURNED: vk.Const[bool], PREFETCH: vk.Const[str],
 ):  # fmt: skip
     """The tile of a[g] @ b[g] at row i, column j, summed over first <= k < end; `end` ends the depth, or is `first` plus a
     multiple of BK.
@@ -92,7 +92,7 @@ def sums_of_tile(
             right = b[g, j : j + BN, k : k + BK].T
         else:
             right = b[g, k : k + BK, j : j + BN]
-        acc = wg.mma(left, right, acc)
+        acc = wg.mma(left, right, acc, prefetch=PREFETCH)
     return acc
 
 
@@ -111,12 +111,13 @@ def gemm_of_views(
     ACTIVATION: vk.Const[str],
     BIASED: vk.Const[bool],
     THREADS: vk.Const[int],  # noqa: ARG001  `local` asks for it
+    PREFETCH: vk.Const[str] = "",
 ) -> None:
     """As `gemm`, of factors that may come turned."""
     wg, g = vk.workgroup(), vk.group_id(2)
     i, j = vk.group_id(1) * BM, vk.group_id(0) * BN
     depth = a.shape[1] if A_TURNED else a.shape[2]
-    acc = sums_of_tile(a, b, g, i, j, 0, depth, BM, BN, BK, ACC, A_TURNED, B_TURNED)
+    acc = sums_of_tile(a, b, g, i, j, 0, depth, BM, BN, BK, ACC, A_TURNED, B_TURNED, PREFETCH)
     if BIASED:
         acc = acc + ACC(bias[j : j + BN])
     if ACTIVATION:
@@ -137,6 +138,7 @@ def gemm_parts(
     A_TURNED: vk.Const[bool],
     B_TURNED: vk.Const[bool],
     THREADS: vk.Const[int],  # noqa: ARG001  `local` asks for it
+    PREFETCH: vk.Const[str] = "",
 ) -> None:
     """parts[s] = the part of a @ b whose depth begins at s * chunk; `chunk` is a multiple of BK."""
     wg, batch = vk.workgroup(), parts.shape[1]
@@ -145,7 +147,7 @@ def gemm_parts(
     depth = a.shape[1] if A_TURNED else a.shape[2]
     first = part * chunk
     end = vk.min(first + chunk, depth)
-    acc = sums_of_tile(a, b, g, i, j, first, end, BM, BN, BK, ACC, A_TURNED, B_TURNED)
+    acc = sums_of_tile(a, b, g, i, j, first, end, BM, BN, BK, ACC, A_TURNED, B_TURNED, PREFETCH)
     wg.store(parts[part, g, i : i + BM, j : j + BN], acc)
 
 

@@ -79,7 +79,7 @@ def test_sizes(sizes: tuple[int, int, int], device: Device) -> None:
     m, k, n = sizes
     with vk.use_device(device):
         a, b = vk.tensor(numbers((1, m, k), 1)), vk.tensor(numbers((1, k, n), 2))
-        check(a, b, TilePlan(16, 32, 16, 64, 4), bias=True, activation="relu")
+        check(a, b, TilePlan(16, 32, 16, 64, 4, "early"), bias=True, activation="relu")
 
 
 def test_views(device: Device) -> None:

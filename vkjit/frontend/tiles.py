@@ -8,7 +8,8 @@ and branches choose it; which invocation holds which element is decided later, b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from .. import dtypes
 from ..dtypes import DType
@@ -290,12 +291,28 @@ def write_element(ctx: Context, array: Value, at: list[Value], value: Value, ato
 
 # -- products
 @method("mma", "workgroup")
-def _mma(ctx: Context, call: Call, scope: ScopeValue, a: KernelValue, b: KernelValue, acc: KernelValue) -> KernelValue:
-    return product(ctx, call, scope, a, b, acc)
+def _mma(
+    ctx: Context,
+    call: Call,
+    scope: ScopeValue,
+    a: KernelValue,
+    b: KernelValue,
+    acc: KernelValue,
+    prefetch: KernelValue,
+) -> KernelValue:
+    if prefetch not in ("", "early", "late"):
+        raise ctx.error(call.node, f"prefetch is early or late, found {describe_value(prefetch)}", 'prefetch="early"')
+    return product(ctx, call, scope, a, b, acc, {"prefetch": prefetch} if prefetch else {})
 
 
 def product(
-    ctx: Context, call: Call, scope: ScopeValue, a: KernelValue, b: KernelValue, acc: KernelValue
+    ctx: Context,
+    call: Call,
+    scope: ScopeValue,
+    a: KernelValue,
+    b: KernelValue,
+    acc: KernelValue,
+    wishes: Mapping[str, KernelValue] = MappingProxyType({}),
 ) -> KernelValue:
     """acc + a @ b; products and sums are in the type of `acc`."""
     if not (isinstance(acc, Value) and is_tile(acc)):
@@ -315,7 +332,7 @@ def product(
     kind = tile_kind(total)
     for name, value in (("a", left), ("b", right)):
         _check_product(ctx, call, name, tile_kind(value).dtype, kind.dtype)
-    return ctx.builder.emit("tile_mma", left, right, total, type=kind)
+    return ctx.builder.emit("tile_mma", left, right, total, type=kind, **wishes)
 
 
 def _check_product(ctx: Context, call: Call, name: str, found: DType, total: DType) -> None:

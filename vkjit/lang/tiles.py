@@ -71,6 +71,17 @@ class WorkgroupTiles(ScopeTiles):
     """What a workgroup has besides: a subgroup's `load` also makes cooperative matrices."""
 
     @kernel_only
+    def mma(self, a: Any, b: Any, acc: Any, prefetch: str = "") -> Any:
+        """acc + a @ b for slices or tiles a (BM x BK) and b (BK x BN) and a tile acc, in the type of `acc`.
+
+        Elements of `a` and `b` are multiplied in the type of `acc`; the order of the additions is the device's. Edges of
+        arrays are padded with zeros; `wg.store(c[i:i+BM, j:j+BN], acc)` clips.
+
+        `prefetch` ("early" or "late"): in a loop, on devices with shared memory, the slices of its next round are loaded while
+        this one's are multiplied, their loads before or after the wait for this one's. Results are the same.
+        """
+
+    @kernel_only
     def load(self, source: Any, pad: Any = 0) -> Any:
         """The elements of a slice as a tile, held from now on: `wg.load(a[i:i+BM, j:j+BN])`; `pad` outside the array.
 

@@ -81,6 +81,10 @@ class Packed:
     along: int
 
 
+Spot = tuple[Value, Value, "Value | None"]
+"""A vector's line and column, and whether there is one."""
+
+
 # -- what may be in matrices
 def plans_of(function: Function, caps: DeviceCaps, invocations: int) -> dict[Value, Plan]:
     """The values that are held in matrices: results of products, and what loops make of them."""
@@ -94,7 +98,7 @@ def plans_of(function: Function, caps: DeviceCaps, invocations: int) -> dict[Val
             if plan is not None:
                 found[op.result] = plan
     scaled = [op for op in function.body.walk() if _row_factor(op) is not None]
-    for op in loops:
+    for op in reversed(loops):  # inner ones before those around them
         _carried(op, found)
     for op in scaled:
         plan = found.get(op.operands[0])
@@ -209,20 +213,28 @@ def _divided(shape: MatrixShape, total: Tile, factor: dtypes.DType, subgroups: i
 # -- factors
 def stage(shop: Workshop, slices: Sequence[tuple[Op, Sequence[Value], str]]) -> list[Packed]:
     """Slices in shared memory: everything is read before anything is written."""
-    ready: list[tuple[Packed, list[tuple[Value, Value, Value | None]]]] = []
+    ready: list[tuple[Packed, list[Spot], list[Value]]] = []
     for op, operands, label in slices:
         shop.access(operands[0], "r")
-        ready.append(_read(shop, op, operands, label))
-    for packed, _ in ready:
+        packed, spots = reserve(shop, op, label)
+        ready.append((packed, spots, vectors(shop, op, operands, spots)))
+    for packed, _, _ in ready:
         shop.access(packed.array, "w")
-    for packed, parts in ready:
-        for place, vector, test in parts:
-            if test is None:
-                shop.builder.op("store", packed.array, place, vector)
-                continue
-            with shop.builder.when(test):
-                shop.builder.op("store", packed.array, place, vector)
-    return [packed for packed, _ in ready]
+    for packed, spots, found in ready:
+        write(shop, packed, spots, found)
+    return [packed for packed, _, _ in ready]
+
+
+def write(shop: Workshop, packed: Packed, spots: Sequence[Spot], found: Sequence[Value]) -> None:
+    """Puts the vectors of an invocation into their places in shared memory."""
+    b = shop.builder
+    for (line, column, test), vector in zip(spots, found, strict=True):
+        place = b.emit("add", b.emit("mul", line, b.index(packed.pitch)), column)
+        if test is None:
+            b.op("store", packed.array, place, vector)
+            continue
+        with b.when(test):
+            b.op("store", packed.array, place, vector)
 
 
 def can_pack(op: Op, plan: Plan) -> bool:
@@ -234,34 +246,28 @@ def can_pack(op: Op, plan: Plan) -> bool:
     return not any(size % each for size in (shape.m, shape.n, shape.k))
 
 
-def _read(
-    shop: Workshop, op: Op, operands: Sequence[Value], label: str
-) -> tuple[Packed, list[tuple[Value, Value, Value | None]]]:
-    """The vectors that the invocation brings, each with its place in shared memory and whether there is one."""
+def reserve(shop: Workshop, op: Op, label: str) -> tuple[Packed, list[Spot]]:
+    """Shared memory for a slice, and which vectors of it the invocation brings."""
     b, kind = shop.builder, op.attrs["type"]
     along = op.attrs["axes"][-1]
     each = _VECTOR_BYTES // kind.dtype.itemsize
     lines, wide = kind.shape[1 - along], kind.shape[along] // each
     pitch, count, total = wide + 1, shop.invocations, lines * wide
     array = shop.stage(_VECTOR, lines * pitch, label)
-    places: list[tuple[Value, Value, Value | None]] = []
+    places: list[Spot] = []
     for step in range(-(-total // count)):
         number = shop.at(shop.rank("workgroup"), step * count)
         test = None if (step + 1) * count <= total else b.emit("lt", number, b.index(total))
         number = number if test is None else b.emit("min", number, b.index(total - 1))
         places.append((b.emit("floordiv", number, b.index(wide)), b.emit("floormod", number, b.index(wide)), test))
-    vectors = _vectors(shop, op, operands, places, each)
-    parts = []
-    for (line, column, test), vector in zip(places, vectors, strict=True):
-        parts.append((b.emit("add", b.emit("mul", line, b.index(pitch)), column), vector, test))
-    return Packed(array, pitch, along), parts
+    return Packed(array, pitch, along), places
 
 
-def _vectors(
-    shop: Workshop, op: Op, operands: Sequence[Value], places: list[tuple[Value, Value, Value | None]], each: int
-) -> list[Value]:
+def vectors(shop: Workshop, op: Op, operands: Sequence[Value], places: Sequence[Spot]) -> list[Value]:
+    """The vectors of a slice at these places."""
     array, starts, lengths, _ = slice_operands(operands)
     b, kind = shop.builder, op.attrs["type"]
+    each = _VECTOR_BYTES // kind.dtype.itemsize
 
     def packed() -> list[Value]:
         return [_elements(shop, op, operands, line, column, each) for line, column, _ in places]

@@ -11,6 +11,7 @@ waited for, shuffles. `kernel.attrs["tiles"]` says what was chosen, and why, lin
 3. A barrier stands before an access to memory that conflicts with one of another operation since the last barrier. What a
    loop does counts as having been done before its first round.
 4. What the products run on is the choice of `engines`.
+5. A loop whose product asks for it carries the factors of its next round in registers: see `prefetch`.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from ...ir.rewrite import LOOPS, constant_of, exits_of, replace_uses, resolve
 from ...ir.types import Scalar, Tile, Type
 from ...runtime.interface import DeviceCaps
 from ..memory import AliasClass, alias_class
-from . import access, exchange, fragments, products
+from . import access, exchange, fragments, prefetch, products
 from .assign import Assignment, assign
 from .engines import Choice, choose_engine
 from .fragments import Fragments, Packed, Plan, Splat
 from .held import Deferred, Held, Options, Staged, Workshop
 from .layout import Layout
+from .prefetch import Ahead
 
 __all__ = ["LowerTiles", "options_for"]
 
@@ -80,6 +82,7 @@ class _Lowering:
     layouts: Assignment = field(init=False)
     tiles: dict[Value, Place] = field(default_factory=dict)
     plans: dict[Value, Plan] = field(default_factory=dict)
+    ahead: dict[Op, Ahead] = field(default_factory=dict)
     replaced: dict[Value, Value] = field(default_factory=dict)
     uses: dict[Value, list[Op]] = field(default_factory=dict)
     homes: dict[Op, Region] = field(default_factory=dict)
@@ -202,16 +205,45 @@ class _Lowering:
         body = op.regions[0]
         fixed = [resolve(self.replaced, value) for value in op.operands[:first]]
         carried = self.handed(op.operands[first:], body.args[1 if first else 0 :])
+        ahead = self._prefetched(op, fixed)
+        more = ahead.current if ahead else []
+        kinds = [v.type for v in more]
         old = list(body.args)
-        body.args[:] = [Value(t, body, n) for n, t in enumerate(self.types_of(old))]
+        body.args[:] = [Value(t, body, n) for n, t in enumerate([*self.types_of(old), *kinds])]
         self.received(old, body.args)
+        if ahead:
+            ahead.enter(body.args[0], body.args[len(body.args) - len(more) :])
         before, assumed = set(self.shop.pending), self.shop.assume(body)  # rule 3
         self._loop_body(op, old[1 if first else 0 :])
         self.shop.pending |= before
         self.shop.assumed = assumed
-        made = Op(op.name, [*fixed, *carried], self.types_of(op.results), op.attrs, op.regions, op.loc)
+        if ahead:
+            body.terminator.operands += ahead.following
+            for piece in ahead.pieces:
+                self.shop.release(piece.place.array)
+        types = [*self.types_of(op.results), *kinds]
+        made = Op(op.name, [*fixed, *carried, *more], types, op.attrs, op.regions, op.loc)
         self.shop.builder.region.ops.append(made)
         self.received(op.results, made.results)
+
+    def _prefetched(self, op: Op, fixed: Sequence[Value]) -> Ahead | None:
+        """Rule 5: the factors of a loop's first round, loaded in front of it."""
+        product, why = prefetch.fits(op, self.shop.written, self.uses) if op.name == "for" else (None, "")
+        if product is not None and self.engine(product).engine not in ("fma", "matrix"):
+            product, why = None, "this engine reads the factors where they are"
+        if product is None:
+            if why:
+                self.shop.notes.append(f"{op.loc}: nothing is loaded ahead: {why}")
+            return None
+        plan = self.plans.get(product.result)
+        made = prefetch.begin(self.shop, op, product, fixed, plan, lambda v: resolve(self.replaced, v))
+        self.ahead[product] = made
+        when = "before" if product.attrs["prefetch"] == "early" else "after"
+        held = len(made.current)
+        self.shop.notes.append(
+            f"{product.loc}: the next round's factors are loaded {when} the barrier, {held} values per invocation"
+        )
+        return made
 
     def _loop_body(self, op: Op, arguments: Sequence[Value]) -> None:
         """The body, whose exits hand on what the loop carries or gives."""
@@ -468,7 +500,8 @@ def _factors(low: _Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list
 
 
 def _staged_product(low: _Lowering, op: Op, acc: Held, depth: int) -> None:
-    sources, made = _factors(low, op, packed=False)
+    ahead = low.ahead.get(op)
+    sources, made = (ahead.places(low.shop), []) if ahead else _factors(low, op, packed=False)
     left, right = sources
     assert isinstance(left, Staged)
     assert isinstance(right, Staged)
@@ -478,7 +511,8 @@ def _staged_product(low: _Lowering, op: Op, acc: Held, depth: int) -> None:
 
 def _matrix_product(low: _Lowering, op: Op, depth: int) -> None:
     acc = low.matrices(op.operands[2], low.plans[op.result])
-    sources, made = _factors(low, op, packed=True)
+    ahead = low.ahead.get(op)
+    sources, made = (ahead.places(low.shop), []) if ahead else _factors(low, op, packed=True)
     left, right = sources
     assert isinstance(left, Staged | Packed)
     assert isinstance(right, Staged | Packed)

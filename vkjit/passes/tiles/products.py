@@ -23,7 +23,7 @@ from .exchange import moved
 from .held import Deferred, Held, Staged, Workshop
 from .layout import Axis, Layout, staging
 
-__all__ = ["multiply", "stage_held", "stage_slices"]
+__all__ = ["multiply", "reserve", "stage_held", "stage_slices", "write"]
 
 Operand = Held | Staged | Deferred
 Read = Callable[[int, Value, int], Value]
@@ -55,46 +55,51 @@ def stage_slices(
     """
     ready: list[tuple[Staged, Held]] = []
     for op, operands, label in slices:
-        kind, axes = op.attrs["type"], op.attrs["axes"]
-        fastest = next(a for a in reversed(axes) if a is not None)
-        layout = staging(kind.shape, fastest, shop.bits("workgroup"), "workgroup", shop.options.vector)
         shop.access(operands[0], "r")
-        ready.append(
-            (_place(shop, kind, label, transposed=fastest == 0 and not lines), load(shop, op, operands, layout))
-        )
+        place, layout = reserve(shop, op, label, lines=lines)
+        ready.append((place, load(shop, op, operands, layout)))
     for staged, _ in ready:
         shop.access(staged.array, "w")
     for staged, held in ready:
-        _write(shop, staged, held)
+        write(shop, staged, held)
     return [staged for staged, _ in ready]
+
+
+def reserve(shop: Workshop, op: Op, label: str, *, lines: bool) -> tuple[Staged, Layout]:
+    """Shared memory for a slice, and the layout in which its elements are read."""
+    kind, axes = op.attrs["type"], op.attrs["axes"]
+    fastest = next(a for a in reversed(axes) if a is not None)
+    layout = staging(kind.shape, fastest, shop.bits("workgroup"), "workgroup", shop.options.vector)
+    return _place(shop, kind, label, transposed=fastest == 0 and not lines), layout
 
 
 def stage_held(shop: Workshop, tile: Held, kind: Tile, label: str) -> Staged:
     """A tile in registers, put into shared memory."""
     staged = _place(shop, kind, label, transposed=False)
     shop.access(staged.array, "w")
-    _write(shop, staged, tile)
+    write(shop, staged, tile)
     return staged
 
 
-def _write(shop: Workshop, staged: Staged, tile: Held) -> None:
+def write(shop: Workshop, staged: Staged, tile: Held) -> None:
+    """Puts a tile in registers into its place in shared memory."""
     b, layout = shop.builder, tile.layout
     rows, columns = (shop.positions(axis, layout.scope) for axis in layout.axes)
     tests = [shop.inside(axis, line) for axis, line in zip(layout.axes, (rows, columns), strict=True)]
     owner = shop.owns(layout)
     firsts = [b.emit("mul", row, b.index(staged.pitch)) for row in rows]
 
-    def write(i: int, j: int) -> None:
+    def element(i: int, j: int) -> None:
         b.op("store", staged.array, b.emit("add", firsts[i], columns[j]), tile.values[layout.number((i, j))])
 
     def every() -> None:
         for i, j in layout.slots():
             test = shop.all_of((tests[0][i], tests[1][j]))
             if test is None:
-                write(i, j)
+                element(i, j)
                 continue
             with b.when(test):
-                write(i, j)
+                element(i, j)
 
     if owner is None:
         every()

@@ -1,0 +1,163 @@
+# mypy: disable-error-code="no-untyped-def, operator"
+"""Loops that load the factors of their next round ahead: what the interpreter makes of them beside the plain ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkjit as vk
+from tests.unit.tile_lowering import OPTIONS, caps_with, high, lowered, matrices
+from vkjit.compiler import emit_module
+from vkjit.errors import CompileError
+from vkjit.interp import run_module
+from vkjit.ir.core import Module
+from vkjit.passes import pipeline
+from vkjit.runtime.interface import Device
+from vkjit.spirv import tools
+
+
+def product(
+    a: vk.In[vk.f32, "G M K"], b: vk.In[vk.f32, "G K N"], c: vk.Out[vk.f32, "G M N"], first: vk.i32, last: vk.i32,
+    HOW: vk.Const[str], BM: vk.Const[int], BN: vk.Const[int], BK: vk.Const[int], FLIP: vk.Const[bool],
+):  # fmt: skip
+    wg, g = vk.workgroup(), vk.group_id(2)
+    i, j = vk.group_id(1) * BM, vk.group_id(0) * BN
+    acc = wg.zeros((BM, BN), vk.f32)
+    for step in range(first, last, 2):
+        k = step // 2 * BK
+        if FLIP:
+            acc = wg.mma(a[g, i : i + BM, k : k + BK], b[g, j : j + BN, k : k + BK].T, acc, prefetch=HOW)
+        else:
+            acc = wg.mma(a[g, i : i + BM, k : k + BK], b[g, k : k + BK, j : j + BN], acc, prefetch=HOW)
+    wg.store(c[g, i : i + BM, j : j + BN], acc)
+
+
+def halves(
+    a: vk.In[vk.f16, "G M K"], b: vk.In[vk.f16, "G K N"], c: vk.Out[vk.f32, "G M N"], HOW: vk.Const[str],
+    BM: vk.Const[int], BN: vk.Const[int], BK: vk.Const[int],
+):  # fmt: skip
+    wg, g = vk.workgroup(), vk.group_id(2)
+    i, j = vk.group_id(1) * BM, vk.group_id(0) * BN
+    acc = wg.zeros((BM, BN), vk.f32)
+    for k in range(0, a.shape[2], BK):
+        acc = wg.mma(a[g, i : i + BM, k : k + BK], b[g, k : k + BK, j : j + BN], acc, prefetch=HOW)
+    wg.store(c[g, i : i + BM, j : j + BN], acc)
+
+
+def whole(size: tuple[int, ...], seed: int, kind: Any = np.float32) -> Any:
+    """Small whole numbers: sums are exact in any order."""
+    return np.random.default_rng(seed).integers(-4, 5, size).astype(kind)
+
+
+def notes(module: Module) -> str:
+    return "\n".join(module.kernel.attrs["tiles"])
+
+
+@pytest.mark.parametrize("how", ["early", "late"])
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 5])
+def test_random_products(how: str, seed: int) -> None:
+    """Sizes past the edges of tiles, no rounds at all, a counter that isn't the depth, factors that are turned."""
+    random = np.random.default_rng(seed)
+    m, n, k = (int(random.integers(1, 40)) for _ in range(3))
+    tile = tuple(int(random.choice(sizes)) for sizes in ((8, 16, 32), (8, 16, 32), (4, 8, 16)))
+    threads, flip = int(random.choice((8, 32, 64))), bool(random.integers(2))
+    rounds = -(-k // tile[2])
+    first, last = (0, 2 * rounds) if seed else (4, 4)
+    a, b = whole((2, m, k), seed), whole((2, n, k) if flip else (2, k, n), seed + 1)
+    c = np.full((2, m, n), 7, np.float32)
+    arguments = [a, b, c, np.int32(first), np.int32(last), how, *tile, flip]
+    module = lowered(high(product, arguments, threads, contiguous=True))
+    assert f"are loaded {'before' if how == 'early' else 'after'} the barrier" in notes(module)
+    run_module(module, (-(-n // tile[1]), -(-m // tile[0]), 2), arguments[:5], subgroup_size=8)
+    exact = np.matmul(a, b.swapaxes(1, 2) if flip else b) if seed else np.zeros_like(c)
+    np.testing.assert_array_equal(c, exact)
+
+
+@pytest.mark.parametrize("how", ["early", "late"])
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("depth", [64, 40, 8])
+def test_products_on_matrices(how: str, aligned: bool, depth: int) -> None:
+    a, b = whole((1, 40, depth), 1, np.float16), whole((1, depth, 72), 2, np.float16)
+    c = np.full((1, 40, 72), 7, np.float32)
+    arguments = [a, b, c, how, 32, 64, 32]
+    module = lowered(high(halves, arguments, 64, contiguous=True, aligned=aligned), caps_with(matrices(16, 16, 16), 16))
+    assert "engine matrix" in notes(module)
+    assert "the next round's factors are loaded" in notes(module)
+    run_module(module, (2, 2, 1), arguments[:3], subgroup_size=16)
+    np.testing.assert_array_equal(c, np.matmul(a.astype(np.float32), b.astype(np.float32)))
+
+
+@pytest.mark.skipif(not tools.available("spirv-val"), reason="spirv-val isn't installed")
+@pytest.mark.parametrize("kind", ["f16", "f32"])
+def test_spirv_is_valid(kind: str) -> None:
+    gpu = dataclasses.replace(caps_with(matrices(16, 16, 16), 32), kind="discrete", push_constant_bytes=256)
+    gpu = dataclasses.replace(gpu, features=gpu.features | {"cooperative_matrix"})
+    if kind == "f16":
+        arguments: list[Any] = [*(whole((1, 64, 64), n, np.float16) for n in (1, 2)), np.zeros((1, 64, 64), np.float32)]
+        module = high(halves, [*arguments, "early", 64, 64, 32], 128, contiguous=True, aligned=True)
+    else:
+        arguments = [
+            *(whole((1, 64, 64), n) for n in (1, 2)),
+            np.zeros((1, 64, 64), np.float32),
+            np.int32(0),
+            np.int32(8),
+        ]
+        module = high(product, [*arguments, "late", 64, 64, 16, False], 128, contiguous=True, aligned=True)
+    module = pipeline.run(module, gpu)
+    tools.validate(emit_module(module, gpu).code)
+    assert ("engine matrix" in notes(module)) == (kind == "f16")
+    assert "the next round's factors are loaded" in notes(module)
+
+
+def test_a_round_waits_twice_still() -> None:
+    arguments = [whole((1, 16, 16), 1), whole((1, 16, 16), 2), np.zeros((1, 16, 16), np.float32)]
+    for how in ("early", "late"):
+        module = lowered(high(product, [*arguments, np.int32(0), np.int32(4), how, 16, 16, 8, False], 32))
+        assert sum(op.name == "barrier" for op in module.kernel.body.walk()) == 2
+
+
+def test_nothing_is_loaded_that_may_have_changed() -> None:
+    def in_place(a: vk.InOut[vk.f32, "M N"], HOW: vk.Const[str]):
+        wg = vk.workgroup()
+        acc = wg.zeros((8, 8), vk.f32)
+        for k in range(0, a.shape[1], 8):
+            acc = wg.mma(a[0:8, k : k + 8], a[k : k + 8, 0:8], acc, prefetch=HOW)
+            wg.store(a[0:8, 0:8], acc)
+
+    found = {}
+    for how in ("", "early"):
+        a = whole((24, 24), 3)
+        module = lowered(high(in_place, [a, how], 16))
+        run_module(module, (1, 1, 1), [a], subgroup_size=8)
+        found[how] = a
+        assert ("nothing is loaded ahead: a factor's array is written by the kernel" in notes(module)) == bool(how)
+    np.testing.assert_array_equal(found[""], found["early"])
+
+
+def test_engines_without_shared_memory_say_so() -> None:
+    arguments = [whole((1, 16, 16), 1), whole((1, 16, 16), 2), np.zeros((1, 16, 16), np.float32)]
+    options = dataclasses.replace(OPTIONS, direct=True)
+    module = lowered(
+        high(product, [*arguments, np.int32(0), np.int32(4), "late", 16, 16, 8, False], 32), options=options
+    )
+    assert "nothing is loaded ahead: this engine reads the factors where they are" in notes(module)
+
+
+def test_other_words_are_errors() -> None:
+    arguments = [whole((1, 16, 16), 1), whole((1, 16, 16), 2), np.zeros((1, 16, 16), np.float32)]
+    with pytest.raises(CompileError, match="prefetch is early or late, found the literal 'soon'"):
+        high(product, [*arguments, np.int32(0), np.int32(4), "soon", 16, 16, 8, False], 32)
+
+
+def test_on_devices(device: Device) -> None:
+    kernel: Any = vk.kernel(groups=lambda c, BM, BN: (vk.cdiv(c.shape[2], BN), vk.cdiv(c.shape[1], BM), 1), local=32)(
+        product
+    )
+    a, b = whole((1, 19, 20), 4), whole((1, 20, 21), 5)
+    with vk.use_device(device):
+        c = kernel(a, b, first=0, last=6, HOW="early", BM=16, BN=16, BK=8, FLIP=False)
+    np.testing.assert_array_equal(c, np.matmul(a, b))

@@ -1,0 +1,201 @@
+"""Factors of the next round of a loop, on their way into registers while this round's are multiplied.
+
+Enters: a `for` with a product whose attribute `prefetch` asks for it. Leaves: what a loop carries besides, and how it is made::
+
+    next = load(first slices)                 where the loop has a first round
+    for k, next:
+        put next into shared memory           after a barrier: others may still read the last round's
+        ("early": next = load(slices at k + step), where there is such a round)
+        barrier
+        ("late": the same here)
+        multiply
+
+1. Both factors are slices that nothing else reads, padded with zeros, of arrays that the kernel never writes; where they lie
+   follows from the counter by operations that may run at any time.
+2. The loop's step is a constant above 0, and nothing leaves it early.
+3. Nothing is read for a round that there isn't: promises about slices hold in rounds alone.
+4. The arrays in shared memory are the product's own for as long as the loop runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from ...ir.builder import Builder
+from ...ir.core import Op, Region, Value
+from ...ir.ops import OPS, Effect
+from ...ir.rewrite import clone_op, constant_of, exits_of, is_constant
+from ...ir.types import Scalar, Type, Vector
+from ..memory import AliasClass, alias_class
+from . import fragments, products
+from .access import load
+from .fragments import Packed, Plan
+from .held import Held, Staged, Workshop
+
+__all__ = ["Ahead", "Piece", "begin", "fits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One factor: where it is staged, how its part of an invocation is loaded, given the operands of a `tile_load`, and how that is
+    put into shared memory.
+    """
+
+    load: Op
+    place: Staged | Packed
+    fetch: Callable[[Sequence[Value]], list[Value]]
+    write: Callable[[Sequence[Value]], None]
+
+
+@dataclass(slots=True)
+class Ahead:
+    """The product of a loop, its factors, and the values that this round was given (`current`) and hands on (`following`)."""
+
+    loop: Op
+    product: Op
+    pieces: list[Piece]
+    fixed: list[Value]
+    resolve: Callable[[Value], Value]
+    body: frozenset[Op]
+    counters: list[Value]
+    counts: list[int] = field(default_factory=list)
+    current: list[Value] = field(default_factory=list)
+    following: list[Value] = field(default_factory=list)
+
+    def enter(self, counter: Value, given: Sequence[Value]) -> None:
+        """The body begins: its counter, and what its round was given."""
+        self.counters.append(counter)
+        self.current = list(given)
+
+    def places(self, shop: Workshop) -> list[Staged | Packed]:
+        """Writes what this round was given, loads what the next one gets; gives where the factors are."""
+        arrays = [piece.place.array for piece in self.pieces]
+        for array in arrays:
+            shop.access(array, "w")
+        rest = iter(self.current)
+        for piece, count in zip(self.pieces, self.counts, strict=True):
+            piece.write([next(rest) for _ in range(count)])
+        early = self.product.attrs["prefetch"] == "early"
+        if early:
+            self._load_next(shop)
+        for array in arrays:
+            shop.access(array, "r")
+        if not early:
+            self._load_next(shop)
+        return [piece.place for piece in self.pieces]
+
+    def _load_next(self, shop: Workshop) -> None:
+        at = shop.builder.emit("add", self.counters[-1], self.fixed[2])
+        self.following = self.loaded(shop, at, self.current)
+
+    def loaded(self, shop: Workshop, counter: Value, otherwise: Sequence[Value] | None) -> list[Value]:
+        """The factors' parts in the round of a counter; `otherwise` where there is no such round, zeros if that is None."""
+        b = shop.builder
+        inside, outside = Region(), Region()
+        with b.at(inside):
+            mapping = dict.fromkeys(self.counters, counter)
+            parts = [
+                piece.fetch([self._cloned(shop, v, mapping) for v in piece.load.operands]) for piece in self.pieces
+            ]
+            values = [v for part in parts for v in part]
+            self.counts = [len(part) for part in parts]
+            b.op("yield", *values)
+        with b.at(outside):
+            given = otherwise if otherwise is not None else [_zero(b, v.type) for v in values]
+            b.op("yield", *given)
+        test = b.emit("lt", counter, self.fixed[1])
+        if otherwise is not None:  # a counter may have wrapped
+            test = b.emit("and", test, b.emit("gt", counter, self.counters[-1]))
+        return shop.choose(test, [v.type for v in values], inside, outside)
+
+    def _cloned(self, shop: Workshop, value: Value, mapping: dict[Value, Value]) -> Value:
+        """The value as it is in another round."""
+        if value in mapping:
+            return mapping[value]
+        op = value.op
+        if op is None or op not in self.body:
+            return self.resolve(value)
+        for operand in op.operands:
+            if operand not in mapping:
+                mapping[operand] = self._cloned(shop, operand, mapping)
+        made = clone_op(op, mapping)
+        shop.builder.region.ops.append(made)
+        return mapping[value]
+
+
+def _zero(builder: Builder, kind: Type) -> Value:
+    assert isinstance(kind, Scalar | Vector)
+    return builder.const(0.0 if kind.dtype.is_float else 0, kind)
+
+
+def fits(loop: Op, written: Collection[AliasClass], uses: dict[Value, list[Op]]) -> tuple[Op | None, str]:
+    """The product of a loop whose factors can be loaded ahead; else None, and why not."""
+    body = loop.regions[0]
+    asked = [op for op in body.ops if op.name == "tile_mma" and op.attrs.get("prefetch")]
+    if not asked:
+        return None, ""
+    step, exits = loop.operands[2], list(exits_of(body))
+    if len(asked) > 1:
+        return None, "a loop prefetches for one product"
+    if not is_constant(step) or constant_of(step) <= 0 or exits != [body.terminator]:
+        return None, "the loop's step isn't a constant above 0, or it is left early"
+    inside = frozenset(body.ops)
+    for value in asked[0].operands[:2]:
+        source = value.op
+        if source is None or source.name != "tile_load" or source not in inside or len(uses.get(value, ())) != 1:
+            return None, "a factor isn't a slice that this product alone reads"
+        if alias_class(source.operands[0]) in written or constant_of(source.operands[-1]) != 0:
+            return None, "a factor's array is written by the kernel, or padded with something else than 0"
+        if not all(_movable(v, inside, body) for v in source.operands):
+            return None, "where a factor lies doesn't follow from the loop's counter alone"
+    return asked[0], ""
+
+
+def _movable(value: Value, inside: frozenset[Op], body: Region) -> bool:
+    """Whether a value is known in another round, given the counter (rule 1)."""
+    if value.op is None:
+        return value not in body.args[1:]
+    if value.op not in inside:
+        return True
+    row = OPS[value.op.name]
+    if row.effect != Effect.NONE or not row.speculatable or row.convergent or value.op.regions:
+        return False
+    return all(_movable(v, inside, body) for v in value.op.operands)
+
+
+def begin(
+    shop: Workshop, loop: Op, product: Op, fixed: Sequence[Value], plan: Plan | None, resolve: Callable[[Value], Value]
+) -> Ahead:
+    """Loads the factors of the first round, before the loop."""
+    loads = [v.op for v in product.operands[:2] if v.op is not None]
+    packs = plan is not None and all(fragments.can_pack(op, plan) for op in loads)
+    pieces = []
+    for op in loads:
+        label = op.operands[0].name or "tile"
+        if packs:
+            pieces.append(_packed(shop, op, label))
+        else:
+            pieces.append(_staged(shop, op, label, lines=plan is not None))
+    body = loop.regions[0]
+    ahead = Ahead(loop, product, pieces, list(fixed), resolve, frozenset(body.ops), [body.args[0]])
+    ahead.current = ahead.loaded(shop, fixed[0], None)
+    return ahead
+
+
+def _packed(shop: Workshop, op: Op, label: str) -> Piece:
+    place, spots = fragments.reserve(shop, op, label)
+
+    def fetch(operands: Sequence[Value]) -> list[Value]:
+        return fragments.vectors(shop, op, operands, spots)
+
+    return Piece(op, place, fetch, lambda values: fragments.write(shop, place, spots, values))
+
+
+def _staged(shop: Workshop, op: Op, label: str, *, lines: bool) -> Piece:
+    place, layout = products.reserve(shop, op, label, lines=lines)
+
+    def fetch(operands: Sequence[Value]) -> list[Value]:
+        return list(load(shop, op, operands, layout).values)
+
+    return Piece(op, place, fetch, lambda values: products.write(shop, place, Held(layout, tuple(values))))
