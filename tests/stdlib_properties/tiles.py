@@ -11,6 +11,7 @@ import vkjit as vk
 from tests.stdlib_properties.catalogue import KernelProperty
 from tests.stdlib_properties.operations import Operation
 from tests.stdlib_properties.philox import philox
+from tests.stdlib_properties.tile_products import TILE_PRODUCTS
 from vkjit.runtime.matrix_shapes import native_shape
 from vkjit.stdlib import matmul_matrices, matmul_vectors, random, tile_attention, tile_gemm, tile_rows
 
@@ -216,4 +217,5 @@ TILE_OPERATIONS: tuple[Operation, ...] = (
               ("gpu",), fixed=_FIXED, gradients=False),
     Operation("large products on matrices, early", _on_matrices(2), [[(1, 80, 144), (1, 144, 96)]], ("gpu",), fixed=_FIXED,
               gradients=False),
+    *TILE_PRODUCTS,
 )  # fmt: skip
