@@ -27,7 +27,7 @@ from ...passes.lower_exits import LowerExits
 from ...passes.tiles import LowerTiles
 from ...passes.tiles.held import Options as TileOptions
 from ...runtime.artifact import KernelArtifact
-from ...runtime.interface import Device
+from ...runtime.interface import Device, DeviceCaps
 from ...spirv import tools
 from ...tools.opt import PLAIN_DEVICE, run_passes
 from . import validate, variants
@@ -56,8 +56,8 @@ LEVELS = (0, 1, 2)
 OPTIMISED_EVERY = 6
 """One program in so many also runs as spirv-opt makes it."""
 WATCHED_EVERY = 4
-"""One program in so many also runs with every access watched, at level 2, on software devices: others lose what runs beside
-it when an address is wrong."""
+"""One program in so many also runs with every access watched, at level 2, as it is lowered for GPUs, on software devices:
+these forgive what others don't."""
 
 
 def tile_options(random: Random) -> TileOptions:
@@ -92,7 +92,8 @@ class _Found(Exception):  # noqa: N818  a way out of nested calls, no error
 class Options:
     """What is run beside the oracle. `thorough`: each program at every level, all passes verified; without, at level 2
     and one of the others, and the passes of one level verified, in turn. `watch`: every program with every access watched
-    (see `vkjit.testing.watch`), at every level that runs, on every Vulkan device, and before it runs without."""
+    (see `vkjit.testing.watch`), at every level that runs, on every Vulkan device, before it runs without; on software devices
+    also as it is lowered for GPUs."""
 
     thorough: bool = False
     variants: bool = True
@@ -152,8 +153,7 @@ class _Run:
         for device in self.checker.devices:
             for level in self.levels():
                 name = f"spirv-opt on {device.name}" if level == 2 else ""
-                accesses = f"accesses at level {level} on {device.name}"
-                if self.wanted(f"level {level} on {device.name}", f"level {level} for {device.name}", accesses, name):
+                if self.wanted(f"level {level} on {device.name}", f"level {level} for {device.name}", name):
                     self.level(device, level)
         if self.checker.options.variants and self.wanted("variant"):
             self.variant()
@@ -246,9 +246,10 @@ class _Run:
                 if not self.prints or not chain.startswith("pipeline"):
                     self.compare(stage, interpret(self.program, self.memory, module), self.oracle())
 
-    def lowered(self, device: Device, level: int, program: Program) -> Module:
-        """The module for a device; every other program without the guard of loops."""
-        caps = device.caps if program.seed % 2 else replace(device.caps, loop_cap=None)
+    def lowered(self, device: Device, level: int, program: Program, caps: DeviceCaps | None = None) -> Module:
+        """The module for a device, or for one of other caps; every other program without the guard of loops."""
+        caps = device.caps if caps is None else caps
+        caps = caps if program.seed % 2 else replace(caps, loop_cap=None)
         closely = self.checker.options.thorough or (program.seed + level) % 3 == 0
         module = pipeline.run(clone_module(program.module), caps, level, after_pass=_verified if closely else None)
         _verified(f"the pipeline at level {level}", module, "normal" if caps.kind == "llvm-cpu" else "primitive")
@@ -268,25 +269,33 @@ class _Run:
         with self.stage(stage):
             artifact = emit_module(clone_module(module), device.caps)
             self.validated(stage, artifact.code)
-        if self.is_watched(device, level):
-            self.watched(device, level, artifact, module)
+        if self.checker.options.watch and isinstance(artifact.code, bytes):
+            self.watched(stage, device, artifact, module)
+        if self.is_watched_for_gpus(device, level):
+            self.watched_for_gpus(stage, device, level)
         with self.stage(stage):
             found = launch(self.program, self.memory, artifact, device)
             self.compare(stage, found, self.oracle(size), (device, module))
         if level == 2 and self.program.seed % OPTIMISED_EVERY == 0 and isinstance(artifact.code, bytes):
             self.optimised(device, artifact, module)
 
-    def is_watched(self, device: Device, level: int) -> bool:
-        """Whether accesses are watched in this run."""
-        if device.caps.kind in ("llvm-cpu", "interpreter"):
-            return False
-        return self.checker.options.watch or (
-            level == 2 and device.caps.kind == "cpu" and self.program.seed % WATCHED_EVERY == 1
-        )
+    def is_watched_for_gpus(self, device: Device, level: int) -> bool:
+        """Whether accesses are watched in what GPUs would get."""
+        chosen = level == 2 and self.program.seed % WATCHED_EVERY == 1
+        return device.caps.kind == "cpu" and (self.checker.options.watch or chosen)
 
-    def watched(self, device: Device, level: int, artifact: KernelArtifact, module: Module) -> None:
+    def watched_for_gpus(self, stage: str, device: Device, level: int) -> None:
+        """The program as it is lowered for GPUs (tiles in shared memory, wide accesses), watched on a software device."""
+        caps = replace(device.caps, kind="discrete", quirks=device.caps.quirks - {"scalar_loads"})
+        stage = f"{stage}, lowered for GPUs"
+        with self.stage(f"passes of {stage}"):
+            module = self.lowered(device, level, self.program, caps)
+            artifact = emit_module(clone_module(module), caps)
+        self.watched(stage, device, artifact, module)
+
+    def watched(self, stage: str, device: Device, artifact: KernelArtifact, module: Module) -> None:
         """A run with every access watched: a finding where an address is wrong, whatever the device makes of it."""
-        stage = f"accesses at level {level} on {device.name}"
+        stage = f"accesses, {stage}"
         self.checker.counts["runs watched"] += 1
         with self.stage(stage):
             found, lines = watched_launch(self.program, self.memory, artifact, device)
