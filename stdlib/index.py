@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import vkjit as vk
 
 __all__ = [
-    "add", "check_positions", "compact", "gather", "gather_last", "greater", "multiply", "scatter_add", "scatter_alone",
-    "scatter_atomic", "scatter_last", "scatter_put", "scatter_winners", "smaller", "take", "take_last",
+    "add", "check_positions", "gather", "gather_last", "greater", "multiply", "scatter_add", "scatter_alone",
+    "scatter_atomic", "scatter_last", "scatter_line", "scatter_put", "scatter_winners", "smaller", "take", "take_last",
 ]  # fmt: skip
 
 T = TypeVar("T", bound=vk.Element)
@@ -87,10 +87,9 @@ def smaller(x, y):
 
 
 @vk.kernel(over="where")
-def check_positions(where: vk.In[I, "A N B"], extent: vk.i64):
+def check_positions(where: vk.In[I, "*N"], extent: vk.i64):
     """Reports positions out of range, so that the kernels that write need not."""
-    b, n, a = vk.global_id(0), vk.global_id(1), vk.global_id(2)
-    wrapped(vk.i64(where[a, n, b]), extent)
+    wrapped(vk.i64(where[vk.index()]), extent)
 
 
 @vk.func
@@ -137,6 +136,17 @@ def scatter_alone(
         y.put(a, p, b, U(COMBINE(C(y.get(a, p, b, pad=0)), C(values[a, n, b]))))
 
 
+@vk.kernel(groups=lambda: 1, local=1, debug=False)
+def scatter_line(
+    where: vk.In[I, "N"], values: vk.In[T, "N"], y: vk.InOut[U, "E"], COMBINE: vk.Const[Any], C: vk.Const[object]
+):
+    """As `scatter_alone`, of a single line."""
+    for n in range(where.shape[0]):
+        p = counted(vk.i64(where[n]), y.shape[0])
+        if p >= 0 and p < y.shape[0]:
+            y[p] = U(COMBINE(C(y[p]), C(values[n])))
+
+
 @vk.kernel(over="values", debug=False)
 def scatter_atomic(where: vk.In[I, "A N B"], values: vk.In[T, "A N B"], y: vk.InOut[T, "A E B"]):
     """y[a, where[a, n, b], b] += values[a, n, b], in any order."""
@@ -162,14 +172,6 @@ def scatter_last(last: vk.In[vk.i32, "A E B"], values: vk.In[T, "A N B"], y: vk.
     n = last[a, e, b]
     if n >= 0:
         y[a, e, b] = values[a, n, b]
-
-
-@vk.kernel(over="flags", debug=False)
-def compact(flags: vk.In[vk.boolean, "N"], ends: vk.In[vk.i64, "N"], values: vk.In[T, "N"], y: vk.InOut[T, "M"]):
-    """The values where flags are set, one after the other; ends[n] = how many flags are set up to n."""
-    n = vk.global_id(0)
-    if flags[n]:
-        y[ends[n] - 1] = values[n]
 
 
 @vk.kernel(over="lines", debug=False)

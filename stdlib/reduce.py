@@ -2,7 +2,8 @@
 
 Enters: arrays brought to three axes by the caller, of any strides; how elements are loaded, combined and finished; the
 type ACC that is accumulated in. Leaves: y. The order of combination depends on the shape alone, so that results are the
-same every time. `lines` gives a line to one invocation, `groups` to one workgroup (a tree in shared memory at its end).
+same every time. `lines` gives a line to one invocation, `groups` to one workgroup (a tree in shared memory at its end),
+`rows` to one subgroup.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 
 import vkjit as vk
 
-__all__ = ["GROUP", "reduce_blocks", "reduce_groups", "reduce_lines", "search_blocks", "search_lines", "search_pairs"]
+__all__ = ["GROUP", "reduce_groups", "reduce_lines", "reduce_rows", "search_blocks", "search_lines", "search_pairs"]
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
@@ -104,41 +105,6 @@ def reduce_lines(
     y[a, b] = U(FINISH(COMBINE(COMBINE(s0, s1), COMBINE(s2, s3)), ACC(total)))
 
 
-@vk.kernel(over="y", debug=False)
-def reduce_blocks(
-    x: vk.In[T, "L N"],
-    y: vk.Out[U, "L S P"],
-    size: vk.i64,
-    LOAD: vk.Const[Any],
-    COMBINE: vk.Const[Any],
-    INIT: vk.Const[Any],
-    IN: vk.Const[Any],
-    ACC: vk.Const[Any],
-    LIMIT: vk.Const[int],
-):
-    """Partial results: y[l, s, p] = COMBINE over the elements p, p + P, p + 2 P... of block s (of `size` elements, the
-    last one may be shorter) of x[l]: invocations side by side read side by side. At most LIMIT rounds.
-    """
-    p, s, line = vk.global_id(0), vk.global_id(1), vk.global_id(2)
-    parts = y.shape[2]
-    begin = s * size
-    n = vk.max(vk.min(x.shape[1] - begin, vk.index(size)), 0)
-    rounds = vk.min(n // parts, LIMIT)
-    s0, s1, s2, s3 = ACC(INIT), ACC(INIT), ACC(INIT), ACC(INIT)
-    quarter = rounds // 4  # one after the other: reads that meet each cache line in turn are the fastest
-    for q in range(quarter):
-        s0 = COMBINE(s0, ACC(LOAD(IN(x[line, begin + q * parts + p]))))
-    for q in range(quarter, 2 * quarter):
-        s1 = COMBINE(s1, ACC(LOAD(IN(x[line, begin + q * parts + p]))))
-    for q in range(2 * quarter, 3 * quarter):
-        s2 = COMBINE(s2, ACC(LOAD(IN(x[line, begin + q * parts + p]))))
-    for q in range(3 * quarter, rounds):
-        s3 = COMBINE(s3, ACC(LOAD(IN(x[line, begin + q * parts + p]))))
-    if rounds * parts + p < n:
-        s1 = COMBINE(s1, ACC(LOAD(IN(x[line, begin + rounds * parts + p]))))
-    y[line, s, p] = U(COMBINE(COMBINE(s0, s1), COMBINE(s2, s3)))
-
-
 @vk.kernel(groups=lambda y: (y.shape[1], y.shape[0]), local=GROUP, debug=False)
 def reduce_groups(
     x: vk.In[T, "A B R"],
@@ -175,6 +141,40 @@ def reduce_groups(
         width //= 2
     if lane == 0:
         y[a, b] = U(FINISH(shared[0], ACC(total)))
+
+
+@vk.kernel(groups=lambda y: (y.shape[1], y.shape[0]), local=lambda SIZE: SIZE, debug=False)
+def reduce_rows(
+    x: vk.In[T, "A B R"],
+    y: vk.Out[U, "A B"],
+    total: vk.i64,
+    LOAD: vk.Const[Any],
+    COMBINE: vk.Const[Any],
+    FINISH: vk.Const[Any],
+    INIT: vk.Const[Any],
+    IN: vk.Const[Any],
+    ACC: vk.Const[Any],
+    SIZE: vk.Const[int],
+    DOUBLINGS: vk.Const[int],
+):
+    """One subgroup of SIZE = 2**DOUBLINGS invocations per line, for processors: four vectors side by side, then halves."""
+    lanes, lane, b, a = vk.subgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
+    n = x.shape[2]
+    s0, s1, s2, s3 = ACC(INIT), ACC(INIT), ACC(INIT), ACC(INIT)
+    whole = n // (4 * SIZE)
+    for k in range(whole):
+        r = k * (4 * SIZE) + lane
+        s0 = COMBINE(s0, ACC(LOAD(IN(x[a, b, r]))))
+        s1 = COMBINE(s1, ACC(LOAD(IN(x[a, b, r + SIZE]))))
+        s2 = COMBINE(s2, ACC(LOAD(IN(x[a, b, r + 2 * SIZE]))))
+        s3 = COMBINE(s3, ACC(LOAD(IN(x[a, b, r + 3 * SIZE]))))
+    for r in range(whole * (4 * SIZE) + lane, n, SIZE):
+        s0 = COMBINE(s0, ACC(LOAD(IN(x[a, b, r]))))
+    s0 = COMBINE(COMBINE(s0, s1), COMBINE(s2, s3))
+    for k in vk.unroll(DOUBLINGS):
+        s0 = COMBINE(s0, lanes.shuffle_xor(s0, 1 << k))
+    if lane == 0:
+        y[a, b] = U(FINISH(s0, ACC(total)))
 
 
 # -- where the extreme lies

@@ -1,7 +1,8 @@
 """Running results along the last of three axes (sums, products, extremes), and the parts of matrices on one side of a
 diagonal.
 
-Enters: arrays brought to three axes by the caller. Leaves: y. A line is walked in its order by one invocation.
+Enters: arrays brought to three axes by the caller. Leaves: y. A line is walked in its order by one invocation, or piece by piece by
+a workgroup.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import vkjit as vk
 from .special import logaddexp
 
 __all__ = [
-    "add", "larger", "log_add", "multiply", "running", "running_extremes", "running_rows", "smaller", "triangle",
-    "with_before",
+    "add", "larger", "log_add", "multiply", "running", "running_extremes", "running_four", "running_rows", "smaller",
+    "triangle", "with_before",
 ]  # fmt: skip
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
+V = TypeVar("V", bound=vk.Element)
 
 
 @vk.func
@@ -55,20 +57,56 @@ def smaller(x, y):
 @vk.kernel(over="ends", debug=False)
 def running(
     x: vk.In[T, "A B R"],
-    ends: vk.Out[U, "A B"],
+    ends: vk.InOut[V, "A B"],
     y: vk.Out[U, "A B R"],
     COMBINE: vk.Const[Any],
     INIT: vk.Const[Any],
     ACC: vk.Const[Any],
+    SEEDED: vk.Const[bool],
     LIMIT: vk.Const[int],
 ):
-    """y[a, b, r] = x[a, b, 0] combined with ... x[a, b, r]; ends[a, b] = the last of them."""
+    """y[a, b, r] = x[a, b, 0] combined with ... x[a, b, r]; ends[a, b] = the last of them. SEEDED: ends[a, b] comes before
+    x[a, b, 0].
+    """
     b, a = vk.global_id(0), vk.global_id(1)
-    total = ACC(INIT)
+    total = ACC(ends[a, b]) if SEEDED else ACC(INIT)
     for r in range(vk.min(x.shape[2], LIMIT)):
         total = COMBINE(total, ACC(x[a, b, r]))
         y[a, b, r] = U(total)
-    ends[a, b] = U(total)
+    ends[a, b] = V(total)
+
+
+@vk.kernel(groups=lambda x: (vk.cdiv(x.shape[1], 4), x.shape[0]), local=1, debug=False)
+def running_four(
+    x: vk.In[T, "A B R"],
+    ends: vk.InOut[V, "A B"],
+    y: vk.Out[U, "A B R"],
+    COMBINE: vk.Const[Any],
+    INIT: vk.Const[Any],
+    ACC: vk.Const[Any],
+    SEEDED: vk.Const[bool],
+):
+    """As `running`, four lines at a time by one invocation: for processors, where the four sums overlap. Of fewer lines
+    the last one is walked again.
+    """
+    a, first, last = vk.group_id(1), vk.group_id(0) * 4, x.shape[1] - 1
+    b0, b1, b2, b3 = first, vk.min(first + 1, last), vk.min(first + 2, last), vk.min(first + 3, last)
+    t0, t1, t2, t3 = ACC(INIT), ACC(INIT), ACC(INIT), ACC(INIT)
+    if SEEDED:
+        t0, t1, t2, t3 = ACC(ends[a, b0]), ACC(ends[a, b1]), ACC(ends[a, b2]), ACC(ends[a, b3])
+    for r in range(x.shape[2]):
+        t0 = COMBINE(t0, ACC(x[a, b0, r]))
+        t1 = COMBINE(t1, ACC(x[a, b1, r]))
+        t2 = COMBINE(t2, ACC(x[a, b2, r]))
+        t3 = COMBINE(t3, ACC(x[a, b3, r]))
+        y[a, b0, r] = U(t0)
+        y[a, b1, r] = U(t1)
+        y[a, b2, r] = U(t2)
+        y[a, b3, r] = U(t3)
+    ends[a, b0] = V(t0)
+    ends[a, b1] = V(t1)
+    ends[a, b2] = V(t2)
+    ends[a, b3] = V(t3)
 
 
 @functools.cache
@@ -81,16 +119,17 @@ def running_rows(op: str, local: int, lanes: int) -> Any:
     @vk.kernel(groups=lambda x: (x.shape[1], x.shape[0]), local=local, debug=False)
     def running_rows(
         x: vk.In[T, "A B R"],
-        ends: vk.Out[U, "A B"],
+        ends: vk.InOut[V, "A B"],
         y: vk.Out[U, "A B R"],
         COMBINE: vk.Const[Any],
         INIT: vk.Const[Any],
         ACC: vk.Const[Any],
+        SEEDED: vk.Const[bool],
         LIMIT: vk.Const[int],
     ):
         b, a, lane = vk.group_id(0), vk.group_id(1), vk.local_id(0)
         n = x.shape[2]
-        total = ACC(INIT)
+        total = ACC(ends[a, b]) if SEEDED else ACC(INIT)
         whole = vk.min(n // local, LIMIT)
         for q in range(whole):
             r = q * local + lane
@@ -105,7 +144,7 @@ def running_rows(op: str, local: int, lanes: int) -> Any:
             y.put(a, b, r, U(here))
             total = vk.subgroup().broadcast(here, local - 1) if alone else vk.workgroup().broadcast(here, local - 1)
         if lane == 0:
-            ends[a, b] = U(total)
+            ends[a, b] = V(total)
 
     return running_rows
 

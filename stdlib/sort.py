@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import vkjit as vk
 
 __all__ = [
-    "count_ranks", "first_of_lines", "key_f32", "key_f64", "key_signed", "key_signed_long", "key_unsigned",
+    "count_ranks", "first_alone", "first_of_lines", "key_f32", "key_f64", "key_signed", "key_signed_long", "key_unsigned",
     "key_unsigned_long", "merge_runs", "search_sorted",
 ]  # fmt: skip
 
@@ -137,12 +137,16 @@ def first_of_lines(
     places: vk.In[vk.i32, "L S N"],
     y: vk.Out[T, "L S M"],
     where: vk.Out[vk.i32, "L S M"],
+    begin: vk.i64,
+    FIRST: vk.Const[bool],
     LOCAL: vk.Const[int],
     KEY: vk.Const[Any],
     DOWN: vk.Const[bool],
     MOST: vk.Const[int],
 ):
-    """The first M elements of each line in order, a workgroup per line; a line has at least M and at most LOCAL * MOST."""
+    """The first M elements of each line in order, a workgroup per line; a line has at least M and at most LOCAL * MOST.
+    FIRST: the place of element i of part p is begin + p * N + i, `places` isn't read.
+    """
     wg = vk.workgroup()
     line, part, lane = vk.group_id(1), vk.group_id(0), vk.i32(vk.local_id(0))
     n = vk.i32(x.shape[2])
@@ -163,7 +167,47 @@ def first_of_lines(
         last = least
         if lane == 0:
             y[line, part, j] = x[line, part, last_place]
-            where[line, part, j] = places[line, part, last_place]
+            own = vk.i32(begin + vk.i64(part) * vk.i64(n)) + last_place
+            where[line, part, j] = own if FIRST else places[line, part, last_place]
+
+
+@vk.kernel(groups=lambda x: (x.shape[1], x.shape[0]), local=1, debug=False)
+def first_alone(
+    x: vk.In[T, "L S N"],
+    places: vk.In[vk.i32, "L S N"],
+    y: vk.Out[T, "L S M"],
+    where: vk.Out[vk.i32, "L S M"],
+    begin: vk.i64,
+    FIRST: vk.Const[bool],
+    KEY: vk.Const[Any],
+    BITS: vk.Const[Any],
+    DOWN: vk.Const[bool],
+    MOST: vk.Const[int],
+):
+    """As `first_of_lines`, by one invocation that reads a line once and keeps its first M <= MOST elements in order; keys
+    are of type BITS. For processors.
+    """
+    line, part = vk.group_id(1), vk.group_id(0)
+    keys, at = vk.local(BITS, MOST), vk.local(vk.i32, MOST)
+    size, filled = vk.i32(y.shape[2]), vk.i32(0)
+    last = BITS(0)
+    for i in range(vk.i32(x.shape[2])):
+        key = keyed(x[line, part, i], KEY, DOWN)
+        if filled < size or key < last:
+            j = vk.min(filled, size - 1)
+            while j > 0 and keys[j - 1] > key:
+                keys[j] = keys[j - 1]
+                at[j] = at[j - 1]
+                j -= 1
+            keys[j] = key
+            at[j] = i
+            filled = vk.min(filled + 1, size)
+            if filled == size:
+                last = keys[size - 1]
+    for j in range(size):
+        y[line, part, j] = x[line, part, at[j]]
+        own = vk.i32(begin + vk.i64(part) * vk.i64(x.shape[2])) + at[j]
+        where[line, part, j] = own if FIRST else places[line, part, at[j]]
 
 
 @vk.kernel(over="y", debug=False)

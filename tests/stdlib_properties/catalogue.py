@@ -83,8 +83,8 @@ def _gather(x: Any, where: Any) -> Any:
     return np.take_along_axis(x, where.astype(np.int64), axis=1)
 
 
-def _running(x: Any) -> Any:
-    sums = np.cumsum(x, axis=2)
+def _running(x: Any, ends: Any, SEEDED: Any) -> Any:
+    sums = np.cumsum(x, axis=2) + (ends[:, :, None] if SEEDED else 0)
     return {"y": sums, "ends": sums[:, :, -1]}
 
 
@@ -114,7 +114,8 @@ _SHARED = (
         "elements": {"where": ("0-E", "E-1"), "start": (0, "N-1"), "stop": (1, "N")}, "dims": _AXIS,
         "dtypes": {"T": [vk.i32], "I": [vk.i64]}}),
     KernelProperty(scan.running, _running, {
-        "elements": {"COMBINE": [scan.add], "INIT": [0], "ACC": [vk.f32], "LIMIT": [65536], "x": (-2.0, 2.0)},
+        "elements": {"COMBINE": [scan.add], "INIT": [0], "ACC": [vk.f32], "LIMIT": [65536], "x": (-2.0, 2.0),
+                     "ends": (-2.0, 2.0), "SEEDED": [False, True]},
         "dims": {"R": (1, 70)}, **_F32}),
     KernelProperty(scan.triangle, _triangle, {
         "elements": {"diagonal": (-3, 3), "UPPER": [False, True]}, "dims": {"M": (0, 9), "N": (0, 9)}, **_F32}),
@@ -246,14 +247,6 @@ def _pairs(a: Any, b: Any) -> Any:
     return np.matmul(np.ascontiguousarray(a).view(np.float32), np.ascontiguousarray(b).view(np.float32))
 
 
-def _blocks(x: Any, y: Any, size: Any) -> Any:
-    made = np.zeros(y.shape)
-    for line, s, p in np.ndindex(*y.shape):
-        block = x[line, s * size : min((s + 1) * size, x.shape[1])]
-        made[line, s, p] = block[p :: y.shape[2]].sum()
-    return made
-
-
 def _dropped(x: Any, chance: Any, scale: Any) -> Any:
     return x * scale if chance <= 0 else np.zeros_like(x)
 
@@ -311,9 +304,6 @@ def _direct() -> tuple[KernelProperty, ...]:
         KernelProperty(matmul.multiply_large_tiles, np.matmul, {
             "elements": {"ACC": [vk.f32], "A_ROWS": choices, "B_ROWS": choices},
             "dims": {"G": [1], "M": (1, 140), "N": (1, 140), "K": (1, 20)}, **_F32}),
-        KernelProperty(reduce.reduce_blocks, _blocks, {
-            "elements": {**{k: v for k, v in _SUM.items() if k not in ("total", "FINISH")}, "size": (5, 40)},
-            "dims": {"L": (1, 2), "N": (1, 90), "S": (1, 3), "P": (1, 5)}, **_F32}),
         KernelProperty(embedding.converted, lambda x: x, {"dtypes": {"A": [vk.f32], "T": [vk.f16, vk.f32]}}),
         KernelProperty(pool._at_places, _at_places, {
             "elements": {"I": [vk.i32], "count": "3*C", "size": [4], "out": [3], "at": (0, 3)},

@@ -16,6 +16,7 @@ from ..errors import InternalError
 from ..ir.core import Op, Value
 from .elementwise import round_to_bf16
 from .generator import Generator, Handler, dtype_of, lanes_of
+from .steps import both_ways, steps_of
 from .streaming import store_past_caches
 from .text import constant, intrinsic_suffix, memory_type
 
@@ -138,8 +139,21 @@ def _load(g: Generator, op: Op) -> None:
         pointer = element_pointer(g, array, index, kind)
         g.define(op.result, [from_memory(g, _vector_load(g, dtype, pointer, tags), dtype, True)])
         return
-    index, kind = place_index(g, op, True)
-    parts = [_gather(g, dtype, element_pointer(g, array, index, kind, c), tags) for c in range(lanes)]
+    stepped = steps_of(g, op.operands[1]) if lanes == 1 and shape is None else None
+
+    def gathered(component: int = 0) -> str:
+        index, kind = place_index(g, op, True)
+        return _gather(g, dtype, element_pointer(g, array, index, kind, component), tags)
+
+    if stepped is None:
+        parts = [gathered(component) for component in range(lanes)]
+    else:
+        first, near = stepped
+
+        def whole() -> str:
+            return _vector_load(g, dtype, element_pointer(g, array, first, "i64"), tags)
+
+        parts = [both_ways(g, near, whole, gathered, _memory(g, dtype, True))]
     g.define(op.result, [from_memory(g, part, dtype, True) for part in parts])
 
 
@@ -186,9 +200,22 @@ def _store(g: Generator, op: Op) -> None:
         index, kind = place_index(g, op, False)
         _vector_store(g, op, dtype, parts[0], element_pointer(g, array, index, kind), tags)
         return
-    index, kind = place_index(g, op, True)
-    for component, part in enumerate(parts):
-        _scatter(g, dtype, part, element_pointer(g, array, index, kind, component), tags)
+    stepped = steps_of(g, op.operands[1]) if lanes == 1 and shape is None else None
+
+    def scattered() -> None:
+        index, kind = place_index(g, op, True)
+        for component, part in enumerate(parts):
+            _scatter(g, dtype, part, element_pointer(g, array, index, kind, component), tags)
+
+    if stepped is None:
+        scattered()
+        return
+    first, near = stepped
+
+    def whole() -> None:
+        _vector_store(g, op, dtype, parts[0], element_pointer(g, array, first, "i64"), tags)
+
+    both_ways(g, near, whole, scattered, "")
 
 
 def _store_one(g: Generator, op: Op, dtype: DType, rounded: bool, tags: str) -> None:

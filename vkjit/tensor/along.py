@@ -18,6 +18,7 @@ from ..stdlib import index as kernels
 from ..stdlib.registry import CPU_LOOP, device_class
 from . import creation
 from .copies import copy_values
+from .iterate import coalesce
 from .views import reshaped_strides
 
 __all__ = [
@@ -94,7 +95,7 @@ def _is_long(positions: DeviceArray) -> bool:
 def _check(positions: DeviceArray, y: DeviceArray) -> None:
     """Has positions out of range reported where kernels are checked: on processors, and with VKJIT_DEBUG=1."""
     if device_class(y.device) == "cpu" or os.environ.get("VKJIT_DEBUG", "0") not in ("", "0"):
-        kernels.check_positions(positions, y.shape[1])
+        kernels.check_positions(coalesce([positions])[0], y.shape[1])
 
 
 def combine_lines(y: DeviceArray, positions: DeviceArray, values: DeviceArray, combine: Any, compute: DType) -> None:
@@ -106,12 +107,20 @@ def combine_lines(y: DeviceArray, positions: DeviceArray, values: DeviceArray, c
         kernels.scatter_atomic(positions, values, y)
         return
     limit, count = _loop(y.device), positions.shape[1]
+    if y.device.caps.kind == "llvm-cpu" and positions.shape[0] * positions.shape[2] == 1:
+        kernels.scatter_line(_one_line(positions), _one_line(values), _one_line(y), combine, compute)
+        return
     positions, values, y = side_by_side(positions, values, y)
     few = y.device.caps.kind == "llvm-cpu" and positions.shape[0] * positions.shape[2] < 8
     run = kernels.scatter_alone if few else kernels.scatter_add
     for start in range(0, count, limit):
         stop = min(start + limit, count)
         run(_grid(values), positions, values, y, start, stop, combine, compute)
+
+
+def _one_line(array: DeviceArray) -> DeviceArray:
+    """(1, along, 1) as a vector."""
+    return DeviceArray(array.buffer, array.offset, array.dtype, array.shape[1:2], array.strides[1:2])
 
 
 def _adds_atomically(y: DeviceArray) -> bool:

@@ -9,13 +9,14 @@ import math
 from typing import Any
 
 from .. import dtypes
+from ..autograd.mode import state
 from ..errors import ArgumentError, DTypeError
-from ..stdlib import special
+from ..stdlib import functions, special
 from . import creation
 from .arithmetic import _binary, add, mul, pow, sub, true_divide, where
-from .dispatch import operation
+from .dispatch import is_recording, operation
 from .elementwise import _floats, _predicate, checked, sign
-from .maps import run_map
+from .maps import arithmetic_type, run_map
 from .precision import widened
 from .promotion import result_type
 from .tensor import Tensor
@@ -81,9 +82,19 @@ def rsub(x: Tensor, other: Operand, *, alpha: float = 1) -> Tensor:
     return sub(other, x, alpha=alpha)
 
 
-@widened
 def addcmul(x: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """x + value * tensor1 * tensor2."""
+    operands = (x, tensor1, tensor2)
+    found = {o.dtype.name if isinstance(o, Tensor) else "" for o in operands}
+    alike = len(found) == 1 and not found & {"", "bool"}
+    if value == 1 and alike and state.autocast is None and not is_recording(operands):
+        compute = arithmetic_type(x.dtype)
+        return run_map(functions.mul_add, operands, x.dtype, compute, first=compute)
+    return _addcmul(*operands, value=value)
+
+
+@widened
+def _addcmul(x: Any, tensor1: Any, tensor2: Any, *, value: float) -> Tensor:
     return add(x, mul(tensor1, tensor2), alpha=value)
 
 

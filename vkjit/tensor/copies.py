@@ -9,11 +9,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from .. import dtypes
 from ..devices import device as open_device
 from ..dtypes import DType
 from ..errors import ArgumentError, ShapeError
 from ..runtime.interface import Device, DeviceArray
-from . import creation, maps
+from ..stdlib.transpose import transposed_copy
+from . import creation, iterate, maps
 from .dispatch import operation, run_in_place
 from .promotion import promote_types
 from .tensor import Tensor
@@ -25,8 +27,13 @@ __all__ = [
 ]  # fmt: skip
 
 
+_UNSIGNED = {1: dtypes.u8, 2: dtypes.u16, 4: dtypes.u32, 8: dtypes.u64}
+_WORTH_SQUARES = 4096
+"""Elements from which on copies across axes go square by square."""
 _BY_KERNEL = 256 << 10
-"""Bytes from which on a kernel copies on a graphics card: engines for copies keep pace with its bus, not with its memory."""
+"""Bytes from which on a kernel copies on a graphics card, whose engines for copies keep pace with its bus, not with its memory,
+and on a processor, where it runs on several threads.
+"""
 
 
 def copy_values(source: DeviceArray, target: DeviceArray) -> None:
@@ -37,10 +44,39 @@ def copy_values(source: DeviceArray, target: DeviceArray) -> None:
     alike = source.dtype is target.dtype and source.shape == target.shape
     if alike and maps.is_dense(source) and maps.is_dense(target):
         nbytes = count * target.dtype.itemsize
-        if nbytes < _BY_KERNEL or source.buffer is target.buffer or target.device.caps.kind != "discrete":
+        by_kernel = nbytes >= _BY_KERNEL and target.device.caps.kind in ("discrete", "llvm-cpu")
+        if not by_kernel or source.buffer is target.buffer:
             target.device.copy(source.buffer, source.offset, target.buffer, target.offset, nbytes)
             return
-    maps.copy_array(source, target)
+        source, target = _bits(source, count), _bits(target, count)
+    if count < _WORTH_SQUARES or not _copied_across(source, target):
+        maps.copy_array(source, target)
+
+
+def _bits(array: DeviceArray, count: int) -> DeviceArray:
+    """Elements without gaps as a vector of unsigned integers of their size, which copying leaves as they are."""
+    return DeviceArray(array.buffer, array.offset, _UNSIGNED[array.dtype.itemsize], (count,), (1,))
+
+
+def _copied_across(source: DeviceArray, target: DeviceArray) -> bool:
+    """Copies where source and target have their neighbours along different axes; whether they do."""
+    if source.shape != target.shape:
+        return False
+    source, target = iterate.coalesce([source, target])
+    shape, last = source.shape, len(source.shape) - 1
+    if last not in (1, 2) or target.strides[last] != 1 or 1 in (source.strides[last], *target.strides[:last]):
+        return False
+    near = [axis for axis in range(last) if source.strides[axis] == 1]
+    if not near or min(shape[near[0]], shape[last]) < 16:
+        return False
+    outer = [axis for axis in range(last) if axis != near[0]]
+
+    def squares(array: DeviceArray) -> DeviceArray:
+        axes = [(array.shape[a], array.strides[a]) for a in (*outer, near[0], last)]
+        extents, strides = zip(*([(1, 0)] * (3 - len(axes)) + axes), strict=True)
+        return DeviceArray(array.buffer, array.offset, array.dtype, extents, strides)
+
+    return transposed_copy(squares(source), squares(target))
 
 
 @operation("clone")
@@ -98,7 +134,6 @@ def to(
 
 
 def _names_dtype(target: Any) -> bool:
-    from .. import dtypes
 
     return isinstance(target, str) and target in dtypes.by_name
 

@@ -18,15 +18,16 @@ from .. import dtypes
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..runtime.interface import DeviceArray, contiguous_strides
+from ..stdlib import compaction
 from ..stdlib import index as kernels
 from . import creation, maps
 from .along import combine_lines, put_lines, three_axes
 from .arithmetic import where
-from .copies import copy_, copy_values, fill_values
+from .copies import contiguous, copy_, copy_values, fill_values
 from .dispatch import operation, run_in_place
 from .iterate import broadcast_shapes, overlaps_itself
 from .tensor import Tensor
-from .views import _reshape, axis_of, expand, flatten, narrow, permute, reshape, slice_view, unsqueeze
+from .views import _reshape, axis_of, expand, flatten, narrow, permute, reshape, slice_view, unbind, unsqueeze
 
 __all__ = [
     "gather", "get_item", "index_add", "index_select", "masked_select", "nonzero", "scatter", "scatter_add",
@@ -499,14 +500,21 @@ def get_planned(x: Tensor, plan: Plan) -> Tensor:
 @operation("compact")
 def compact(x: Tensor, *, flags: Tensor) -> Tensor:
     """The elements of a vector where flags are set; waits for their number."""
-    from .running import cumsum
-
-    ends = cumsum(flags, 0)
-    count = int(ends[-1].item()) if flags.numel() else 0
+    dense = contiguous(flags)._array
+    starts, count = _starts(dense)
     out = creation.allocate((count,), x.dtype, x.device)
     if count:
-        kernels.compact(flags._array, ends._array, x._array, out)
+        compaction.write_values(dense, contiguous(x)._array, starts, out)
     return Tensor(out)
+
+
+def _starts(flags: DeviceArray) -> tuple[DeviceArray, int]:
+    """Where the segments of a vector begin among its elements that aren't 0, and how many these are: waits for that."""
+    if not flags.shape[0]:
+        return flags, 0
+    starts = compaction.starts_of_segments(flags)
+    end = starts.offset + (starts.shape[0] - 1) * starts.dtype.itemsize
+    return starts, int(Tensor(DeviceArray(starts.buffer, end, starts.dtype, (), ())).item())
 
 
 def _flat(x: Tensor) -> Tensor:
@@ -514,23 +522,29 @@ def _flat(x: Tensor) -> Tensor:
 
 
 def places_of(flags: Tensor) -> Tensor:
-    """Where flags are set, as positions in C order (i64); waits for their number."""
-    return compact(creation.arange(flags.numel(), device=flags.device), flags=_flat(flags).detach())
+    """Where elements aren't 0, as positions in C order (i64); waits for their number."""
+    dense = contiguous(_flat(flags.detach()))._array
+    starts, count = _starts(dense)
+    out = creation.allocate((count,), dtypes.i64, flags.device)
+    if count:
+        compaction.write_places(dense, starts, out)
+    return Tensor(out)
 
 
 def nonzero(x: Tensor, *, as_tuple: bool = False) -> Any:
     """Positions of the elements that aren't 0, one row each (as_tuple: one vector per axis); waits for their number."""
-    from .copies import stack
-
-    linear: Any = places_of((x if x.ndim or not as_tuple else lifted(x)) != 0)
+    linear: Any = places_of(x)
     shape = x.shape if x.ndim or not as_tuple else (1,)
-    found = []
-    for axis, extent in enumerate(shape):
-        inner = math.prod(shape[axis + 1 :])
-        found.append((linear // inner) % extent if inner and extent else linear)
-    if as_tuple:
-        return tuple(found)
-    return stack(found, 1) if found else creation.empty((linear.shape[0], 0), dtype=dtypes.i64, device=x.device)
+    if len(shape) == 1:
+        return (linear,) if as_tuple else unsqueeze(linear, 1)
+    found = creation.empty((linear.shape[0], len(shape)), dtype=dtypes.i64, device=x.device)
+    if found.numel():
+        inner, extents = (
+            creation.upload(np.array(sizes, np.int64), dtypes.i64, x.device)._array
+            for sizes in ([math.prod(shape[axis + 1 :]) for axis in range(len(shape))], shape)
+        )
+        compaction.coordinates(linear._array, inner, extents, found._array, x.numel() < 2**32)
+    return unbind(found, 1) if as_tuple else found
 
 
 def masked_select(x: Tensor, mask: Tensor) -> Tensor:

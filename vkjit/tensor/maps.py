@@ -54,11 +54,16 @@ def run_map(
     function: Any, operands: Sequence[Any], result: DType, compute: DType, *, first: DType | None = None
 ) -> Tensor:
     """A new tensor: function(operands), computed in `compute` (the first operand of three in `first`)."""
-    device = common_device(operands)
-    tensors = [o for o in operands if isinstance(o, Tensor)]
-    shape = tensors[0].shape
-    if any(t.shape != shape for t in tensors[1:]):
-        shape = broadcast_shapes(*(t.shape for t in tensors))
+    arrays = [o._array for o in operands if isinstance(o, Tensor)]
+    if not arrays:
+        common_device(operands)  # says what is missing
+    shape, device, alike = arrays[0].shape, arrays[0].buffer.device, True
+    for array in arrays:
+        if array.buffer.device is not device:
+            common_device(operands)  # says which ones
+        alike = alike and array.shape == shape
+    if not alike:
+        shape = broadcast_shapes(*(a.shape for a in arrays))
     out = creation.allocate(shape, result, device)
     _launch(function, operands, out, compute, first)
     return Tensor(out)
@@ -148,11 +153,16 @@ def _launch(function: Any, operands: Sequence[Any], out: DeviceArray, compute: D
         return None
     arrays = _flattened([o._array for o in operands if isinstance(o, Tensor)], out, count)
     target = arrays.pop()
-    values = [
-        arrays.pop(0) if isinstance(o, Tensor) else scalar_for(first if first and i == 0 else compute, o)
-        for i, o in enumerate(operands)
-    ]
-    pattern = "".join("t" if isinstance(o, Tensor) else "s" for o in operands)
+    kinds = tuple(map(type, operands))
+    pattern = _PATTERNS.get(kinds) or _PATTERNS.setdefault(
+        kinds, "".join("t" if isinstance(o, Tensor) else "s" for o in operands)
+    )
+    values: list[Any] = arrays
+    if "s" in pattern:
+        values = [
+            arrays.pop(0) if kind == "t" else scalar_for(first if first and i == 0 else compute, operands[i])
+            for i, kind in enumerate(pattern)
+        ]
     kernel = _KERNELS.get(pattern)
     if kernel is None:  # rare mixes: a number in a place of its own becomes a tensor
         position = pattern.index("s")
@@ -190,6 +200,9 @@ _KERNELS: dict[str, Any] = {
 are some).
 """
 
+
+_PATTERNS: dict[tuple[type, ...], str] = {}
+"""Types of operands to their form."""
 
 _WIDE_KERNELS: dict[str, Any] = {"t": kernels.wide1, "tt": kernels.wide2, "ts": kernels.wide2_right}
 
@@ -246,7 +259,11 @@ def _flattened(inputs: list[DeviceArray], out: DeviceArray, count: int) -> list[
     """Inputs, then out, as views of one shape of the least rank."""
     arrays = [*inputs, out]
     shape = out.shape
-    if all(a.shape == shape and is_dense(a) for a in arrays):
+    for array in arrays:
+        form: Any = array.form
+        if not form.contiguous or array.shape != shape:
+            break
+    else:
         if len(shape) == 1:
             return arrays
         return [DeviceArray(a.buffer, a.offset, a.dtype, (count,), (1,)) for a in arrays]

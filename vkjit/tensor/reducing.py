@@ -15,13 +15,13 @@ from .. import dtypes, lang
 from ..dtypes import DType
 from ..runtime.interface import DeviceArray, contiguous_strides
 from ..stdlib import reduce as kernels
-from ..stdlib.registry import device_class
+from ..stdlib.registry import device_class, rows_class
 from . import creation
 from .copies import copy_values
 from .maps import arithmetic_type
 from .views import reshaped_strides
 
-__all__ = ["Reducer", "reduce_axes", "search_axis"]
+__all__ = ["Reducer", "lines_of", "reduce_axes", "search_axis", "side_of"]
 
 Axis = tuple[int, int]
 """Extent and stride of an axis."""
@@ -180,9 +180,8 @@ class _Run:
 
     def stage(self, x: DeviceArray, out: DeviceArray, *, last: bool) -> None:
         """Reduces (a, b, r) into contiguous `out`, by way of partial results where the lines are long."""
-        while (blocks := blocks_of(x)) or segment_length(x) < x.shape[2]:
-            joined = _lines_joined(x)
-            x = self._blocks(joined, blocks) if blocks else self._cut(joined, segment_length(x))
+        while segment_length(x) < x.shape[2]:
+            x = self._cut(_lines_joined(x), segment_length(x))
             self.fresh = False
         shape = x.shape[:2]
         self.launch(x, DeviceArray(out.buffer, out.offset, out.dtype, shape, contiguous_strides(shape)), last=last)
@@ -194,17 +193,6 @@ class _Run:
         for part, first in _segments(x, length):
             self.launch(part, _places(partial, part, first, x.shape[1]), last=False)
         return _as_lines(partial)
-
-    def _blocks(self, x: DeviceArray, blocks: int) -> DeviceArray:
-        """Partial results of the blocks of (1, lines, r), read side by side."""
-        lines, n = x.shape[1:]
-        partial = creation.allocate((lines, blocks, SIDE), self.accumulate, x.device)
-        load, loaded = self._loading(x)
-        start = start_value(self.reducer, self.accumulate)
-        kernels.reduce_blocks(
-            _two(x), partial, -(-n // blocks), load, self.reducer.combine, start, loaded, self.accumulate, line_limit(x)
-        )  # fmt: skip
-        return _as_shape(partial, (1, lines, blocks * SIDE))
 
     def _loading(self, x: DeviceArray) -> tuple[Any, DType]:
         """How what is read is loaded, and as which type."""
@@ -224,7 +212,10 @@ class _Run:
             loaded,
             self.accumulate,
         )
-        if by_groups(x):
+        if in_rows(x):
+            size = x.device.caps.subgroup_size
+            kernels.reduce_rows(x, y, self.total, *constants, size, size.bit_length() - 1)
+        elif by_groups(x):
             kernels.reduce_groups(x, y, self.total, *constants)
         else:
             kernels.reduce_lines(*_wide(x, y), self.total, *constants, line_limit(x))
@@ -264,19 +255,33 @@ def by_groups(x: DeviceArray) -> bool:
     return x.shape[2] >= 64 and (abs(x.strides[2]) <= 1 or lines < 1024)
 
 
-SIDE = 16
-"""Invocations that read a block of a line side by side."""
+LONGEST_TWICE = 1 << 15
+"""The longest line that a workgroup reads twice: the second time from a cache."""
 
 
-def blocks_of(x: DeviceArray) -> int:
-    """Into how many blocks a line is cut: on a processor, whose invocations are lanes of vectors, for lines of
-    neighbours; 0 where lines are reduced otherwise, as where all that is left is less work than another launch.
+def lines_of(array: DeviceArray, axes: Sequence[int]) -> DeviceArray | None:
+    """A non-empty array as lines of neighbours (a, b, r) along `axes`, where the device gives each to a workgroup and
+    there are enough of them; else None.
     """
-    n, lines = x.shape[2], x.shape[0] * x.shape[1]
-    if x.device.caps.kind != "llvm-cpu" or abs(x.strides[2]) != 1 or n < 8 * SIDE or n * lines <= 2048 or by_groups(x):
-        return 0
-    busy = -(-128 // lines)
-    return max(1, min(busy, n // (64 * SIDE)), -(-n // (LINE_LIMIT * SIDE)))
+    kept, lines = _merged(array, [i for i in range(len(array.shape)) if i not in axes]), _merged(array, sorted(axes))
+    if len(kept) > 2 or len(lines) != 1 or lines[0][1] != 1 or rows_class(array.device) != "gpu":
+        return None
+    count = math.prod(extent for extent, _ in kept)
+    return _three(array, kept, lines[0]) if lines[0][0] <= (LONGEST_TWICE if count >= 64 else 4096) else None
+
+
+def side_of(lines: DeviceArray) -> int:
+    """Invocations that read a line together."""
+    if lines.device.caps.kind == "llvm-cpu":
+        return int(lines.device.caps.subgroup_size)
+    return 256 if lines.shape[2] >= 512 else 64
+
+
+def in_rows(x: DeviceArray) -> bool:
+    """Whether a subgroup per line serves best: on a processor, whose invocations are lanes of vectors, for lines of
+    neighbours.
+    """
+    return x.device.caps.kind == "llvm-cpu" and x.strides[2] == 1 and x.shape[2] >= 64 and not by_groups(x)
 
 
 def segment_length(x: DeviceArray) -> int:
@@ -284,6 +289,8 @@ def segment_length(x: DeviceArray) -> int:
     lines, length = x.shape[0] * x.shape[1], x.shape[2]
     if x.device.caps.kind == "interpreter":
         longest, busy, shortest = 512, 4096, 64
+    elif in_rows(x):
+        longest, busy, shortest = 1 << 24, 128, 8192
     elif device_class(x.device) == "cpu":
         longest, busy, shortest = 8192, 1024, 4096
     elif by_groups(x):
@@ -291,6 +298,10 @@ def segment_length(x: DeviceArray) -> int:
     else:
         longest, busy, shortest = 1 << 16, 65536, 64
     return min(longest, max(shortest, -(-length * lines // busy)))
+
+
+SIDE = 16
+"""Invocations that search a block of a line side by side."""
 
 
 def search_axis(array: DeviceArray, axis: int, *, greatest: bool) -> DeviceArray:

@@ -16,13 +16,14 @@ from .. import dtypes
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..runtime.interface import DeviceArray, contiguous_strides
+from ..stdlib import moments
 from . import creation, reducing
 from .arithmetic import maximum, minimum, where
 from .dispatch import operation
 from .elementwise import checked
-from .maps import arithmetic_type
+from .maps import arithmetic_type, scalar_type
 from .precision import widened
-from .reducing import Reducer, reduce_axes, search_axis
+from .reducing import Reducer, lines_of, reduce_axes, search_axis, side_of
 from .tensor import Tensor
 from .views import axis_of, reshape, unsqueeze
 
@@ -224,10 +225,23 @@ def _var(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, correction: float) 
     if x.numel() == 0:
         return creation.full(_reduced_shape(x, axes, keepdim), math.nan, dtype=x.dtype, device=x.device)
     wide = arithmetic_type(x.dtype)
+    if (lines := lines_of(x._array, axes)) is not None:
+        return _of_lines(x, axes, keepdim, lines, builtins.max(count - correction, 0), wide, root=False)
     center = _mean(x, axes=axes, keepdim=True, dtype=wide)
     away: Any = x.to(wide) - center
     squares: Any = _reduce(away, axes, keepdim, reducing.SUM_OF_SQUARES, wide, wide, 0)
     return (squares / float(builtins.max(count - correction, 0))).to(x.dtype)  # type: ignore[no-any-return]
+
+
+def _of_lines(
+    x: Tensor, axes: tuple[int, ...], keepdim: bool, lines: DeviceArray, divisor: float, sums: DType, *, root: bool
+) -> Tensor:
+    """The variance, or its root, of lines that a workgroup each reads twice; squares are summed in `sums`."""
+    wide = arithmetic_type(x.dtype)
+    out = creation.allocate(_reduced_shape(x, axes, keepdim), x.dtype, x.device)
+    places = DeviceArray(out.buffer, 0, x.dtype, lines.shape[:2], contiguous_strides(lines.shape[:2]))
+    moments.variance(scalar_type(sums))(lines, places, float(divisor), wide, sums, root, side_of(lines))
+    return Tensor(out)
 
 
 def _correction(dim: Any, correction: float | None, unbiased: bool | None) -> tuple[Dims, float]:
@@ -259,6 +273,8 @@ def _std(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, correction: float) 
         return creation.full(_reduced_shape(x, axes, keepdim), math.nan, dtype=x.dtype, device=x.device)
     wide = arithmetic_type(x.dtype)
     sums = dtypes.f64 if "f64" in x.device.caps.dtypes else wide
+    if (lines := lines_of(x._array, axes)) is not None:
+        return _of_lines(x, axes, keepdim, lines, builtins.max(count - correction, 0), sums, root=True)
     away: Any = x.to(wide) - _mean(x, axes=axes, keepdim=True, dtype=wide)
     squares: Any = _reduce(away, axes, keepdim, reducing.SUM_OF_SQUARES, sums, sums, 0)
     return sqrt(squares / float(builtins.max(count - correction, 0))).to(x.dtype)
@@ -315,6 +331,11 @@ def _logsumexp(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
 
     if x.numel() == 0:
         return creation.full(_reduced_shape(x, axes, keepdim), -math.inf, dtype=x.dtype, device=x.device)
+    if (lines := lines_of(x._array, axes)) is not None:
+        out = creation.allocate(_reduced_shape(x, axes, keepdim), x.dtype, x.device)
+        places = DeviceArray(out.buffer, 0, x.dtype, lines.shape[:2], contiguous_strides(lines.shape[:2]))
+        moments.log_sum_exp(lines, places, arithmetic_type(x.dtype), side_of(lines))
+        return Tensor(out)
     wide: Any = x.to(arithmetic_type(x.dtype))
     top = amax(wide, axes, True)
     finite = where(isinf(top), 0.0, top)

@@ -15,14 +15,14 @@ from ..errors import ArgumentError, DTypeError, ShapeError
 from ..runtime.interface import DeviceArray, contiguous_strides
 from ..stdlib import scan as kernels
 from ..stdlib.registry import device_class
-from . import creation, maps, views
+from . import creation, maps, reducing, views
 from .along import three_axes
-from .copies import cat, copy_values
+from .copies import cat, copy_values, fill_values
 from .dispatch import operation
 from .indexing import gather
 from .maps import arithmetic_type
 from .precision import widened
-from .reducing import _wide, line_limit
+from .reducing import _wide, line_limit, reduce_axes
 from .reductions import Extreme
 from .tensor import Tensor
 from .views import axis_of, narrow
@@ -34,18 +34,22 @@ __all__ = [
 MOST = 1024
 """Elements that one invocation walks before lines are cut."""
 
+SIDE = 128
+"""Invocations of a GPU that walk a line of neighbours together."""
+
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How elements are combined, and what changes nothing."""
+    """How elements are combined, what changes nothing, the name of the collective, and what reduces a segment."""
 
     combine: Any
     start: float
     collective: str = ""
+    reducer: Any = None
 
 
-SUM = Running(kernels.add, 0, "add")
-PRODUCT = Running(kernels.multiply, 1, "mul")
+SUM = Running(kernels.add, 0, "add", reducing.SUM)
+PRODUCT = Running(kernels.multiply, 1, "mul", reducing.PRODUCT)
 LOG_SUM = Running(kernels.log_add, -math.inf)
 
 
@@ -55,33 +59,57 @@ def _last(array: DeviceArray) -> DeviceArray:
     return DeviceArray(array.buffer, array.offset, array.dtype, (a, b, r), (p, s, q))
 
 
-def _launch(how: Running, x: DeviceArray, ends: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
+def _launch(
+    how: Running, x: DeviceArray, ends: DeviceArray, y: DeviceArray, accumulate: DType, *, seeded: bool = False
+) -> None:
+    """Running results of lines (a, b, r), and their ends; with `seeded` what is in `ends` comes before each line."""
     start = how.start if accumulate.is_float else int(how.start)
-    local = _local(x) if how.collective and x.strides[2] == 1 and x.shape[2] >= 32 else 0
-    if local:
-        run = kernels.running_rows(how.collective, local, x.device.caps.subgroup_size)
-        run(x, ends, y, how.combine, start, accumulate, min(line_limit(x), MOST))
-        return
-    x, ends, y = _wide(x, ends, y)
-    kernels.running(x, ends, y, how.combine, start, accumulate, min(line_limit(x), MOST))
-
-
-def _local(x: DeviceArray) -> int:
-    """Invocations that walk a line of neighbours together; 0 where one does it alone."""
-    if device_class(x.device) == "gpu":
-        return 128
-    return x.device.caps.subgroup_size if x.device.caps.kind == "llvm-cpu" else 0
+    options = (how.combine, start, accumulate, seeded)
+    neighbours = x.strides[2] == 1 and x.shape[2] >= 32
+    if neighbours and x.device.caps.kind == "llvm-cpu":
+        kernels.running_four(*_wide(x, ends, y), *options)
+    elif neighbours and how.collective and device_class(x.device) == "gpu":
+        run = kernels.running_rows(how.collective, SIDE, x.device.caps.subgroup_size)
+        run(x, ends, y, *options, min(line_limit(x), MOST))
+    else:
+        kernels.running(*_wide(x, ends, y), *options, min(line_limit(x), MOST))
 
 
 def _running(how: Running, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
-    """Walks the lines of (a, b, r); long ones in segments, whose ends are then walked and combined."""
+    """Walks the lines of (a, b, r); long ones in segments, each from what the sums before it come to."""
     a, b, n = x.shape
     if n <= MOST:
-        _launch(how, x, creation.allocate((a, b), y.dtype, x.device), y, accumulate)
+        _launch(how, x, creation.allocate((a, b), accumulate, x.device), y, accumulate)
         return
     fewer = 0 if a <= b else 1
     for i in range(x.shape[fewer]):
-        _running_long(how, _without(x, fewer, i), _without(y, fewer, i), accumulate)
+        run = _running_long if how.reducer is None else _running_from_sums
+        run(how, _without(x, fewer, i), _without(y, fewer, i), accumulate)
+
+
+def _running_from_sums(how: Running, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
+    """Sums of the segments first, then running sums of these, then each segment from there: nothing is written twice."""
+    lines, n = x.shape
+    size, whole, rest = _cut(n)
+    totals = reduce_axes(_segments(x, 0, whole, size), (2,), how.reducer or SUM.reducer, accumulate, accumulate)
+    seeds = creation.allocate((lines, whole + 1), accumulate, x.device)
+    first, later = (
+        DeviceArray(seeds.buffer, place * accumulate.itemsize, accumulate, (lines, count), (whole + 1, 1))
+        for place, count in ((0, 1), (1, whole))
+    )
+    fill_values(Tensor(first), how.start)
+    _running(how, _as_lines(totals), _as_lines(later), accumulate)
+    for begin, count, length in ((0, whole, size), (whole, 1, rest)):
+        if length:
+            offset = begin * accumulate.itemsize
+            ends = DeviceArray(seeds.buffer, offset, accumulate, (lines, count), (whole + 1, 1))
+            parts = [_segments(array, begin * size, count, length) for array in (x, y)]
+            _launch(how, parts[0], ends, parts[1], accumulate, seeded=True)
+
+
+def _as_lines(array: DeviceArray) -> DeviceArray:
+    """(lines, r) as (1, lines, r)."""
+    return DeviceArray(array.buffer, array.offset, array.dtype, (1, *array.shape), (0, *array.strides))
 
 
 def _without(array: DeviceArray, axis: int, i: int) -> DeviceArray:

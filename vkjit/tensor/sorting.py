@@ -16,6 +16,7 @@ from .. import dtypes
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..runtime.interface import DeviceArray, contiguous_strides
+from ..stdlib import radix
 from ..stdlib import sort as kernels
 from ..stdlib.registry import device_class
 from . import creation, maps
@@ -85,6 +86,9 @@ def _bytes(array: DeviceArray) -> DeviceArray:
 def _ordered(lines: DeviceArray, descending: bool) -> tuple[DeviceArray, DeviceArray]:
     """Values and places (i32) of lines (L, N) in order."""
     options = (_key(lines.dtype), descending)
+    if _sorts_by_digits(lines):
+        values, found = radix.sort_by_digits(_bytes(lines), options[0], _key_bits(lines.dtype), descending)
+        return DeviceArray(values.buffer, values.offset, lines.dtype, values.shape, values.strides), found
     places, n = _places(lines), lines.shape[1]
     values, found = _like(lines), creation.allocate(lines.shape, dtypes.i32, lines.device)
     kernels.count_ranks(_bytes(lines), places, _bytes(values), found, BLOCK, *options)
@@ -95,6 +99,23 @@ def _ordered(lines: DeviceArray, descending: bool) -> tuple[DeviceArray, DeviceA
         values, found, other, others = other, others, values, found
         width *= 2
     return values, found
+
+
+def _key_bits(dtype: DType) -> int:
+    """Bits in which keys of elements differ."""
+    if dtype.bits == 64:
+        return 64
+    return max(dtype.bits, 8) if dtype.kind in ("uint", "bool") else 32
+
+
+def _sorts_by_digits(lines: DeviceArray) -> bool:
+    """Whether lines are sorted by digits of their keys: on a processor, and long ones on a GPU."""
+    n = lines.shape[1]
+    if n >= 2**31:
+        return False
+    if lines.device.caps.kind == "llvm-cpu":
+        return n >= 256
+    return device_class(lines.device) == "gpu" and n > 16384
 
 
 def _back(array: DeviceArray, x: Tensor, axis: int, size: int, dtype: DType) -> Tensor:
@@ -136,21 +157,31 @@ def msort(x: Tensor) -> Tensor:
 
 
 def _first(
-    lines: DeviceArray, places: DeviceArray, k: int, largest: bool, local: int, most: int
+    lines: DeviceArray, places: DeviceArray | None, k: int, largest: bool, local: int, most: int
 ) -> tuple[DeviceArray, DeviceArray]:
-    """The k first of segments of at most local * most elements of lines (L, N): values and places (L, segments * k)."""
+    """The k first of segments of at most local * most elements of lines (L, N): values and places (L, segments * k);
+    without `places` elements have their own.
+    """
     rows, n = lines.shape
     length = min(n, local * most)
     whole, rest = divmod(n, length)
     size = whole * k + min(rest, k)
     values = creation.allocate((rows, size), lines.dtype, lines.device)
     found = creation.allocate((rows, size), dtypes.i32, lines.device)
+    known = places or DeviceArray(
+        creation.allocate((1,), dtypes.i32, lines.device).buffer, 0, dtypes.i32, lines.shape, (0, 0)
+    )
     for begin, count, width, first in ((0, whole, length, 0), (whole * length, 1, rest, whole * k)):
         if width:
             kept = min(width, k)
-            sources = [_segments(a, begin, count, width) for a in (_bytes(lines), places)]
+            sources = [_segments(a, begin, count, width) for a in (_bytes(lines), known)]
             targets = [_segments(a, first, count, kept) for a in (_bytes(values), found)]
-            kernels.first_of_lines(*sources, *targets, local, _key(lines.dtype), largest, most)
+            operands = (*sources, *targets, begin, places is None)
+            if lines.device.caps.kind == "llvm-cpu":
+                bits = dtypes.u64 if lines.dtype.bits == 64 else dtypes.u32
+                kernels.first_alone(*operands, _key(lines.dtype), bits, largest, 8 if k <= 8 else 32)
+            else:
+                kernels.first_of_lines(*operands, local, _key(lines.dtype), largest, most)
     return values, found
 
 
@@ -161,15 +192,18 @@ def _segments(array: DeviceArray, begin: int, count: int, width: int) -> DeviceA
     return DeviceArray(array.buffer, offset, array.dtype, (array.shape[0], count, width), (row, width * step, step))
 
 
-def _top(lines: DeviceArray, k: int, largest: bool) -> DeviceArray:
-    """The places (i32) of the k first of lines (L, N), in order: segments keep their first k until one is left."""
+def _top(lines: DeviceArray, k: int, largest: bool) -> tuple[DeviceArray, DeviceArray]:
+    """Values and places (i32) of the k first of lines (L, N), in order: segments keep their first k until one is left."""
     local, most = (256, 64) if device_class(lines.device) == "gpu" else (16, 512)
-    values, places = lines, _places(lines)
+    if lines.shape[1] >= 2**31:
+        raise ShapeError(f"topk() takes lines of fewer than 2**31 elements, found {lines.shape[1]}")
+    values: DeviceArray = lines
+    places: DeviceArray | None = None
     while True:
         single = values.shape[1] <= local * most
         values, places = _first(values, places, k, largest, local, most)
         if single:
-            return places
+            return values, places
 
 
 def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Order:
@@ -188,8 +222,9 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
     if k > 32:
         order = sort(x, axis, largest)
         return Order(narrow(order.values, axis, 0, k), narrow(order.indices, axis, 0, k))
-    indices = _back(_top(_lines(x, axis), k, largest), x, axis, k, dtypes.i64)
-    return Order(gather(x, axis, indices), indices)
+    found, places = _top(_lines(x, axis), k, largest)
+    indices = _back(places, x, axis, k, dtypes.i64)
+    return Order(gather(x, axis, indices) if x.requires_grad else _back(found, x, axis, k, x.dtype), indices)
 
 
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Extreme:

@@ -12,15 +12,17 @@ import numpy as np
 
 from .. import dtypes
 from ..errors import ArgumentError, DTypeError, ShapeError
+from ..stdlib import counting
 from . import creation
 from .arithmetic import where
+from .copies import contiguous
 from .indexing import compact, index_select, scatter_add
 from .precision import widened
 from .reductions import Dims, _correction, amax, amin, mean, norm, std, sum
 from .running import cumsum
 from .sorting import sort
 from .tensor import Tensor
-from .views import axis_of, movedim, narrow, reshape, unsqueeze
+from .views import axis_of, expand, movedim, narrow, reshape, unsqueeze
 
 __all__ = [
     "aminmax", "bincount", "cdist", "dist", "histc", "nanmean", "nansum", "std_mean", "unique", "unique_consecutive",
@@ -80,15 +82,19 @@ def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Te
     """How often each number from 0 occurs, or the sum of its weights; waits for the largest."""
     if x.ndim != 1 or not x.dtype.is_integer:
         raise ArgumentError(f"bincount() takes a vector of integers of at least 0, found {x.dtype!r} {x.shape}")
-    low, high = (int(amin(x).item()), int(amax(x).item())) if x.numel() else (0, -1)
+    dense = contiguous(x.detach())._array
+    low, high = (int(v) for v in Tensor(counting.ends(dense)).tolist()) if x.numel() else (0, -1)
     if low < 0:
         raise ArgumentError(f"bincount() takes integers of at least 0, found {low}")
+    size = max(high + 1, minlength)
+    if weights is None and x.numel() and counting.counts_fit(dense, size):
+        return Tensor(counting.count_numbers(dense, size)).to(dtypes.i64)
     dtype = dtypes.i64 if weights is None else weights.dtype if weights.dtype.is_float else dtypes.f64
     if weights is None:
-        values = creation.ones(x.shape, dtype=dtypes.i64, device=x.device)
+        values = expand(creation.ones((), dtype=dtypes.i64, device=x.device), x.shape)
     else:
         values = weights.detach().to(dtype)
-    bins = creation.zeros(max(high + 1, minlength), dtype=dtype, device=x.device)
+    bins = creation.zeros(size, dtype=dtype, device=x.device)
     return scatter_add(bins, 0, x.to(dtypes.i64), values) if x.numel() else bins
 
 

@@ -1,8 +1,11 @@
-"""sin, cos, tan of any argument: exact reduction modulo pi/2 with integers, then polynomials (f32 and f64).
+"""sin, cos, tan of any argument: exact reduction modulo pi/2, then polynomials (f32 and f64).
 
-x = M 2**e with an integer M. Of the product with 2/pi only the bits below weight 4 matter: M is multiplied by a window
-of 2/pi that starts there. The product's two highest bits are the quadrant; the fraction that follows is exact to
-2**-62 (f32) or 2**-126 (f64), far below the least distance of any float from a multiple of pi/2.
+Short way, for f32 below 512: multiples of pi/2 are taken away in parts of 15 bits, whose products with the number of
+quadrants are exact, together with what each sum rounds off; what remains is good to 2**-60.
+
+Long way, with integers: x = M 2**e with an integer M. Of the product with 2/pi only the bits below weight 4 matter: M is
+multiplied by a window of 2/pi that starts there. The product's two highest bits are the quadrant; the fraction that
+follows is exact to 2**-62 (f32) or 2**-126 (f64), far below the least distance of any float from a multiple of pi/2.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import math
 from ... import dtypes
 from ..formats import format_of, half_precision_part
 from ..formula import Formula, Term
+from .logarithm import two_sum
 from .tables import TWO_OVER_PI, tables_of
 
 __all__ = ["cos", "sin", "tan"]
@@ -89,6 +93,25 @@ def _times_half_pi(f: Formula, high: Term, low: Term) -> tuple[Term, Term]:
         return result, (product - result) + small
 
 
+_NEAR = 512.0
+"""Angles (f32) below which fewer than 2**9 quadrants are taken away."""
+
+_HALF_PI_PARTS = (25735 * 2.0**-14, 30376 * 2.0**-29, 17453 * 2.0**-44, float.fromhex("0x1.84698ap-48"))
+"""pi/2 in parts of 15 bits and a rest."""
+
+
+def _reduced_near(f: Formula, x: Term) -> tuple[Term, Term, Term]:
+    """As `_reduced`, for x from 0 to _NEAR."""
+    first, second, third, rest = _HALF_PI_PARTS
+    k = f.call("round", x * (2 / math.pi))
+    with f.exact():
+        high, error = two_sum(f, x - k * first, -(k * second))
+        high, smaller = two_sum(f, high, -(k * third))
+        low = (error + smaller) - k * rest
+        total = high + low
+        return (k.raw_cast(dtypes.i32).as_bits_of(dtypes.u32), total, (high - total) + low)
+
+
 def _sine(f: Formula, high: Term, low: Term, square: Term) -> Term:
     return high + (high * square * f.polynomial(square, tables_of(high).sin) + low * (1.0 - 0.5 * square))
 
@@ -104,7 +127,11 @@ def _cosine(f: Formula, high: Term, low: Term, square: Term) -> Term:
 def _both(f: Formula, x: Term) -> tuple[Term, Term, Term]:
     """(quadrant, sine, cosine of what remains) of |x|."""
     magnitude = x.abs()
-    quadrant, high, low = _reduced(f, magnitude)
+    if x.dtype is dtypes.f32:
+        near = magnitude < _NEAR
+        quadrant, high, low = f.branch(near, lambda: _reduced_near(f, magnitude), lambda: _reduced(f, magnitude))
+    else:
+        quadrant, high, low = _reduced(f, magnitude)
     small = magnitude < math.pi / 4
     quadrant = f.select(small, 0, quadrant)
     high, low = f.select(small, magnitude, high), f.select(small, 0.0, low)
