@@ -54,19 +54,22 @@ class Tiles:
 def tiles_for(head: int, itemsize: int, shared_bytes: int) -> Tiles | None:
     """Tiles whose factors fit into shared memory; None where none do."""
     size = max(16, 1 << max(head - 1, 0).bit_length())
-    line = size * itemsize + 16
 
-    def fits(rows: int, lines: int) -> bool:
-        score = (64 + 16) * rows * max(itemsize, 4)
-        return lines * line + score <= shared_bytes
+    def fits(rows: int, columns: int, lines: int) -> bool:
+        if itemsize == 2 and columns < 32:  # too small for matrices: two kinds of products, which don't share memory
+            lines += max(rows, columns)
+        weights = rows * (columns + 8) * itemsize
+        exchange = 0 if itemsize > 2 else max(4 * rows * columns, 64 * (size + 8)) + 64 * rows
+        return lines * (size * itemsize + 16) + weights + exchange <= shared_bytes
 
-    forward = next((t for t in _SIZES if t[0] * size <= _SUMS and fits(t[0], sum(t))), None)
-    held = next((t for t in _SIZES[1:] if t[1] * size <= _SUMS // 2 and fits(t[0], 2 * sum(t))), None)
-    loose = next((t for t in _SIZES[1:] if t[1] * size <= _SUMS and fits(t[0], sum(t))), None)
+    forward = next((t for t in _SIZES if t[0] * size <= _SUMS and fits(*t, sum(t))), None)
+    held = next((t for t in _SIZES[1:] if 2 * t[1] * size <= _SUMS and fits(*t, 2 * sum(t))), None)
+    loose = next((t for t in _SIZES[1:] if 2 * t[1] * size <= _SUMS and fits(*t, 2 * max(t))), None)
     if forward is None or loose is None:
         return None
-    hold = held is not None and (itemsize > 2 or held[1] >= 32)  # cooperative matrices need 32 x 32
-    return Tiles(size, forward, held if hold and held is not None else loose, hold)
+    if held is None or (itemsize == 2 and loose > held):  # cooperative matrices want large tiles
+        return Tiles(size, forward, loose, hold=False)
+    return Tiles(size, forward, held, hold=True)
 
 
 def _tiles(q: DeviceArray) -> Tiles | None:

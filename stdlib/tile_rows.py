@@ -1,7 +1,7 @@
 """Softmax and normalisations along rows, written with tiles: a workgroup holds a row of up to SIZE elements in registers.
 
 Enters: x (R x C), C <= SIZE, SIZE a power of two. Leaves: y (R x C). Each element is read once and written once; sums are in
-f32, in the order of a tree over the workgroup.
+ACC, or in the type of eps, in the order of a tree over the workgroup. The gradients are in `tile_rows_gradient`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import vkjit as vk
 __all__ = ["layer_norm", "log_softmax", "rms_norm", "row_size", "softmax"]
 
 T = TypeVar("T", bound=vk.Element)
+A = TypeVar("A", bound=vk.Element)
 
 
 def row_size(columns: int) -> int:
@@ -25,39 +26,39 @@ def _rows(x: Any) -> int:
 
 
 @vk.kernel(groups=_rows, local=256)
-def softmax(x: vk.In[T, "R C"], y: vk.Out[T, "R C"], SIZE: vk.Const[int]) -> None:
+def softmax(x: vk.In[T, "R C"], y: vk.Out[T, "R C"], SIZE: vk.Const[int], ACC: vk.Const[Any] = vk.f32) -> None:
     """exp(x) / sum(exp(x)) along each row."""
     wg, r = vk.workgroup(), vk.group_id(0)
-    row = vk.f32(wg.load(x[r, 0:SIZE], pad=-float("inf")))
+    row = ACC(wg.load(x[r, 0:SIZE], pad=-float("inf")))
     e = vk.exp(row - wg.max(row))
     wg.store(y[r, 0:SIZE], e / wg.sum(e))
 
 
 @vk.kernel(groups=_rows, local=256)
-def log_softmax(x: vk.In[T, "R C"], y: vk.Out[T, "R C"], SIZE: vk.Const[int]) -> None:
+def log_softmax(x: vk.In[T, "R C"], y: vk.Out[T, "R C"], SIZE: vk.Const[int], ACC: vk.Const[Any] = vk.f32) -> None:
     """log(softmax(x)) along each row, without the exponentials of large numbers."""
     wg, r = vk.workgroup(), vk.group_id(0)
-    row = vk.f32(wg.load(x[r, 0:SIZE], pad=-float("inf")))
+    row = ACC(wg.load(x[r, 0:SIZE], pad=-float("inf")))
     row = row - wg.max(row)
     wg.store(y[r, 0:SIZE], row - vk.log(wg.sum(vk.exp(row))))
 
 
 @vk.kernel(groups=_rows, local=256)
 def layer_norm(
-    x: vk.In[T, "R C"], w: vk.In[T, "C"], b: vk.In[T, "C"], y: vk.Out[T, "R C"], eps: vk.f32, SIZE: vk.Const[int]
+    x: vk.In[T, "R C"], w: vk.In[T, "C"], b: vk.In[T, "C"], y: vk.Out[T, "R C"], eps: A, SIZE: vk.Const[int]
 ) -> None:
     """(x - mean) / sqrt(variance + eps) * w + b along each row."""
-    wg, r, n = vk.workgroup(), vk.group_id(0), vk.f32(x.shape[1])
-    row = vk.f32(wg.load(x[r, 0:SIZE]))
+    wg, r, n = vk.workgroup(), vk.group_id(0), A(x.shape[1])
+    row = A(wg.load(x[r, 0:SIZE]))
     centred = vk.where(wg.arange(SIZE) < x.shape[1], row - wg.sum(row) / n, 0)
     scale = vk.rsqrt(wg.sum(centred * centred) / n + eps)
-    wg.store(y[r, 0:SIZE], centred * scale * vk.f32(w[0:SIZE]) + vk.f32(b[0:SIZE]))
+    wg.store(y[r, 0:SIZE], centred * scale * A(w[0:SIZE]) + A(b[0:SIZE]))
 
 
 @vk.kernel(groups=_rows, local=256)
-def rms_norm(x: vk.In[T, "R C"], w: vk.In[T, "C"], y: vk.Out[T, "R C"], eps: vk.f32, SIZE: vk.Const[int]) -> None:
+def rms_norm(x: vk.In[T, "R C"], w: vk.In[T, "C"], y: vk.Out[T, "R C"], eps: A, SIZE: vk.Const[int]) -> None:
     """x / sqrt(mean(x * x) + eps) * w along each row."""
     wg, r = vk.workgroup(), vk.group_id(0)
-    row = vk.f32(wg.load(x[r, 0:SIZE]))
-    scale = vk.rsqrt(wg.sum(row * row) / vk.f32(x.shape[1]) + eps)
-    wg.store(y[r, 0:SIZE], row * scale * vk.f32(w[0:SIZE]))
+    row = A(wg.load(x[r, 0:SIZE]))
+    scale = vk.rsqrt(wg.sum(row * row) / A(x.shape[1]) + eps)
+    wg.store(y[r, 0:SIZE], row * scale * A(w[0:SIZE]))

@@ -161,6 +161,33 @@ def test_shapes_and_scans(device: Device, dtype: Any) -> None:
     np.testing.assert_array_equal(z, x.sum(axis=0) + x.max() - x[1, 2] + (x > 5).any(axis=0))
 
 
+@vk.func
+def centred(wg, t, axis: vk.Const[int], SQUARED: vk.Const[bool]):
+    """A tile without its means along an axis, and the sums of its squares there."""
+    t = t - wg.sum(t, axis=axis, keepdims=True) / t.shape[axis]
+    return t, wg.sum(t * t, axis=axis) if SQUARED else wg.sum(t, axis=axis)
+
+
+@vk.kernel(groups=1, local=LOCAL)
+def by_functions(x: vk.In[vk.f32, "M N"], y: vk.Out[vk.f32, "M N"], a: vk.Out[vk.f32, "M"], b: vk.Out[vk.f32, "N"]):
+    wg = vk.workgroup()
+    rows, squares = centred(wg, wg.load(x[0:8, 0:16]), 1, SQUARED=True)
+    both, columns = centred(wg, rows, 0, False)
+    wg.store(y[0:8, 0:16], both)
+    wg.store(a[0:8], squares)
+    wg.store(b[0:16], columns)
+
+
+def test_functions_with_the_workgroup_get_whole_tiles(device: Device) -> None:
+    x = np.random.default_rng(8).integers(-9, 10, (8, 16)).astype(np.float32)
+    with vk.use_device(device):
+        y, a, b = by_functions(x)
+    rows = x - x.mean(axis=1, keepdims=True)
+    np.testing.assert_array_equal(y, rows - rows.mean(axis=0))
+    np.testing.assert_array_equal(a, (rows * rows).sum(axis=1))
+    np.testing.assert_array_equal(b, np.zeros(16))
+
+
 @vk.kernel(groups=2, local=LOCAL)
 def positions(x: vk.In[vk.f32, "N"], i: vk.In[vk.i32, "M"], y: vk.Out[vk.f32, "M"], n: vk.InOut[vk.i32, "K"]):
     wg, j = vk.workgroup(), vk.group_id(0) * 16

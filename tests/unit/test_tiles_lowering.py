@@ -19,8 +19,11 @@ from vkjit.interp.device import INTERPRETER_CAPS
 from vkjit.ir.core import Module
 from vkjit.passes import pipeline
 from vkjit.passes.tiles.layout import Layout, canonical, staging
+from vkjit.passes.tiles.lower import options_for
 from vkjit.spirv import tools
+from vkjit.stdlib.attention import tiles_for
 from vkjit.stdlib.tile_attention import attention
+from vkjit.stdlib.tile_attention_gradient import key_gradients, query_gradient
 from vkjit.stdlib.tile_gemm import gemm
 from vkjit.testing.fuzz.check import Checker
 from vkjit.testing.fuzz.tiles import generate_tiles
@@ -116,6 +119,50 @@ def test_attention_on_a_stand_in_for_matrices() -> None:
     p = np.exp(s - s.max(axis=-1, keepdims=True))
     exact = p / p.sum(axis=-1, keepdims=True) @ v.astype(np.float64)
     np.testing.assert_allclose(o, exact, atol=8 * float(np.finfo(np.float16).eps))
+
+
+def test_gradients_of_attention_on_a_stand_in_for_matrices() -> None:
+    """Sums that two loops, one in the other, hand on stay in matrices."""
+    random, (m, n, d) = np.random.default_rng(2), (37, 51, 32)
+    q, k, v, g = (
+        random.normal(size=(1, h, rows, d)).astype(np.float16) for h, rows in ((2, m), (1, n), (1, n), (2, m))
+    )
+    s = q.astype(np.float64) @ k.astype(np.float64).transpose(0, 1, 3, 2) * 0.2
+    s = np.where(np.arange(n) <= np.arange(m)[:, None] + n - m, s, -np.inf)
+    lse = np.log(np.exp(s).sum(axis=-1))
+    p = np.exp(s - lse[..., None])
+    slope = g.astype(np.float64) @ v.astype(np.float64).transpose(0, 1, 3, 2)
+    delta = (slope * p).sum(axis=-1)
+    ds = p * (slope - delta[..., None])
+    dk, dv = np.zeros_like(k), np.zeros_like(v)
+    given = [q, k, v, q, g, lse.astype(np.float32), delta.astype(np.float32), dk, dv, np.float32(0.2), np.int32(n - m)]
+    module = lowered(
+        high(key_gradients, [*given, 32, 32, 32, True, "", True], 128, contiguous=True),
+        caps_with(matrices(16, 16, 16), 32),
+    )
+    assert str(module.kernel.attrs["tiles"]).count("engine matrix") == 4
+    run_module(module, (2, 1, 1), given, subgroup_size=32)
+    unit = float(np.finfo(np.float16).eps)
+    for found, left, right in ((dk, ds * 0.2, q), (dv, p, g)):
+        exact = (left.transpose(0, 1, 3, 2) @ right).sum(axis=1, keepdims=True)
+        size = (np.abs(left).transpose(0, 1, 3, 2) @ np.abs(right)).sum(axis=1, keepdims=True)
+        assert (np.abs(found - exact) <= unit * (size + np.abs(exact)) + 2**-24).all()
+
+
+@pytest.mark.parametrize(
+    ("head", "dtype", "shared"), [(256, np.float16, 48), (128, np.float16, 48), (256, np.float32, 32)]
+)
+def test_tiles_of_attention_fit_into_shared_memory(head: int, dtype: Any, shared: int) -> None:
+    caps = dataclasses.replace(GPU, shared_bytes=shared << 10)
+    tiles = tiles_for(head, np.dtype(dtype).itemsize, caps.shared_bytes)
+    assert tiles is not None
+    x, sums = np.zeros((1, 1, 4, head), dtype), np.zeros((1, 1, 4), np.float32)
+    numbers = [np.float32(1), np.int32(0), tiles.size]
+    forward = [x, x, x, x, x, sums, *numbers, *tiles.forward, True, ""]
+    query = [x, x, x, x, x, sums, sums, x, *numbers, *tiles.backward, True, "", tiles.hold]
+    keys = [*query[:8], x, *query[8:]]
+    for kernel, arguments in ((attention, forward), (query_gradient, query), (key_gradients, keys)):
+        lowered(high(kernel, arguments, 128, contiguous=True), caps, options_for(caps))  # CompileError where it doesn't
 
 
 GPU = dataclasses.replace(

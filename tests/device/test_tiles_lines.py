@@ -1,0 +1,266 @@
+"""Softmax, normalisations, reductions, searches, scans and transposes in tiles, on every executor, beside NumPy in float64.
+
+Sums of n terms of size m are off by n * m * unit of the type that they are kept in; results are rounded to their own type.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import vkjit as vk
+from tests.device.tile_errors import EXP, UNIT, as_numpy, check, values
+from vkjit.runtime.interface import Device
+from vkjit.stdlib.tile_reduce import arg_reduce, blocks, reduce, rest, scan
+from vkjit.stdlib.tile_rows import layer_norm, log_softmax, rms_norm, softmax
+from vkjit.stdlib.tile_rows_gradient import norm_gradient, norm_parameters, softmax_gradient
+from vkjit.stdlib.tile_transpose import transpose
+
+TYPES = [vk.f32, vk.f16, vk.bf16, vk.f64]
+SIZES = [(3, 7), (0, 5), (1, 1), (2, 63), (5, 64)]
+"""Rows and columns, for tiles of 64."""
+EPS = 1e-5
+
+
+def total_of(dtype: Any) -> Any:
+    """The type that sums are kept in."""
+    return vk.f64 if dtype is vk.f64 else vk.f32
+
+
+def number(value: float, dtype: Any) -> npt.NDArray[Any]:
+    return np.asarray(value, total_of(dtype).numpy)
+
+
+def sums(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return x.sum(axis=1, keepdims=True)
+
+
+# -- softmax
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_softmax_and_its_gradient(device: Device, dtype: Any, log: bool) -> None:
+    u, kernel = UNIT[total_of(dtype)], log_softmax if log else softmax
+    with vk.use_device(device):
+        for r, c in SIZES:
+            (x, a), (g, b) = values((r, c), dtype), values((r, c), dtype, 1)
+            y, dx = vk.zeros_like(x), vk.zeros_like(x)
+            kernel(x, y, SIZE=64, ACC=total_of(dtype))
+            softmax_gradient(g, y, dx, SIZE=64, LOG=log, ACC=total_of(dtype))
+            e = np.exp(a - a.max(axis=1, keepdims=True))
+            wanted, spread = e / sums(e), np.abs(a).max(initial=0) * 2
+            relative = u * (c + 3 * EXP + spread)
+            check(y, np.log(wanted) if log else wanted, relative * (1 + spread if log else wanted), f"{r} x {c}")
+            y64 = as_numpy(y)  # the gradient's own input
+            found = b - np.exp(y64) * sums(b) if log else y64 * (b - sums(b * y64))
+            size = np.abs(b) + sums(np.abs(b) * (1 if log else np.abs(y64)))
+            check(dx, found, u * (c + 2 * EXP) * size * (np.exp(y64) + 1 if log else 1), f"gradient, {r} x {c}")
+
+
+def test_a_row_of_infinities(device: Device) -> None:
+    """NaN, as in PyTorch; its neighbours are none of its business."""
+    x = np.zeros((3, 5), np.float32)
+    x[1], x[2, 1] = -np.inf, -np.inf
+    with vk.use_device(device):
+        y = softmax(x, SIZE=64)
+    np.testing.assert_allclose(y[[0, 2]], [[0.2] * 5, [0.25, 0, 0.25, 0.25, 0.25]], rtol=1e-6)
+    assert np.isnan(y[1]).all()
+
+
+# -- normalisations
+
+
+def normalised(x: npt.NDArray[Any], center: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """(normalised rows, 1 / deviation)."""
+    n = max(x.shape[1], 1)
+    distance = x - sums(x) / n if center else x
+    scale = 1 / np.sqrt(sums(distance * distance) / n + EPS)
+    return distance * scale, scale
+
+
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_norms_and_their_gradients(device: Device, dtype: Any, center: bool) -> None:
+    u, total = UNIT[total_of(dtype)], total_of(dtype)
+    with vk.use_device(device):
+        for r, c in SIZES:
+            (x, a), (g, b) = values((r, c), dtype), values((r, c), dtype, 1)
+            (w, weight), (bias, added) = values((c,), dtype, 2), values((c,), dtype, 3)
+            eps = number(EPS, dtype)
+            y, dx = vk.zeros_like(x), vk.zeros_like(x)
+            mean, scale = vk.zeros(r, dtype=total), vk.zeros(r, dtype=total)
+            dw, db = vk.zeros(c, dtype=total), vk.zeros(c, dtype=total)
+            if center:
+                layer_norm(x, w, bias, y, eps, SIZE=64)
+            else:
+                rms_norm(x, w, y, eps, SIZE=64)
+            norm_gradient(g, x, w, dx, mean, scale, eps, SIZE=64, CENTER=center)
+            norm_parameters(g, x, mean, scale, dw, db)
+            value, factor = normalised(a, center)
+            # the mean is off by c units of the largest element, which `factor` magnifies
+            off = u * (c + EXP) * (np.abs(value) + (np.abs(a).max(axis=1, initial=0, keepdims=True) + 1) * factor)
+            check(y, value * weight + (added if center else 0), off * np.abs(weight) + u * np.abs(added), f"{r} x {c}")
+            slope, n = b * weight, max(c, 1)
+            rest_of_it = value * sums(slope * value) / n + (sums(slope) / n if center else 0)
+            size = np.abs(slope) + (np.abs(value) + 1) * sums(np.abs(slope) * (np.abs(value) + 1)) / n
+            error = (u * (c + EXP) * size + off * (size + sums(np.abs(slope)))) * factor
+            check(dx, factor * (slope - rest_of_it), error, f"gradient, {r} x {c}")
+            check(dw, (b * value).sum(axis=0), (np.abs(b) * (off + u * r * np.abs(value))).sum(axis=0), "weight")
+            check(db, b.sum(axis=0), u * r * np.abs(b).sum(axis=0), "bias")
+
+
+class RowsInTiles(vk.autograd.Function):
+    """Kernels of this page as functions of tensors, so that `check_grads` takes differences of the first ones."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, w: Any, b: Any, name: str) -> Any:
+        y = vk.zeros_like(x)
+        if name in ("softmax", "log_softmax"):
+            (softmax if name == "softmax" else log_softmax)(x, y, SIZE=64, ACC=vk.f64)
+        elif name == "layer_norm":
+            layer_norm(x, w, b, y, number(EPS, vk.f64), SIZE=64)
+        else:
+            rms_norm(x, w, y, number(EPS, vk.f64), SIZE=64)
+        ctx.name = name
+        ctx.save_for_backward(x, w, y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        x, w, y = ctx.saved_tensors
+        g, dx = g.contiguous(), vk.zeros_like(x)
+        if "softmax" in ctx.name:
+            softmax_gradient(g, y, dx, SIZE=64, LOG=ctx.name == "log_softmax", ACC=vk.f64)
+            return dx, None, None, None
+        mean, scale = (vk.zeros(x.shape[0], dtype=vk.f64) for _ in range(2))
+        dw, db = vk.zeros_like(w), vk.zeros_like(w)
+        norm_gradient(g, x, w, dx, mean, scale, number(EPS, vk.f64), SIZE=64, CENTER=ctx.name == "layer_norm")
+        norm_parameters(g, x, mean, scale, dw, db)
+        return dx, dw, db if ctx.name == "layer_norm" else None, None
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "layer_norm", "rms_norm"])
+def test_gradients_against_differences(device: Device, name: str) -> None:
+    if device.caps.kind != "llvm-cpu":
+        pytest.skip("differences are taken in f64 on the device cpu; the other tests of this file compare devices")
+    inputs = [values(shape, vk.f64, n)[1] for n, shape in enumerate([(3, 13), (13,), (13,)])]
+    wrt = [0] if "softmax" in name else [0, 1, 2] if name == "layer_norm" else [0, 1]
+    vk.testing.check_grads(lambda x, w, b: RowsInTiles.apply(x, w, b, name), inputs, wrt=wrt, device=device)
+
+
+# -- along an axis
+
+SHAPES = [(2, 19, 23), (1, 1, 1), (2, 16, 8), (1, 17, 9), (2, 0, 3), (3, 4, 0)]
+"""For tiles of 16 along the axis and 8 across."""
+OPS: dict[str, Any] = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
+
+
+def integers(shape: tuple[int, ...], dtype: Any, low: int = -3) -> npt.NDArray[Any]:
+    return (
+        np.random.default_rng(3).integers(max(low, 0) if dtype.numpy.kind == "u" else low, 4, shape).astype(dtype.numpy)
+    )
+
+
+def views(x: npt.NDArray[Any]) -> list[Any]:
+    """The array, and the same elements behind others, between others, and in another order in memory."""
+    wide = np.zeros((x.shape[0] + 1, x.shape[1], 2 * x.shape[2] + 1), x.dtype)
+    wide[1:, :, 1::2] = x
+    turned = np.ascontiguousarray(x.transpose(2, 0, 1))
+    return [vk.tensor(x), vk.tensor(wide)[1:, :, 1::2], vk.tensor(turned).permute(1, 2, 0)]
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+@pytest.mark.parametrize(("op", "dtype", "total"), [
+    ("sum", vk.f32, vk.f32), ("sum", vk.f16, vk.f32), ("sum", vk.i8, vk.i32), ("prod", vk.f64, vk.f64),
+    ("min", vk.i16, vk.i16), ("max", vk.bf16, vk.f32), ("max", vk.u8, vk.u8),
+])  # fmt: skip
+def test_reductions(device: Device, op: str, dtype: Any, total: Any, axis: int) -> None:
+    with vk.use_device(device):
+        for shape in SHAPES:
+            if dtype.is_float:
+                x, a = values(shape, dtype)
+                y = vk.zeros((shape[0], shape[3 - axis]), dtype=total)
+            else:
+                a = integers(shape, dtype)
+                x, y = vk.tensor(a), vk.zeros((shape[0], shape[3 - axis]), dtype=total)
+            reduce(x, y, axis, op, rest(op, dtype), total, 16, 8)
+            first = OPS[op].identity if op in ("sum", "prod") else rest(op, dtype)
+            expected = OPS[op].reduce(a.astype(np.float64), axis=axis, initial=first)
+            n, exact = shape[axis], op in ("min", "max") or not dtype.is_float
+            size = np.abs(a).astype(np.float64).sum(axis=axis) if op == "sum" else np.abs(expected)
+            if exact:
+                np.testing.assert_array_equal(y.to(vk.f32).numpy(), expected)
+            else:
+                check(y, expected, UNIT[total] * n * size, f"{op} of {shape}")
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_views_of_all_kinds(device: Device, axis: int) -> None:
+    a = integers((2, 21, 11), vk.f32)
+    with vk.use_device(device):
+        for x in views(a):
+            size = (2, x.shape[3 - axis])
+            y, place, line = vk.zeros(size), vk.zeros(size, dtype=vk.i32), vk.zeros(a.shape)
+            reduce(x, y, axis, "sum", 0, vk.f32, 16, 8)
+            arg_reduce(x, place, axis, "max", -np.inf, vk.f32, 16, 8)
+            scan(x, line, axis, "sum", 0, vk.f32, 16, 8)
+            np.testing.assert_array_equal(y.numpy(), a.sum(axis=axis))
+            np.testing.assert_array_equal(place.numpy(), a.argmax(axis=axis))
+            np.testing.assert_array_equal(line.numpy(), a.cumsum(axis=axis))
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+@pytest.mark.parametrize(("op", "dtype"), [("min", vk.f32), ("max", vk.i16), ("max", vk.f16)])
+def test_places_of_extremes(device: Device, op: str, dtype: Any, axis: int) -> None:
+    """The first of equals; the first NaN; rows of the least number."""
+    with vk.use_device(device):
+        for shape in SHAPES:
+            if shape[axis] == 0:
+                continue
+            a = integers(shape, dtype)
+            if dtype.is_float and shape[0] > 1 and a.size > 100:
+                a[0, 5, 3] = a[0, 9, 3] = a[0, 5, 6] = np.nan
+                a[1, 2], a[1, :, 1] = np.inf, np.inf
+            y = vk.zeros((shape[0], shape[3 - axis]), dtype=vk.i64)
+            arg_reduce(vk.tensor(a), y, axis, op, rest(op, dtype), dtype, 16, 8)
+            np.testing.assert_array_equal(y.numpy(), getattr(np, f"arg{op}")(a, axis=axis))
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+@pytest.mark.parametrize(("op", "dtype", "total"), [
+    ("sum", vk.f32, vk.f32), ("sum", vk.bf16, vk.f32), ("sum", vk.i16, vk.i64), ("prod", vk.f64, vk.f64), ("max", vk.f16, vk.f16),
+])  # fmt: skip
+def test_scans(device: Device, op: str, dtype: Any, total: Any, axis: int) -> None:
+    with vk.use_device(device):
+        for shape in SHAPES:
+            a = integers(shape, dtype, -2) if op != "prod" else 1 + integers(shape, dtype) / 64
+            y = vk.zeros(shape, dtype=total)
+            scan(vk.tensor(a.astype(np.float32)).to(dtype), y, axis, op, rest(op, dtype), total, 16, 8)
+            expected = OPS[op].accumulate(a.astype(np.float64), axis=axis)
+            check(
+                y, expected, UNIT[total] * shape[axis] * np.abs(expected) if op == "prod" else 0.0, f"{op} of {shape}"
+            )
+
+
+def test_blocks() -> None:
+    assert blocks(1, 10**6) == (2048, 1)
+    assert blocks(4096, 8192) == (64, 32)
+    assert blocks(0, 0) == (1, 1)
+
+
+# -- transposes
+
+
+@pytest.mark.parametrize("dtype", [vk.f32, vk.i8, vk.f64])
+def test_transposes(device: Device, dtype: Any) -> None:
+    with vk.use_device(device):
+        for shape in [(2, 37, 41), (1, 1, 33), (1, 32, 32), (2, 0, 3)]:
+            a = integers(shape, dtype)
+            for x in views(a)[:2]:
+                y = vk.zeros((shape[0], shape[2], shape[1]), dtype=dtype)
+                transpose(x, y)
+                np.testing.assert_array_equal(y.numpy(), a.transpose(0, 2, 1))
