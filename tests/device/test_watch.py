@@ -14,7 +14,7 @@ from vkjit.ir.parser import parse_module
 from vkjit.ir.rewrite import clone_module
 from vkjit.passes import pipeline
 from vkjit.spirv import tools
-from vkjit.testing.fuzz import Checker, Options, execute, generate
+from vkjit.testing.fuzz import Checker, Options, check, execute, generate
 from vkjit.testing.fuzz.compare import difference
 from vkjit.testing.fuzz.execute import interpret, watched_launch
 from vkjit.testing.fuzz.generate import TILES
@@ -172,6 +172,23 @@ def test_all_launches_of_a_device(device: Any) -> None:
         device.synchronize()
         assert "outside" in watcher.lines[0]
     assert "launch" not in vars(device)
+
+
+def test_the_fuzzer_finds_what_a_generator_leaves_out(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs on tiles once had negative strides that nothing stated: a driver lost the device in nearly all of them."""
+    needs_spirv(device)
+    programs = [p for p in (generate(TILES + seed, 1) for seed in range(12)) if "backward" in p.module.kernel.attrs][:4]
+    for made in programs:
+        del made.module.kernel.attrs["backward"]
+    checker = Checker([device], Options(chains=False, variants=False, watch=True))
+    stages = {finding and finding.stage for finding in map(checker.check, programs)}
+    assert stages == {"generator"}
+    for module in (execute, check):
+        monkeypatch.setattr(module, "broken_promises", lambda *_: [])
+    found = [finding for finding in map(checker.check, programs) if finding is not None]
+    assert found
+    assert all(finding.stage.startswith("accesses, level") for finding in found)
+    assert all("by a negative index" in finding.text for finding in found)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 3])

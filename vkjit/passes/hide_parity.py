@@ -30,7 +30,7 @@ from .. import dtypes
 from ..ir.builder import Builder
 from ..ir.core import Module, Op, Region, Value
 from ..ir.rewrite import constant_of, is_constant, rewrite_region
-from ..ir.types import Array, Scalar, Type
+from ..ir.types import Array, Scalar, Type, Vector
 
 __all__ = ["HideParity"]
 
@@ -75,14 +75,15 @@ def _bits(body: Region) -> list[tuple[Op, Value]]:
 
 def _source(op: Op) -> Value | None:
     """The number whose lowest bit an operation of `_FORMS` gives."""
-    if not isinstance(op.result.type, Scalar) or not op.result.type.dtype.is_integer:
+    kind = op.result.type
+    if not isinstance(kind, (Scalar, Vector)) or not kind.dtype.is_integer:
         return None
     if op.name == "and":
         return next((x for x, y in (op.operands, op.operands[::-1]) if constant_of(y) == 1), None)
     if op.name == "urem_raw":
         return op.operands[0] if constant_of(op.operands[1]) == 2 else None
-    if op.name == "shr_raw" and not op.result.type.dtype.is_signed:
-        up, top = op.operands[0].op, op.result.type.dtype.bits - 1
+    if op.name == "shr_raw" and not kind.dtype.is_signed:
+        up, top = op.operands[0].op, kind.dtype.bits - 1
         if (
             up is not None
             and up.name == "shl_raw"
@@ -93,7 +94,7 @@ def _source(op: Op) -> Value | None:
 
 
 def _kind(type: Type) -> str:
-    return type.dtype.kind if isinstance(type, Scalar) else ""
+    return type.dtype.kind if isinstance(type, (Scalar, Vector)) else ""
 
 
 def _unknown_extent(module: Module) -> tuple[Value, int] | None:
@@ -110,7 +111,7 @@ def _has_extents(array: Value, params: Sequence[Value]) -> bool:
 
 def _masked(op: Op, builder: Builder) -> list[Value] | None:
     """A product with a lowest bit, without a product (rule 3)."""
-    if op.name != "mul" or not isinstance(op.result.type, Scalar):
+    if op.name != "mul" or not isinstance(op.result.type, (Scalar, Vector)):
         return None
     for bit, other in (op.operands, op.operands[::-1]):
         if _is_bit(bit):
@@ -140,9 +141,13 @@ class _Ones:
 
     def of(self, type: Type) -> Value:
         if type not in self.made:
-            made = self.root() if type == self.word else self.builder.cast(self.of(self.word), type)
-            self.made[type] = made
+            self.made[type] = self.root() if type == self.word else self.converted(type)
         return self.made[type]
+
+    def converted(self, type: Type) -> Value:
+        if isinstance(type, Vector):
+            return self.builder.emit("vec_make", *[self.of(Scalar(type.dtype))] * type.size, type=type)
+        return self.builder.cast(self.of(self.word), type)
 
     def root(self) -> Value:
         b, word = self.builder, self.word
