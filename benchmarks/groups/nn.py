@@ -52,7 +52,7 @@ def on_gpu() -> bool:
     """Whether the default device is a GPU."""
     import vkjit as vk
 
-    return vk.default_device().caps.kind not in ("cpu", "interpreter")
+    return vk.default_device().caps.kind not in ("cpu", "llvm-cpu", "interpreter")
 
 
 @functools.cache
