@@ -1,7 +1,8 @@
-"""What kernels written with tiles reach on a hardware device, beside PyTorch with CUDA on the same one.
+"""What kernels written with tiles reach: on a hardware device beside PyTorch with CUDA, and small on devices that are processors.
 
-Every row first compares a result with PyTorch's (or with the definition), then times the kernel alone by the device's clock,
-and PyTorch's by CUDA's. Rates are TFLOP/s for products and GB/s of bytes read and written for the rest.
+Every row first compares a result with the definition in float64, then times the kernel alone: by the device's clock on hardware,
+by the clock on the wall elsewhere. Rates are FLOP/s for products (operations of i8 too) and GB/s of bytes read and written for
+the rest. PyTorch runs on the device's own CUDA, or on the processor.
 """
 
 from __future__ import annotations
@@ -9,87 +10,120 @@ from __future__ import annotations
 import functools
 import math
 import statistics
+import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 import vkjit as vk
-from benchmarks.framework import Row, Target
-from benchmarks.groups.memory import gpu, torch
+from benchmarks.framework import Absent, Row, Target
+from benchmarks.groups import memory
+from benchmarks.tile_kernels import add, partial_sums, transpose
+from vkjit.stdlib.conv import Geometry
 from vkjit.stdlib.tile_attention import attention
+from vkjit.stdlib.tile_conv import convolve_by_tiles
 from vkjit.stdlib.tile_gemm import gemm
 from vkjit.stdlib.tile_rows import layer_norm, row_size, softmax
 
-T = TypeVar("T", bound=vk.Element)
 REPEATS = 7
-SIZE = 4096
-ROWS_SHAPE = (4096, 8192)
-LONG = 1 << 28
-HEADS = (4, 16, 4096, 128)
+UNITS: dict[str, float] = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}
+"""Half an ulp of 1 by element type."""
+Tiles = dict[str, tuple[int, int, int, int]]
+"""Rows, columns and depth of the tiles, and invocations of a workgroup, by the type of the factors."""
 
 
-# -- kernels of this file
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where rows are measured, and how large they are. `suffix` ends the rows' names; `kinds` are those of devices."""
+
+    suffix: str
+    kinds: tuple[str, ...]
+    side: int
+    rows: tuple[int, int]
+    long: int
+    square: int
+    heads: tuple[int, int, int, int]
+    conv: tuple[int, int, int]
+    tiles: Tiles
+    scale: float
+    """Divides rates of products: 1e12 for TFLOP/s."""
+
+    @property
+    def hardware(self) -> bool:
+        return not self.suffix
+
+    @property
+    def rounds(self) -> int:
+        """How often a row is measured: on processors the figures are there to be seen, and take long."""
+        return 3 if self.hardware else 1
+
+    def device(self) -> Any:
+        """The device; raises Absent where there is none."""
+        if self.hardware:
+            return memory.gpu()
+        for info in vk.devices():
+            if info.kind in self.kinds and not info.missing:
+                return vk.device(info.index)
+        raise Absent(f"no device of kind {' or '.join(self.kinds)}")
+
+    def torch(self) -> Any:
+        """PyTorch, with CUDA beside hardware."""
+        if self.hardware:
+            return memory.torch()
+        try:
+            import torch
+        except ImportError as error:
+            raise Absent("PyTorch isn't installed") from error
+        return torch
+
+    def milliseconds(self, run: Callable[[], object]) -> float:
+        """The median of some runs, after two to warm up."""
+        found: list[float] = []
+        for _ in range(REPEATS + 2):
+            if self.hardware:
+                start, end = vk.Event(timing=True), vk.Event(timing=True)
+                start.record()
+                run()
+                end.record()
+                found.append(start.elapsed_time(end))
+            else:
+                found.append(on_the_wall(run, vk.synchronize))
+        return float(statistics.median(found[2:]))
+
+    def torch_milliseconds(self, run: Callable[[], object]) -> float:
+        """The same of PyTorch."""
+        if not self.hardware:
+            return statistics.median([on_the_wall(run) for _ in range(REPEATS + 2)][2:])
+        cuda = self.torch().cuda
+        found = []
+        for _ in range(REPEATS + 2):
+            start, end = (cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            run()
+            end.record()
+            cuda.synchronize()
+            found.append(start.elapsed_time(end))
+        return float(statistics.median(found[2:]))
+
+    def to_torch(self, x: Any) -> Any:
+        """A NumPy array as PyTorch's tensor where it runs."""
+        made = self.torch().from_numpy(x)
+        return made.cuda() if self.hardware else made
 
 
-def parts(x: Any, SPAN: int) -> int:
-    """Workgroups for parts of a row."""
-    return vk.cdiv(x.shape[0], SPAN)
-
-
-def blocks(x: Any, SPAN: int) -> tuple[int, int]:
-    """Workgroups for blocks of a matrix."""
-    return vk.cdiv(x.shape[1], SPAN), vk.cdiv(x.shape[0], SPAN)
-
-
-@vk.kernel(groups=parts, local=256)
-def add(x: vk.In[T, "N"], y: vk.In[T, "N"], z: vk.Out[T, "N"], SPAN: vk.Const[int] = 4096) -> None:
-    """z = x + y."""
-    wg, i = vk.workgroup(), vk.group_id(0) * SPAN
-    wg.store(z[i : i + SPAN], wg.load(x[i : i + SPAN]) + wg.load(y[i : i + SPAN]))
-
-
-@vk.kernel(groups=parts, local=256)
-def partial_sums(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "G"], SPAN: vk.Const[int] = 16384) -> None:
-    """y[g] = the sum of part g."""
-    wg, g = vk.workgroup(), vk.group_id(0)
-    i = g * SPAN
-    wg.store(y[g : g + 1], wg.sum(wg.load(x[i : i + SPAN]), axis=0, keepdims=True))
-
-
-@vk.kernel(groups=blocks, local=256)
-def transpose(x: vk.In[T, "M N"], y: vk.Out[T, "N M"], SPAN: vk.Const[int] = 64) -> None:
-    """y = x.T."""
-    wg, i, j = vk.workgroup(), vk.group_id(1) * SPAN, vk.group_id(0) * SPAN
-    wg.store(y[j : j + SPAN, i : i + SPAN], wg.load(x[i : i + SPAN, j : j + SPAN]).T)
-
-
-# -- measuring
+def on_the_wall(*runs: Callable[[], object]) -> float:
+    """Milliseconds of some calls, one after the other."""
+    start = time.perf_counter()
+    for run in runs:
+        run()
+    return (time.perf_counter() - start) * 1e3
 
 
 def milliseconds(run: Callable[[], object]) -> float:
-    """The median of some runs by the device's clock, after two to warm up."""
-    found: list[float] = []
-    for _ in range(REPEATS + 2):
-        start, end = vk.Event(timing=True), vk.Event(timing=True)
-        start.record()
-        run()
-        end.record()
-        found.append(start.elapsed_time(end))
-    return statistics.median(found[2:])
-
-
-def torch_milliseconds(run: Callable[[], object]) -> float:
-    """The same of PyTorch, by CUDA's clock."""
-    found = []
-    for _ in range(REPEATS + 2):
-        start, end = (torch().cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        run()
-        end.record()
-        torch().cuda.synchronize()
-        found.append(start.elapsed_time(end))
-    return statistics.median(found[2:])
+    """By the clock of the default device, which is hardware."""
+    return HARDWARE.milliseconds(run)
 
 
 def agree(found: Any, expected: Any, tolerance: float) -> None:
@@ -101,188 +135,249 @@ def agree(found: Any, expected: Any, tolerance: float) -> None:
         raise RuntimeError(f"the result is off by {worst:.2g} of the largest element, {tolerance:.2g} is allowed")
 
 
-def unit(dtype: str) -> float:
-    found: dict[str, float] = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24, "i8": 0.0}
-    return found[dtype]
+# -- products
 
 
 @functools.cache
-def factors(dtype: str) -> tuple[Any, Any]:
-    """Two square matrices as NumPy arrays."""
+def factors(dtype: str, side: int) -> tuple[Any, Any]:
+    """Two square matrices as NumPy arrays; their values are exact in `dtype`, but for bf16."""
     random = np.random.default_rng(0)
     if dtype == "i8":
-        return tuple(random.integers(-4, 5, (1, SIZE, SIZE)).astype(np.int8) for _ in range(2))  # type: ignore[return-value]
+        return tuple(random.integers(-4, 5, (1, side, side)).astype(np.int8) for _ in range(2))  # type: ignore[return-value]
     kind = np.float16 if dtype == "f16" else np.float32
-    return tuple(random.normal(size=(1, SIZE, SIZE)).astype(kind) for _ in range(2))  # type: ignore[return-value]
+    return tuple(random.normal(size=(1, side, side)).astype(kind) for _ in range(2))  # type: ignore[return-value]
 
 
-# -- products
-
-TILES = {"f16": (128, 128, 32, 128), "bf16": (128, 128, 32, 128), "f32": (128, 128, 16, 256), "i8": (128, 128, 64, 128)}
-"""Rows, columns and depth of the tiles, and invocations of a workgroup."""
-
-
-def product(dtype: str, total: str) -> Callable[[], float]:
-    """TFLOP/s of `gemm`."""
-
-    def measure() -> float:
-        with vk.use_device(gpu()):
-            left, right = factors(dtype)
-            kind = getattr(vk, dtype)
-            a, b = (vk.tensor(x).to(kind) if dtype == "bf16" else vk.tensor(x) for x in (left, right))
-            result = getattr(vk, total)
-            c, bias = vk.empty((1, SIZE, SIZE), dtype=result), vk.zeros(SIZE, dtype=result)
-            bm, bn, bk, threads = TILES[dtype]
-
-            def run() -> None:
-                gemm(a, b, bias, c, BM=bm, BN=bn, BK=bk, ACC=result, THREADS=threads)
-
-            run()
-            rows = np.linspace(0, SIZE - 1, 16).astype(int)
-            exact = a.to(vk.f32).numpy()[0, rows].astype(np.float64) @ b.to(vk.f32).numpy()[0].astype(np.float64)
-            tolerance = SIZE * unit(total) if total in ("f16", "f32") else 0.0
-            agree(c.to(vk.f32).numpy()[0, rows], exact, tolerance)
-            return 2.0 * SIZE**3 / (milliseconds(run) * 1e9)
-
-    return measure
+def product_rate(at: Setting, dtype: str, total: str) -> float:
+    """FLOP/s of `gemm`, by `at.scale`."""
+    with vk.use_device(at.device()):
+        kind, result, side = getattr(vk, dtype), getattr(vk, total), at.side
+        a, b = (vk.tensor(x, dtype=kind) for x in factors(dtype, side))
+        c, bias = vk.empty((1, side, side), dtype=result), vk.zeros(side, dtype=result)
+        bm, bn, bk, threads = at.tiles[dtype]
+        run = functools.partial(gemm, a, b, bias, c, BM=bm, BN=bn, BK=bk, ACC=result, THREADS=threads)
+        run()
+        rows = np.linspace(0, side - 1, 16).astype(int)
+        exact = a.to(vk.f32).numpy()[0, rows].astype(np.float64) @ b.to(vk.f32).numpy()[0].astype(np.float64)
+        agree(c.to(vk.f32).numpy()[0, rows], exact, side * UNITS.get(total, 0.0))
+        return 2.0 * side**3 / (at.milliseconds(run) / 1e3) / at.scale
 
 
-def torch_product(dtype: str) -> Callable[[], float]:
-    def measure() -> float:
-        left, right = (torch().from_numpy(x[0]).cuda() for x in factors(dtype))
-        if dtype == "i8":
-            run = lambda: torch()._int_mm(left, right)  # noqa: E731  the only way to it
-        else:
-            kind = {"f16": torch().float16, "bf16": torch().bfloat16, "f32": torch().float32}[dtype]
-            left, right = left.to(kind), right.to(kind)
-            run = lambda: left @ right  # noqa: E731
-        return float(2.0 * SIZE**3 / (torch_milliseconds(run) * 1e9))
-
-    return measure
+def torch_product_rate(at: Setting, dtype: str, _total: str) -> float:
+    torch = at.torch()
+    left, right = (at.to_torch(x[0]) for x in factors(dtype, at.side))
+    if dtype == "i8":
+        run = functools.partial(torch._int_mm, left, right)  # the only way to it
+    else:
+        kind = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[dtype]
+        left, right = left.to(kind), right.to(kind)
+        run = functools.partial(torch.matmul, left, right)
+    return 2.0 * at.side**3 / (at.torch_milliseconds(run) / 1e3) / at.scale
 
 
 # -- memory-bound
 
 
 @functools.cache
-def rows() -> Any:
-    return np.random.default_rng(1).normal(size=ROWS_SHAPE).astype(np.float32)
+def matrix(shape: tuple[int, int]) -> Any:
+    return np.random.default_rng(1).normal(size=shape).astype(np.float32)
 
 
-def softmax_rate() -> float:
-    with vk.use_device(gpu()):
-        x, y = vk.tensor(rows()), vk.empty(ROWS_SHAPE)
-        run = functools.partial(softmax, x, y, SIZE=row_size(ROWS_SHAPE[1]))
+def softmax_rate(at: Setting) -> float:
+    with vk.use_device(at.device()):
+        x, y = vk.tensor(matrix(at.rows)), vk.empty(at.rows)
+        run = functools.partial(softmax, x, y, SIZE=row_size(at.rows[1]))
         run()
-        part = rows()[:64].astype(np.float64)
+        part = matrix(at.rows)[:64].astype(np.float64)
         e = np.exp(part - part.max(axis=1, keepdims=True))
         agree(y.numpy()[:64], e / e.sum(axis=1, keepdims=True), 1e-5)
-        return 8.0 * math.prod(ROWS_SHAPE) / (milliseconds(run) * 1e6)
+        return 8.0 * math.prod(at.rows) / (at.milliseconds(run) * 1e6)
 
 
-def norm_rate() -> float:
-    with vk.use_device(gpu()):
-        x, y = vk.tensor(rows()), vk.empty(ROWS_SHAPE)
-        w, b = vk.ones(ROWS_SHAPE[1]), vk.zeros(ROWS_SHAPE[1])
-        run = functools.partial(layer_norm, x, w, b, y, eps=1e-5, SIZE=row_size(ROWS_SHAPE[1]))
+def norm_rate(at: Setting) -> float:
+    with vk.use_device(at.device()):
+        x, y = vk.tensor(matrix(at.rows)), vk.empty(at.rows)
+        w, b = vk.ones(at.rows[1]), vk.zeros(at.rows[1])
+        run = functools.partial(layer_norm, x, w, b, y, eps=1e-5, SIZE=row_size(at.rows[1]))
         run()
-        part = rows()[:64].astype(np.float64)
+        part = matrix(at.rows)[:64].astype(np.float64)
         centred = part - part.mean(axis=1, keepdims=True)
         agree(y.numpy()[:64], centred / np.sqrt(part.var(axis=1, keepdims=True) + 1e-5), 1e-5)
-        return 8.0 * math.prod(ROWS_SHAPE) / (milliseconds(run) * 1e6)
+        return 8.0 * math.prod(at.rows) / (at.milliseconds(run) * 1e6)
 
 
-def torch_rows(name: str) -> Callable[[], float]:
-    def measure() -> float:
-        x = torch().from_numpy(rows()).cuda()
-        functional = torch().nn.functional
-        run = functools.partial(functional.softmax, x, -1)
-        if name == "norm":
-            run = functools.partial(functional.layer_norm, x, (ROWS_SHAPE[1],))
-        return float(8.0 * math.prod(ROWS_SHAPE) / (torch_milliseconds(run) * 1e6))
-
-    return measure
+def torch_softmax_rate(at: Setting) -> float:
+    x, functional = at.to_torch(matrix(at.rows)), at.torch().nn.functional
+    return 8.0 * math.prod(at.rows) / (at.torch_milliseconds(lambda: functional.softmax(x, -1)) * 1e6)
 
 
-def add_rate() -> float:
-    with vk.use_device(gpu()):
-        x, y, z = vk.ones(LONG), vk.ones(LONG), vk.empty(LONG)
+def torch_norm_rate(at: Setting) -> float:
+    x, functional = at.to_torch(matrix(at.rows)), at.torch().nn.functional
+    return 8.0 * math.prod(at.rows) / (at.torch_milliseconds(lambda: functional.layer_norm(x, (at.rows[1],))) * 1e6)
+
+
+def add_rate(at: Setting) -> float:
+    with vk.use_device(at.device()):
+        x, y, z = vk.arange(at.long, dtype=vk.f32), vk.ones(at.long), vk.empty(at.long)
         run = functools.partial(add, x, y, z)
         run()
-        agree(z[-5:].numpy(), np.full(5, 2.0), 0.0)
-        return 12.0 * LONG / (milliseconds(run) * 1e6)
+        agree(z[-500:].numpy(), np.arange(at.long - 500, at.long) + 1.0, UNITS["f32"])
+        return 12.0 * at.long / (at.milliseconds(run) * 1e6)
 
 
-def sum_rate() -> float:
-    with vk.use_device(gpu()):
-        x, y = vk.ones(LONG), vk.empty(LONG // 16384)
+def sum_rate(at: Setting) -> float:
+    with vk.use_device(at.device()):
+        x, y = vk.ones(at.long), vk.empty(at.long // 16384)
         run = functools.partial(partial_sums, x, y)
         run()
-        agree(y.numpy(), np.full(LONG // 16384, 16384.0), 0.0)
-        return 4.0 * LONG / (milliseconds(run) * 1e6)
+        agree(y.numpy(), np.full(at.long // 16384, 16384.0), 0.0)
+        return 4.0 * at.long / (at.milliseconds(run) * 1e6)
 
 
-def transpose_rate() -> float:
-    with vk.use_device(gpu()):
-        host = np.arange(8192 * 8192, dtype=np.float32).reshape(8192, 8192)
-        x, y = vk.tensor(host), vk.empty((8192, 8192))
+def transpose_rate(at: Setting) -> float:
+    with vk.use_device(at.device()):
+        host = np.arange(at.square**2, dtype=np.float32).reshape(at.square, at.square)
+        x, y = vk.tensor(host), vk.empty(host.shape)
         run = functools.partial(transpose, x, y)
         run()
         agree(y.numpy(), host.T, 0.0)
-        return 8.0 * host.size / (milliseconds(run) * 1e6)
+        return 8.0 * host.size / (at.milliseconds(run) * 1e6)
 
 
-def torch_long(name: str) -> Callable[[], float]:
-    def measure() -> float:
-        if name == "transpose":
-            x = torch().ones((8192, 8192), device="cuda")
-            return float(8.0 * 8192**2 / (torch_milliseconds(lambda: x.T.contiguous()) * 1e6))
-        x, y = (torch().ones(LONG, device="cuda") for _ in range(2))
-        if name == "sum":
-            return float(4.0 * LONG / (torch_milliseconds(lambda: x.sum()) * 1e6))
-        return float(12.0 * LONG / (torch_milliseconds(lambda: x + y) * 1e6))
+def torch_ones(at: Setting, shape: Any) -> Any:
+    return at.torch().ones(shape, **({"device": "cuda"} if at.hardware else {}))
 
-    return measure
+
+def torch_add_rate(at: Setting) -> float:
+    x, y, z = (torch_ones(at, at.long) for _ in range(3))
+    return 12.0 * at.long / (at.torch_milliseconds(lambda: at.torch().add(x, y, out=z)) * 1e6)
+
+
+def torch_sum_rate(at: Setting) -> float:
+    return 4.0 * at.long / (at.torch_milliseconds(torch_ones(at, at.long).sum) * 1e6)
+
+
+def torch_transpose_rate(at: Setting) -> float:
+    x = torch_ones(at, (at.square, at.square))
+    return 8.0 * at.square**2 / (at.torch_milliseconds(lambda: x.T.contiguous()) * 1e6)
 
 
 # -- attention
 
 
-def attention_rate() -> float:
-    with vk.use_device(gpu()):
-        random = np.random.default_rng(2)
-        host = [random.normal(size=HEADS).astype(np.float16) for _ in range(3)]
+def attention_rate(at: Setting) -> float:
+    with vk.use_device(at.device()):
+        random, size = np.random.default_rng(2), at.heads[3]
+        host = [random.normal(size=at.heads).astype(np.float16) for _ in range(3)]
         q, k, v = (vk.tensor(x) for x in host)
-        o, lse = vk.empty(HEADS, dtype=vk.f16), vk.empty(HEADS[:3])
-        run = functools.partial(attention, q, k, v, o, lse, scale=HEADS[3] ** -0.5, SIZE=HEADS[3])
+        o, lse = vk.empty(at.heads, dtype=vk.f16), vk.empty(at.heads[:3])
+        run = functools.partial(attention, q, k, v, q, o, lse, scale=size**-0.5, shift=0, SIZE=size)
         run()
         first = [x[0, 0].astype(np.float64) for x in host]
-        s = first[0][:64] @ first[1].T * HEADS[3] ** -0.5
+        s = first[0][:64] @ first[1].T * size**-0.5
         p = np.exp(s - s.max(axis=1, keepdims=True))
-        agree(o.numpy()[0, 0, :64], p / p.sum(axis=1, keepdims=True) @ first[2], 4 * unit("f16"))
-        return 4.0 * math.prod(HEADS) * HEADS[2] / (milliseconds(run) * 1e9)
+        agree(o.numpy()[0, 0, :64], p / p.sum(axis=1, keepdims=True) @ first[2], 4 * UNITS["f16"])
+        return 4.0 * math.prod(at.heads) * at.heads[2] / (at.milliseconds(run) / 1e3) / at.scale
 
 
-def torch_attention() -> float:
-    q, k, v = (torch().randn(HEADS, device="cuda", dtype=torch().float16) for _ in range(3))
-    run = functools.partial(torch().nn.functional.scaled_dot_product_attention, q, k, v)
-    return float(4.0 * math.prod(HEADS) * HEADS[2] / (torch_milliseconds(run) * 1e9))
+def torch_attention_rate(at: Setting) -> float:
+    torch = at.torch()
+    q, k, v = (at.to_torch(np.random.default_rng(2).normal(size=at.heads).astype(np.float16)) for _ in range(3))
+    run = functools.partial(torch.nn.functional.scaled_dot_product_attention, q, k, v)
+    return 4.0 * math.prod(at.heads) * at.heads[2] / (at.torch_milliseconds(run) / 1e3) / at.scale
+
+
+# -- convolution
+
+
+@functools.cache
+def images(sizes: tuple[int, int, int]) -> tuple[Any, Any]:
+    """Images (N, C, 1, H, H) and weights (C, C, 1, 3, 3) of f16."""
+    batch, channels, side = sizes
+    random = np.random.default_rng(3)
+    shapes = ((batch, channels, 1, side, side), (channels, channels, 1, 3, 3))
+    return tuple(random.normal(size=shape).astype(np.float16) for shape in shapes)  # type: ignore[return-value]
+
+
+def conv_flops(at: Setting) -> float:
+    batch, channels, side = at.conv
+    return 2.0 * batch * channels**2 * side**2 * 9
+
+
+def conv_rate(at: Setting) -> float:
+    batch, channels, side = at.conv
+    with vk.use_device(at.device()):
+        x, w = (vk.tensor(host) for host in images(at.conv))
+        y, one = vk.empty(x.shape, dtype=vk.f16), (1, 1, 1)
+        size, taps = (1, side, side), (1, 3, 3)
+        geometry = Geometry(batch, 1, channels, channels, size, taps, size, one, (0, 1, 1), one)
+        run = functools.partial(convolve_by_tiles, x._array, w._array, None, y._array, geometry)
+        run()
+        image, kernel = (host.astype(np.float64) for host in images(at.conv))
+        wide = np.pad(image[-1, :, 0], ((0, 0), (1, 1), (1, 1)))
+        exact = sum(
+            np.einsum("chw,fc->fhw", wide[:, r : r + side, s : s + side], kernel[-8:, :, 0, r, s])
+            for r in range(3) for s in range(3)
+        )  # fmt: skip
+        agree(y[-1, -8:, 0].to(vk.f32).numpy(), exact, 2 * UNITS["f16"])
+        return conv_flops(at) / (at.milliseconds(run) / 1e3) / at.scale
+
+
+def torch_conv_rate(at: Setting) -> float:
+    torch = at.torch()
+    x, w = (at.to_torch(host[:, :, 0]) for host in images(at.conv))
+    if at.hardware:
+        x, w = (t.to(memory_format=torch.channels_last) for t in (x, w))
+    run = functools.partial(torch.nn.functional.conv2d, x, w, padding=1)
+    return conv_flops(at) / (at.torch_milliseconds(run) / 1e3) / at.scale
+
+
+# -- rows
+
+HARDWARE = Setting(
+    "", ("discrete", "integrated", "virtual"), 4096, (4096, 8192), 1 << 28, 8192, (4, 16, 4096, 128), (32, 256, 56),
+    {"f16": (128, 128, 32, 128), "bf16": (128, 128, 32, 128), "f32": (128, 128, 16, 256), "i8": (128, 128, 64, 128)}, 1e12,
+)  # fmt: skip
+PROCESSOR_TILES = (64, 64, 32, 64)
+PROCESSOR = Setting(
+    ", cpu", ("llvm-cpu",), 512, (1024, 1024), 1 << 22, 1024, (1, 2, 256, 64), (2, 32, 28),
+    dict.fromkeys(("f16", "bf16", "f32", "i8"), PROCESSOR_TILES), 1e9,
+)  # fmt: skip
+SOFTWARE = Setting(
+    ", software driver", ("cpu",), 128, (256, 1024), 1 << 20, 512, (1, 1, 128, 64), (1, 16, 14),
+    dict.fromkeys(("f16", "bf16", "f32", "i8"), (16, 32, 32, 64)), 1e9,
+)  # fmt: skip
+
+
+def rows_of(at: Setting, product: Target, f32: Target, copy: Target, heads: Target) -> list[Row]:
+    """All rows of a setting; `heads` is the target of attention and convolution."""
+    flops, made = ("TFLOP/s" if at.hardware else "GFLOP/s"), []
+
+    def row(name: str, unit: str, ours: Any, target: Target, theirs: Any, *more: str) -> None:
+        first, second = (functools.partial(f, at, *more) for f in (ours, theirs))
+        made.append(Row(name + at.suffix, unit, first, target, "torch", second, at.rounds))
+
+    for dtype, total in (("f16", "f32"), ("bf16", "f32"), ("f16", "f16"), ("i8", "i32"), ("f32", "f32")):
+        name = f"gemm {dtype} -> {total} {at.side}^3" if dtype != "f32" else f"gemm f32 {at.side}^3"
+        target = f32 if dtype == "f32" else product
+        row(name, flops, product_rate, target, torch_product_rate, dtype, total)
+    height, width = at.rows
+    row(f"softmax {height}x{width} f32", "GB/s", softmax_rate, copy, torch_softmax_rate)
+    row(f"layer norm {height}x{width} f32", "GB/s", norm_rate, copy, torch_norm_rate)
+    power = at.long.bit_length() - 1
+    row(f"add 2^{power} f32", "GB/s", add_rate, copy, torch_add_rate)
+    row(f"sum 2^{power} f32", "GB/s", sum_rate, copy, torch_sum_rate)
+    row(f"transpose {at.square}^2 f32", "GB/s", transpose_rate, copy, torch_transpose_rate)
+    row(f"attention {'x'.join(map(str, at.heads))} f16", flops, attention_rate, heads, torch_attention_rate)
+    row(f"conv {'x'.join(map(str, (*at.conv, at.conv[2])))} k3 f16", flops, conv_rate, heads, torch_conv_rate)
+    return made
 
 
 _COPY = Target(value=2300)  # 0.8 of what a copy reaches on an H100
+_ONE, _HALF = Target(value=1.0), Target(value=0.5)
 
 ROWS = [
-    Row("gemm f16 -> f32 4096^3", "TFLOP/s", product("f16", "f32"), Target(value=250), "torch", torch_product("f16")),
-    Row(
-        "gemm bf16 -> f32 4096^3", "TFLOP/s", product("bf16", "f32"), Target(value=250), "torch", torch_product("bf16")
-    ),
-    Row("gemm f16 -> f16 4096^3", "TFLOP/s", product("f16", "f16"), Target(value=250), "torch", torch_product("f16")),
-    Row("gemm i8 -> i32 4096^3", "TFLOP/s", product("i8", "i32"), Target(value=250), "torch", torch_product("i8")),
-    Row("gemm f32 4096^3", "TFLOP/s", product("f32", "f32"), Target(value=40), "torch", torch_product("f32")),
-    Row("softmax 4096x8192 f32", "GB/s", softmax_rate, _COPY, "torch", torch_rows("softmax")),
-    Row("layer norm 4096x8192 f32", "GB/s", norm_rate, _COPY, "torch", torch_rows("norm")),
-    Row("add 2^28 f32", "GB/s", add_rate, _COPY, "torch", torch_long("add")),
-    Row("sum 2^28 f32", "GB/s", sum_rate, _COPY, "torch", torch_long("sum")),
-    Row("transpose 8192^2 f32", "GB/s", transpose_rate, _COPY, "torch", torch_long("transpose")),
-    Row("attention 4x16x4096x128 f16", "TFLOP/s", attention_rate, Target(value=150), "torch", torch_attention),
+    *rows_of(HARDWARE, Target(value=250), Target(value=40), _COPY, Target(value=150)),
+    *rows_of(PROCESSOR, _ONE, Target(value=30), _ONE, _ONE),
+    *rows_of(SOFTWARE, _HALF, _ONE, _HALF, Target(value=0.1)),
 ]

@@ -28,11 +28,12 @@ def _small_products_and_the_default(monkeypatch: pytest.MonkeyPatch) -> Iterator
 def bound(precision: str, depth: int) -> float:
     """The documented one, relative to the sum of the products' magnitudes."""
     unit = 2.0**-23
-    return {
+    found: dict[str, float] = {
         "highest": (depth + 1) * unit,
         "high": 2.0**-14.3 + (3 * depth + 1) * unit,
         "medium": 2.0**-6.99 + (depth + 1) * unit,
-    }[precision]
+    }
+    return found[precision]
 
 
 def product(a: Floats, b: Floats, precision: str) -> Floats:

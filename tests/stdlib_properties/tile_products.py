@@ -20,7 +20,7 @@ def _geometry(x: Any, w: Any) -> Geometry:
     size, taps = tuple(x.shape[2:]), tuple(w.shape[2:])
     out = tuple(s + 3 - t for s, t in zip(size, taps, strict=True))
     lifted = [(1, *size), (1, *taps), (1, *out), (1, 1, 1), (0, 1, 1), (1, 1, 1)]
-    return Geometry(x.shape[0], 1, x.shape[1], w.shape[0], *lifted)  # type: ignore[arg-type]  # two elements each
+    return Geometry(x.shape[0], 1, x.shape[1], w.shape[0], *lifted)
 
 
 def _lifted(x: Any) -> Any:
