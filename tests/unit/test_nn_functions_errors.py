@@ -37,7 +37,7 @@ CASES: list[tuple[str, Callable[[], Any], type[Exception], list[str]]] = [
         vk.DTypeError,
         ["f32", "f16", ".to("],
     ),
-    ("conv2d integers", lambda: F.conv2d(t(1, 1, 4, 4, dtype=vk.i32), t(1, 1, 3, 3)), vk.DTypeError, ["i32", "float"]),
+    ("conv2d integers", lambda: F.conv2d(t(1, 1, 4, 4, dtype=vk.i32), t(1, 1, 3, 3)), vk.DTypeError, ["i32", "f32"]),
     ("conv2d bias", lambda: F.conv2d(t(1, 1, 4, 4), t(2, 1, 3, 3), t(3)), vk.ShapeError, ["(3,)", "(2,)"]),
     (
         "conv2d stride",
