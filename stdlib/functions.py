@@ -208,8 +208,8 @@ def select(condition, x, y):
 
 @vk.func
 def lerp(x, y, w):
-    """x + w * (y - x)."""
-    return x + w * (y - x)
+    """x + w * (y - x), counted from the nearer end: y itself where w is 1."""
+    return vk.where(vk.abs(w) < 0.5, x + w * (y - x), y - (1 - w) * (y - x))
 
 
 @vk.func

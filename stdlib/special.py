@@ -104,8 +104,8 @@ def gcd(x, y):
 
 @vk.func
 def heaviside(x, y):
-    """0 below 0, y at 0, 1 above; NaN stays."""
-    return vk.where(x == 0, y, vk.where(x < 0, 0, vk.where(x > 0, 1, x)))
+    """0 below 0 and for NaN, y at 0, 1 above."""
+    return vk.where(x == 0, y, vk.where(x > 0, 1, 0))
 
 
 @vk.func

@@ -129,7 +129,7 @@ def vander(x: Any, *, N: int | None = None) -> Tensor:
     count = x.shape[-1] if N is None else N
     if count < 1:
         raise ArgumentError(f"vander(N={count}): expected at least 1")
-    powers = [x * 0 + 1]
+    powers: list[Any] = [creation.ones_like(x)]
     for _ in range(count - 1):
         powers.append(powers[-1] * x)
     return stack(powers, -1)

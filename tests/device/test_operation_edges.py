@@ -140,3 +140,55 @@ def test_sums_have_one_order_and_streams_repeat(device: Any) -> None:
     sums = [vk.zeros(7).scatter_add(0, index, vk.tensor(np.resize(first, 5000))).numpy() for _ in range(2)]
     if device.caps.kind in ("cpu", "llvm-cpu", "interpreter"):
         assert np.array_equal(sums[0], sums[1])
+
+
+def test_long_tensors_in_small(device: Any) -> None:
+    """The table of `python -m tests.huge`, which takes more than 2^31 elements, at a size that the suite has time for."""
+    from tests.huge import main
+
+    if device.caps.kind != "llvm-cpu":
+        pytest.skip("the command takes a device; here the device cpu runs it")
+    assert main(["--device", device.name, "--count", "1000"]) == 0
+
+
+FAR = 2**31 + 7
+PLACES = [0, 2**31, FAR - 1]
+
+
+def _far(value: float, dtype: Any = vk.f32) -> Any:
+    return strided(vk.tensor([value], dtype=dtype), (FAR,), (0,))
+
+
+def _far_rows() -> Any:
+    return strided(vk.tensor([1.0, 2.0, 3.0]), (FAR, 3), (0, 1))
+
+
+BEYOND: dict[str, tuple[Callable[[], Any], Any]] = {
+    "chunk": (lambda: vk.chunk(_far(2.0), 3)[2][-1:], [2.0]),
+    "diagonal": (lambda: strided(vk.ones(1), (FAR, FAR), (0, 0)).diagonal(5)[-2:], [1.0, 1.0]),
+    "expand": (lambda: vk.tensor([4.0]).expand(FAR)[2**31 :][:2], [4.0, 4.0]),
+    "flip": (lambda: _far_rows().flip(1)[2**31], [3.0, 2.0, 1.0]),
+    "gather": (lambda: vk.gather(_far(2.0), 0, vk.tensor(PLACES)), [2.0] * 3),
+    "index_select": (lambda: vk.index_select(_far_rows(), 0, vk.tensor(PLACES)), [[1.0, 2.0, 3.0]] * 3),
+    "movedim": (lambda: _far_rows().movedim(0, 1)[:, -1], [1.0, 2.0, 3.0]),
+    "narrow": (lambda: vk.narrow(_far(2.0), 0, 2**31, 3), [2.0] * 3),
+    "searchsorted": (lambda: vk.searchsorted(_far(2.0), vk.tensor([1.0, 2.0, 3.0])), [0, 0, FAR]),
+    "searchsorted, right": (lambda: vk.searchsorted(_far(2.0), vk.tensor([1.0, 2.0]), right=True), [0, FAR]),
+    "select": (lambda: vk.select(_far_rows(), 0, -1), [1.0, 2.0, 3.0]),
+    "split": (lambda: vk.split(_far(2.0), 2**31)[1], [2.0] * 7),
+    "steps": (lambda: _far(2.0)[5 :: 2**30], [2.0, 2.0, 2.0]),
+    "take": (lambda: vk.take(_far(2.0), vk.tensor(PLACES)), [2.0] * 3),
+    "take_along_dim": (lambda: vk.take_along_dim(_far(2.0), vk.tensor(PLACES), 0), [2.0] * 3),
+    "unflatten": (lambda: _far(2.0)[:-7].unflatten(0, (2**16, 2**15))[-1, -2:], [2.0, 2.0]),
+    "unfold": (lambda: _far(2.0).unfold(0, 2**31, 7)[:, -1], [2.0, 2.0]),
+    "unsqueeze": (lambda: _far(2.0).unsqueeze(0)[:, -1], [2.0]),
+}
+"""Operations that read little of a tensor with more elements than 32 bits count; `python -m tests.huge` has those that read all."""
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_positions_past_32_bits(device: Any, name: str) -> None:
+    if device.caps.kind == "interpreter":
+        pytest.skip("the interpreter would need minutes for so many elements")
+    call, expected = BEYOND[name]
+    assert call().tolist() == expected

@@ -25,7 +25,7 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "__rxor__": lambda x, other: other ^ x,
     "T": lambda x: x.T,
     "einsum": lambda tensors, equation: vk.einsum(equation, *tensors),
-    "where": lambda x, condition, other: vk.where(condition, x, other),
+    "where": lambda x, condition, other, **options: vk.where(condition, x, other, **options),
     "zero_": lambda x: x.clone().zero_(),
     "mT": lambda x: x.mT,
     "nn.functional.embedding": lambda weight, indices, **options: vk.nn.functional.embedding(

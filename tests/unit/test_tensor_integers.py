@@ -80,3 +80,25 @@ def test_distances(device: Any) -> None:
 def test_similarity_of_long_halves(device: Any) -> None:
     x = vk.full((1, 4), 300.0, dtype=vk.f16)  # its square is past the type's range
     assert F.cosine_similarity(x, -x).item() == -1
+
+
+def test_what_is_not_finite_stays_where_it_is(device: Any) -> None:
+    """Functions that choose elements don't multiply the others by 0."""
+    x = vk.tensor([[[[1.0, np.inf, 3.0], [4.0, 5.0, np.nan]]]])
+    assert F.unfold(x, (1, 2)).isfinite().tolist() == [[[True, False, True, True], [False, True, True, False]]]
+    folded = F.fold(vk.tensor([[[1.0, np.inf], [3.0, 4.0]]]), (1, 3), (1, 2))
+    assert folded.tolist() == [[[[1.0, np.inf, 4.0]]]]
+    assert F.prelu(vk.tensor([2.0, -1.0]), vk.tensor([np.inf])).tolist() == [2.0, -np.inf]
+    nan = vk.tensor([np.nan])
+    for found in (F.hardshrink(nan), F.softshrink(nan), F.threshold(nan, 0.0, 7.0)):
+        assert found.isnan().item()
+    assert vk.heaviside(nan, vk.ones(1)).item() == 0
+    start, end = vk.tensor([-np.inf, 1.0, 1e8]), vk.tensor([1.0, np.inf, 1.0])
+    assert vk.lerp(start, end, vk.tensor([0.75, 0.25, 1.0])).tolist() == [-np.inf, np.inf, 1.0]
+    assert vk.linalg.vander(vk.tensor([np.inf]), N=2).tolist() == [[1.0, np.inf]]
+
+
+def test_nothing_is_shared_out_and_averaged(device: Any) -> None:
+    assert [part.shape for part in vk.zeros(0, 2).chunk(3)] == [(0, 2)] * 3
+    assert F.local_response_norm(vk.zeros(1, 0, 2), 2).shape == (1, 0, 2)
+    assert F.cross_entropy(vk.zeros(2, 0), vk.zeros(2, 0)).isnan().item()

@@ -15,6 +15,8 @@ from ..errors import DTypeError
 from ..stdlib import functions
 from .arithmetic import operand
 from .dispatch import run_in_place
+from .elementwise import round
+from .inplace_more import written_over
 from .maps import arithmetic_type, write_map
 from .promotion import category, result_type
 from .tensor import Tensor
@@ -128,6 +130,14 @@ def masked_fill_(self: Tensor, mask: Tensor, value: Any) -> Tensor:
     return run_in_place("masked_fill", write, self, (mask, operand(value, "masked_fill_")), {})
 
 
+_round = _unary("round", lang.round)
+
+
+def round_(self: Tensor, *, decimals: int = 0) -> Tensor:
+    """`round` in place."""
+    return written_over("round", round)(self, decimals=decimals) if decimals else _round(self)
+
+
 _UNARY = {
     "abs": lang.abs,
     "ceil": lang.ceil,
@@ -138,7 +148,6 @@ _UNARY = {
     "neg": functions.neg,
     "reciprocal": functions.reciprocal,
     "relu": functions.relu,
-    "round": lang.round,
     "rsqrt": lang.rsqrt,
     "sigmoid": lang.sigmoid,
     "sin": lang.sin,
@@ -160,5 +169,6 @@ METHODS: dict[str, Callable[..., Tensor]] = {
     "clamp_": clamp_,
     "lerp_": lerp_,
     "masked_fill_": masked_fill_,
+    "round_": round_,
 }
 """Method name to function: every operation that has a form in place."""

@@ -18,7 +18,7 @@ from .parts import check_written
 from .promotion import category
 from .tensor import Tensor
 
-__all__ = ["METHODS"]
+__all__ = ["METHODS", "written_over"]
 
 _OF: tuple[tuple[Any, str], ...] = (
     (
@@ -48,7 +48,7 @@ _OF: tuple[tuple[Any, str], ...] = (
 )
 
 
-def _written_over(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
+def written_over(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
     """`name_`: the operation's result copied into its first operand."""
 
     @functools.wraps(function)
@@ -74,6 +74,6 @@ def _written_over(name: str, function: Callable[..., Any]) -> Callable[..., Tens
 
 
 METHODS: dict[str, Callable[..., Tensor]] = {
-    f"{name}_": _written_over(name, getattr(module, name)) for module, names in _OF for name in names.split()
+    f"{name}_": written_over(name, getattr(module, name)) for module, names in _OF for name in names.split()
 }
 """Method name to function."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ArgumentError, ShapeError
-from .arithmetic import clamp, maximum, minimum, where
+from .arithmetic import clamp, where
 from .dispatch import operation
 from .elementwise import checked, elu, sigmoid, softplus, tanh
 from .maps import arithmetic_type, run_map
@@ -86,20 +86,20 @@ def tanhshrink(x: Any) -> Tensor:
 
 def hardshrink(x: Any, lambd: float = 0.5) -> Tensor:
     """x where abs(x) is above lambd, else 0."""
-    return where(floats(x, "hardshrink").abs() > lambd, x, 0.0)
+    return where(floats(x, "hardshrink").abs() <= lambd, 0.0, x)
 
 
 def softshrink(x: Any, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by lambd, 0 within that distance."""
     if lambd < 0:
         raise ArgumentError(f"softshrink(): lambd={lambd}, expected at least 0")
-    moved = where(floats(x, "softshrink") > 0, x - lambd, x + lambd)
-    return where(x.abs() > lambd, moved, 0.0)
+    inside = where(floats(x, "softshrink") < -lambd, x + lambd, x * 0.0)  # NaN stays
+    return where(x > lambd, x - lambd, inside)
 
 
 def threshold(x: Any, threshold: float, value: float) -> Tensor:
     """x where it is above the threshold, else value."""
-    return where(checked(x, "threshold") > threshold, x, float(value) if x.dtype.is_float else int(value))
+    return where(checked(x, "threshold") <= threshold, float(value) if x.dtype.is_float else int(value), x)
 
 
 def glu(x: Any, dim: int = -1) -> Tensor:
@@ -122,4 +122,4 @@ def prelu(x: Any, weight: Any) -> Tensor:
             f"prelu(): the weight has {count} elements, expected 1 or the {channels} channels of {x.shape}"
         )
     slopes = reshape(weight, (1, -1, *[1] * (x.ndim - 2)) if count > 1 else (1,) * x.ndim)
-    return maximum(x, 0.0) + slopes * minimum(x, 0.0)
+    return where(x > 0, x, slopes * x)

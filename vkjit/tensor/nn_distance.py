@@ -59,10 +59,10 @@ def _as_floats(*tensors: Any) -> Any:
 
 
 def cosine_embedding_loss(a: Tensor, b: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean") -> Tensor:
-    """1 - cosine where the target is 1, max(0, cosine - margin) where it is -1; a, b: (N, D) or (D,)."""
+    """1 - cosine where the target is 1, max(0, cosine - margin) where it is -1, else 0; a, b: (N, D) or (D,)."""
     first, second = _as_floats(a, b)
     cosine = cosine_similarity(first, second, -1)
-    losses = where(target > 0, 1 - cosine, _positive(cosine - margin))
+    losses = where(target == 1, 1 - cosine, where(target == -1, _positive(cosine - margin), 0.0))
     return reduced(losses, reduction, "cosine_embedding_loss")
 
 
@@ -133,7 +133,8 @@ def multi_margin_loss(
         )
     classes = x.shape[-1]
     index = unsqueeze(target, -1)
-    distances = _positive(margin - gather(x, -1, index) + x)
+    distances = margin - gather(x, -1, index) + x
+    distances = where(distances > 0, distances, 0.0)  # also of NaN, as in PyTorch
     distances = distances if p == 1 else distances * distances
     if weight is not None:
         distances = distances * weight[target].unsqueeze(-1)

@@ -78,6 +78,8 @@ def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.
             f"local_response_norm() takes (N, C, ...) and a size of at least 1, found {x.shape} and {size}"
         )
     squares = reshape(x * x, (x.shape[0], 1, x.shape[1], math.prod(x.shape[2:])))
+    if not x.numel():
+        return x.clone()  # type: ignore[no-any-return]
     wide = pad(squares, (0, 0, size // 2, (size - 1) // 2))
     means: Any = reshape(avg_pool2d(wide, (size, 1), 1), x.shape)
     return x / (means * alpha + k) ** beta  # type: ignore[no-any-return]

@@ -16,8 +16,8 @@ from ..errors import ArgumentError, ShapeError
 from . import creation
 from .copies import contiguous
 from .indexing import index_select
+from .nn_columns import columns_of, image_of
 from .nn_common import floats, numbers
-from .nn_conv import conv2d, conv_transpose2d
 from .precision import widened
 from .tensor import Tensor
 from .views import permute, reshape, unsqueeze
@@ -163,42 +163,18 @@ def channel_shuffle(x: Tensor, groups: int) -> Tensor:
     return reshape(contiguous(permute(split, (0, 2, 1, *range(3, split.ndim)))), x.shape)
 
 
-def _choices(channels: int, kernel: tuple[int, ...], x: Tensor) -> Tensor:
-    """Weights that take each tap of each channel by itself: (C R S, 1, R, S)."""
-    taps = math.prod(kernel)
-    one = np.eye(taps).reshape(taps, 1, *kernel)
-    return creation.upload(np.tile(one, (channels, 1, 1, 1)), x.dtype, x.device)
-
-
 def unfold(x: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
     """The windows of x (N, C, H, W) as columns: (N, C R S, number of windows)."""
     if x.ndim not in (3, 4):
         raise ShapeError(f"unfold() takes (N, C, H, W) or (C, H, W), found {x.shape}")
-    kernel = numbers(kernel_size, 2, "unfold", "kernel_size", 1)
-    image = unsqueeze(x, 0) if x.ndim == 3 else x
-    channels = image.shape[1]
-    if not x.dtype.is_float:
-        return _copied_windows(x, kernel, dilation, padding, stride)
-    columns = conv2d(image, _choices(channels, kernel, x), None, stride, padding, dilation, channels)
-    shape = (*columns.shape[:2], math.prod(columns.shape[2:]))
-    return reshape(columns, shape[1:] if x.ndim == 3 else shape)
-
-
-def _copied_windows(x: Tensor, kernel: tuple[int, ...], dilation: Any, padding: Any, stride: Any) -> Tensor:
-    """`unfold` of any type, by views of windows."""
-    from .scans import pad
-    from .shapes import unfold as windows
-
-    spread, steps = numbers(dilation, 2, "unfold", "dilation", 1), numbers(stride, 2, "unfold", "stride", 1)
-    around = numbers(padding, 2, "unfold", "padding")
-    wide = pad(x, (around[1], around[1], around[0], around[0]), value=0)
-    for i in (0, 1):
-        wide = windows(wide, x.ndim - 2 + i, spread[i] * (kernel[i] - 1) + 1, steps[i])
-    taken: Any = wide[..., :: spread[0], :: spread[1]]  # (..., C, rows, columns, R, S)
-    n = taken.ndim
-    order = (*range(n - 4), n - 2, n - 1, n - 4, n - 3)
-    shape = (*x.shape[:-3], x.shape[-3] * math.prod(kernel), math.prod(taken.shape[n - 4 : n - 2]))
-    return reshape(permute(taken, order), shape)
+    columns = columns_of(
+        unsqueeze(x, 0) if x.ndim == 3 else x,
+        kernel=numbers(kernel_size, 2, "unfold", "kernel_size", 1),
+        dilation=numbers(dilation, 2, "unfold", "dilation", 1),
+        padding=numbers(padding, 2, "unfold", "padding"),
+        stride=numbers(stride, 2, "unfold", "stride", 1),
+    )
+    return reshape(columns, columns.shape[1:]) if x.ndim == 3 else columns
 
 
 def fold(x: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
@@ -215,9 +191,6 @@ def fold(x: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, paddi
         raise ShapeError(
             f"fold() to {size} with kernel {kernel} takes (N, C * {taps}, {math.prod(windows)}), found {x.shape}"
         )
-    columns = reshape(x, (-1 if x.numel() else x.shape[0], x.shape[-2], *windows))
-    channels = x.shape[-2] // taps
-    extra = [span % s for span, s in zip(spans, steps, strict=True)]
-    weight = _choices(channels, kernel, x)
-    image = conv_transpose2d(columns, weight, None, steps, pads, extra, channels, spread)
+    columns = unsqueeze(x, 0) if x.ndim == 2 else x
+    image = image_of(columns, size=size, kernel=kernel, dilation=spread, padding=pads, stride=steps)
     return reshape(image, image.shape[1:]) if x.ndim == 2 else image

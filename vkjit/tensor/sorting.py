@@ -20,7 +20,7 @@ from ..stdlib import radix
 from ..stdlib import sort as kernels
 from ..stdlib.registry import device_class
 from . import creation, maps
-from .arithmetic import where
+from .arithmetic import lerp, where
 from .dispatch import operation
 from .indexing import gather, index_select
 from .maps import arithmetic_type
@@ -301,7 +301,7 @@ def _quantile(x: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: 
     first = gather(wide, -1, low.to(dtypes.i64).expand(shape))
     second = gather(wide, -1, place.ceil().to(dtypes.i64).expand(shape))
     share = 0.5 if interpolation == "midpoint" else place - low
-    result: Any = first + (second - first) * share
+    result: Any = lerp(first, second, share)
     result = where(place == low, first, result)
     if dim is None:
         result = reshape(result, (many.shape[0], *((1,) * x.ndim if keepdim else ())))

@@ -340,11 +340,11 @@ def split(x: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) 
 
 
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """At most `chunks` parts of equal size along an axis (the last may be smaller)."""
+    """At most `chunks` parts of equal size along an axis (the last may be smaller); of an axis without elements so many."""
     if chunks < 1:
         raise ArgumentError(f"chunk() takes at least 1 part, found {chunks}")
     extent = x.shape[axis_of(dim, x.ndim, "chunk")]
-    return split(x, max(1, -(-extent // chunks)), dim)
+    return split(x, -(-extent // chunks) if extent else [0] * chunks, dim)
 
 
 @operation("diagonal")

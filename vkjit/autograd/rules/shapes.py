@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ... import dtypes
-from ...tensor import creation, indexing, views
+from ...tensor import creation, indexing, nn_columns, views
 from ...tensor.dispatch import operation
 from ...tensor.iterate import overlaps_itself
 from ...tensor.shapes import replace_part
@@ -64,3 +64,16 @@ def _replace_part(node: Node, gradient: Any) -> tuple[Any, ...]:
     if node.needs[1]:
         of_source = part_of(gradient, **node.params)
     return of_x, of_source
+
+
+@rule("columns_of")
+def _columns_of(node: Node, gradient: Any) -> tuple[Any, ...]:
+    edge = node.edges[0]
+    assert edge is not None
+    return (nn_columns.image_of(gradient, size=edge.shape[2:], **node.params),)
+
+
+@rule("image_of")
+def _image_of(node: Node, gradient: Any) -> tuple[Any, ...]:
+    walk = {name: value for name, value in node.params.items() if name != "size"}
+    return (nn_columns.columns_of(gradient, **walk),)

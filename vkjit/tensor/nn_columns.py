@@ -1,0 +1,60 @@
+"""Windows of images as columns, and columns put back: both move elements and add them, so that what isn't finite stays where
+it is.
+
+Enters: images (N, C, H, W), or columns (N, C R S, windows). Leaves: new tensors of the same type. Each is the gradient of the
+other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+from . import creation
+from .dispatch import operation
+from .precision import widened
+from .scans import pad
+from .shapes import unfold as windows_of
+from .tensor import Tensor
+from .views import permute, reshape, slice_view
+
+__all__ = ["columns_of", "image_of"]
+
+Pair = tuple[int, ...]
+
+
+@operation("columns_of")
+def columns_of(x: Tensor, *, kernel: Pair, dilation: Pair, padding: Pair, stride: Pair) -> Tensor:
+    """The windows of an image as columns."""
+    wide = pad(x, (padding[1], padding[1], padding[0], padding[0]), value=0)
+    for i in (0, 1):
+        wide = windows_of(wide, 2 + i, dilation[i] * (kernel[i] - 1) + 1, stride[i])
+    taken: Any = wide[..., :: dilation[0], :: dilation[1]]  # (N, C, rows, columns, R, S)
+    shape = (x.shape[0], x.shape[1] * math.prod(kernel), math.prod(taken.shape[2:4]))
+    return reshape(permute(taken, 0, 1, 4, 5, 2, 3), shape).clone()
+
+
+@operation("image_of")
+def image_of(columns: Tensor, *, size: Pair, kernel: Pair, dilation: Pair, padding: Pair, stride: Pair) -> Tensor:
+    """The image of that size to which columns add up; sums of 16-bit floats are kept in f32."""
+    made: Tensor = _added(columns, size, kernel, dilation, padding, stride)
+    return made
+
+
+@widened
+def _added(columns: Tensor, size: Pair, kernel: Pair, dilation: Pair, padding: Pair, stride: Pair) -> Any:
+    counts = [
+        (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, p, d, k, s in zip(size, padding, dilation, kernel, stride, strict=True)
+    ]
+    channels = columns.shape[1] // math.prod(kernel)
+    parts: Any = reshape(columns, (columns.shape[0], channels, *kernel, *counts))
+    shape = (columns.shape[0], channels, *(n + 2 * p for n, p in zip(size, padding, strict=True)))
+    wide = creation.zeros(shape, dtype=columns.dtype, device=columns.device)
+    for row, column in itertools.product(range(kernel[0]), range(kernel[1])):
+        starts = (0, 0, row * dilation[0], column * dilation[1])
+        covered: Any = slice_view(wide, starts=starts, sizes=(*shape[:2], *counts), steps=(1, 1, *stride))
+        covered += parts[:, :, row, column]
+    inside = slice_view(wide, starts=(0, 0, *padding), sizes=(*shape[:2], *size), steps=(1, 1, 1, 1))
+    return inside.clone()
