@@ -89,3 +89,15 @@ def test_proposed_tests_find_the_kernels_wherever_both_files_are(
     (moved / "kernels_for_cli.py").rename(file)
     assert run(file, "--write", str(moved / "test_proposed.py")) == 1
     assert "exists already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(("--device", "nothing"), "no device 'nothing'"), (("--groups", "4;4"), "as in --groups 4,4")],
+)
+def test_settings_that_are_wrong_are_no_failures_of_kernels(
+    file: str, words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["test", file, *words]) == 1
+    shown = capsys.readouterr()
+    assert message in shown.err and "FAILED" not in shown.out

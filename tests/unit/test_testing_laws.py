@@ -76,3 +76,25 @@ def test_a_function_that_loses_its_gradient_is_found() -> None:
 
 def test_second_order_gradients() -> None:
     vk.testing.check_grads(lambda x: (x.tanh() * x).sum(), [X], order=2, dtype=vk.f64, device="interpreter")
+
+
+def test_infinities_allow_nothing() -> None:
+    x = np.array([1.0, np.inf, -2.0], np.float32)
+    with pytest.raises(laws.LawFailure, match="not idempotent"):
+        laws.idempotent(lambda v: v + 1, x)
+    laws.idempotent(np.abs, x)
+
+
+@pytest.mark.parametrize(
+    ("law", "arguments", "words"),
+    [
+        (laws.linear, (), "no argument 0"),
+        (laws.idempotent, (), "no argument 0"),
+        (laws.linear, (np.arange(3),), "expected floating point"),
+        (laws.permutation_equivariant, (np.float32(1),), "an axis 0"),
+        (laws.batch_invariant, (), "no argument 0"),
+    ],
+)
+def test_arguments_that_are_not_there(law: Any, arguments: tuple[Any, ...], words: str) -> None:
+    with pytest.raises(vk.ArgumentError, match=words):
+        law(lambda *given: given[0], *arguments)

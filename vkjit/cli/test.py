@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ..devices import device
 from ..errors import ArgumentError, CompileError, VkjitError
 from ..frontend import REQUIRED
 from ..jit import Kernel
@@ -110,6 +111,13 @@ def _pairs(texts: list[str], what: str) -> dict[str, Any]:
     return made
 
 
+def _groups(text: str | None) -> tuple[int, ...] | None:
+    try:
+        return tuple(map(int, text.split(","))) if text else None
+    except ValueError:
+        raise ArgumentError(f"--groups {text}: expected one to three numbers, as in --groups 4,4") from None
+
+
 def _number(text: str) -> Any:
     if not text.strip():
         return None
@@ -142,8 +150,13 @@ def run(arguments: argparse.Namespace) -> int:
         return _write(arguments, kernels)
     if arguments.mutate:
         return _mutate(arguments, kernels)
-    groups = tuple(map(int, arguments.groups.split(","))) if arguments.groups else None
-    dims, elements = _pairs(arguments.dims, "dims"), _pairs(arguments.elements, "elements")
+    groups, dims, elements = (
+        _groups(arguments.groups),
+        _pairs(arguments.dims, "dims"),
+        _pairs(arguments.elements, "elements"),
+    )
+    for name in arguments.device or ():
+        device(name)  # a wrong name is no failure of the kernels
     failed = 0
     for name, kernel in kernels.items():
         reason = _cannot(kernel, groups, elements)

@@ -47,7 +47,9 @@ def linear(
     function: Callable[..., Any], *arguments: Any, at: int = 0, seed: int = 0, relative: float | None = None
 ) -> None:
     """f(a x + b y) = a f(x) + b f(y) in the argument at that position; a and b are powers of two, exact in any type."""
-    x = _float(arguments, at)
+    x = _argument("linear", arguments, at)
+    if x.dtype.kind != "f":
+        raise ArgumentError(f"linear: argument {at} is {x.dtype}, expected floating point numbers")
     y = np.random.default_rng(seed).permutation(x.reshape(-1)).reshape(x.shape)
     mixed = (2 * x - 0.5 * y).astype(x.dtype)
     one, two = _result(function, arguments, at, x), _result(function, arguments, at, y)
@@ -65,7 +67,7 @@ def permutation_equivariant(
     function: Callable[..., Any], *arguments: Any, at: Sequence[int] = (0,), axis: int = 0, seed: int = 0
 ) -> None:
     """Permuting the arguments along an axis permutes the result alike, bit for bit."""
-    size = np.asarray(arguments[at[0]]).shape[axis]
+    size = min(_argument("permutation_equivariant", arguments, i, axis).shape[axis] for i in at)
     order = np.random.default_rng(seed).permutation(size)
     plain = _arrays(function(*_copies(arguments)))
     changed = [np.take(a, order, axis) if i in at else a for i, a in enumerate(arguments)]
@@ -75,8 +77,9 @@ def permutation_equivariant(
 
 def batch_invariant(function: Callable[..., Any], *arguments: Any, at: Sequence[int] = (0,), axis: int = 0) -> None:
     """Each slice along an axis gives alone what it gives among others, bit for bit."""
+    size = min(_argument("batch_invariant", arguments, i, axis).shape[axis] for i in at)
     whole = _arrays(function(*_copies(arguments)))
-    for k in range(np.asarray(arguments[at[0]]).shape[axis]):
+    for k in range(size):
         part = [np.take(a, [k], axis) if i in at else a for i, a in enumerate(arguments)]
         for one, two in zip(whole, _arrays(function(*_copies(part))), strict=True):
             _same(f"batch invariant (slice {k})", two, np.take(one, [k], axis))
@@ -84,9 +87,10 @@ def batch_invariant(function: Callable[..., Any], *arguments: Any, at: Sequence[
 
 def idempotent(function: Callable[..., Any], *arguments: Any, at: int = 0, relative: float | None = None) -> None:
     """f(f(x)) = f(x) in the argument at that position."""
-    once = _result(function, arguments, at, np.asarray(arguments[at]))
-    twice = _result(function, arguments, at, once.astype(np.asarray(arguments[at]).dtype))
-    _compare("idempotent", twice, once, np.asarray(arguments[at]), relative)
+    given = _argument("idempotent", arguments, at)
+    once = _result(function, arguments, at, given)
+    twice = _result(function, arguments, at, once.astype(given.dtype))
+    _compare("idempotent", twice, once, given, relative)
 
 
 def associative(function: Callable[..., Any], x: Any, y: Any, z: Any, relative: float | None = None) -> None:
@@ -121,10 +125,15 @@ def _arrays(result: Any) -> list[Array]:
     return [np.asarray(r) for r in (result if isinstance(result, tuple) else (result,))]
 
 
-def _float(arguments: Sequence[Any], at: int) -> Array:
+def _argument(law: str, arguments: Sequence[Any], at: int, axis: int | None = None) -> Array:
+    """The argument at a position, which has to be there, and to have the axis."""
+    if not 0 <= at < len(arguments):
+        raise ArgumentError(
+            f"{law}: there is no argument {at}: give the arguments of the function behind it, and `at` among them"
+        )
     array = np.asarray(arguments[at])
-    if array.dtype.kind != "f":
-        raise ArgumentError(f"linear: argument {at} is {array.dtype}, expected floating point numbers")
+    if axis is not None and not -array.ndim <= axis < array.ndim:
+        raise ArgumentError(f"{law}: argument {at} has the shape {array.shape}, expected one with an axis {axis}")
     return array
 
 
@@ -156,10 +165,15 @@ def _compare(
         raise LawFailure(law, (), found.shape, expected.shape, 0.0)
     eps = float(np.finfo(like.dtype).eps) if like.dtype.kind == "f" else 0.0
     share = (64 + like.size) * eps if relative is None else relative
-    size = max(float(np.max(np.abs(expected), initial=0.0)), float(np.max(magnitude, initial=0.0)))
+    size = max(_largest(np.abs(expected)), _largest(np.asarray(magnitude)))
     with np.errstate(all="ignore"):
         wrong = ~(np.abs(found.astype(np.float64) - expected) <= share * size) & ~(found == expected)
         wrong &= ~(np.isnan(found) & np.isnan(expected))
     if wrong.any():
         place = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise LawFailure(law, place, float(found[place]), float(expected[place]), share * size)
+
+
+def _largest(magnitudes: Array) -> float:
+    """The largest finite one: infinities allow nothing."""
+    return float(np.max(magnitudes, initial=0.0, where=np.isfinite(magnitudes)))

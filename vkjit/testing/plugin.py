@@ -65,7 +65,8 @@ def parameters(wanted: str) -> list[Any]:
         reason = "no Vulkan device on this machine"
         rows.append(pytest.param("vulkan", id="vulkan", marks=pytest.mark.skip(reason=reason)))
     if not rows:
-        rows.append(pytest.param("none", marks=pytest.mark.skip(reason=f"--vkjit-device={wanted} matches no executor")))
+        reason = f"--vkjit-device={wanted} matches no executor; there are {', '.join(found())}"
+        rows.append(pytest.param("none", marks=pytest.mark.skip(reason=reason)))
     return rows
 
 
