@@ -232,3 +232,11 @@ def test_expansions_stay_compact() -> None:
         ops = list(lowered(operation(name, sources, dtypes.f32)).kernel.body.walk())
         assert sum(op.name != "const" for op in ops) <= 210, name
         assert not any(op.regions for op in ops), name
+
+
+def test_angles_take_a_short_way_where_branches_are_harmless() -> None:
+    for name in ("sin", "cos", "tan"):
+        module = LowerMath(branches=True).run(operation(name, [dtypes.f32], dtypes.f32))
+        assert sum(bool(op.regions) for op in module.kernel.body.walk()) == 1, name
+        wide = LowerMath(branches=True).run(operation(name, [dtypes.f64], dtypes.f64))
+        assert not any(op.regions for op in wide.kernel.body.walk()), name

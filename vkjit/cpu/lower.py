@@ -105,7 +105,7 @@ def _without_functions(module: Module, caps: DeviceCaps) -> Module:
     if not kernel.attrs.get("fast_math"):
         return module
     del kernel.attrs["fast_math"]
-    module = LowerArithmetic(LLVM_FLOATS).run(LowerMath(own_functions(caps)).run(module))
+    module = LowerArithmetic(LLVM_FLOATS).run(LowerMath(own_functions(caps), branches=True).run(module))
     module.kernel.attrs["fast_math"] = True
     return module
 

@@ -56,18 +56,22 @@ MATH_RULES: dict[str, Rule] = {
 @dataclass(frozen=True, slots=True)
 class LowerMath:
     """`run(module)` works in place and gives the module back. `native` names functions of f32 that the back end has itself,
-    as accurate; kernels with `strict` don't use them."""
+    as accurate; kernels with `strict` don't use them. `branches` says that lanes surely come together again after a branch:
+    angles that aren't large then go a short way."""
 
     native: frozenset[str] = frozenset()
+    branches: bool = False
 
     name: ClassVar[str] = "lower_math"
 
     def run(self, module: Module) -> Module:
-        return expand(module, partial(_choose, self.native))
+        return expand(module, partial(_choose, self.native, self.branches))
 
 
-def _choose(native: frozenset[str], function: Function, op: Op) -> Rule | None:
+def _choose(native: frozenset[str], branches: bool, function: Function, op: Op) -> Rule | None:
     rule = MATH_RULES.get(op.name)
+    if branches:
+        rule = _BRANCHING.get(op.name, rule)
     found = op.operands[0].type if rule is not None else None
     if rule is None or not isinstance(found, (Scalar, Vector)) or not found.dtype.is_float:
         return None
@@ -95,5 +99,12 @@ def _wider(rule: Rule, f: Formula, *operands: Term) -> Term:
 def _fast_log10(f: Formula, x: Term) -> Term:
     return f.call("log2", x) * math.log10(2)
 
+
+_BRANCHING: dict[str, Rule] = {
+    "sin": partial(circular.sin, near=True),
+    "cos": partial(circular.cos, near=True),
+    "tan": partial(circular.tan, near=True),
+}
+"""Rules that branch."""
 
 _FAST: dict[str, Rule] = {"log10": _fast_log10}

@@ -105,7 +105,16 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
         ("normal", [LowerAccess(), PoisonShared()]),
         ("normal", [NarrowIndex(), *twice, DeadStores(), fuse, widen] if full else []),
         ("normal", [DropAssumptions()]),
-        (last, [LowerAtomics(caps.features), LowerBf16(), LowerMath(functions), arithmetic, guard]),
+        (
+            last,
+            [
+                LowerAtomics(caps.features),
+                LowerBf16(),
+                LowerMath(functions, caps.kind == "llvm-cpu"),
+                arithmetic,
+                guard,
+            ],
+        ),
         (last, [*(twice or simplify), reduce, *hide]),
     ]
 

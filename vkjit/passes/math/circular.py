@@ -1,7 +1,7 @@
 """sin, cos, tan of any argument: exact reduction modulo pi/2, then polynomials (f32 and f64).
 
-Short way, for f32 below 512: multiples of pi/2 are taken away in parts of 15 bits, whose products with the number of
-quadrants are exact, together with what each sum rounds off; what remains is good to 2**-60.
+Short way, for f32 below 512 where a branch costs little (`near`): multiples of pi/2 are taken away in parts of 15 bits, whose
+products with the number of quadrants are exact, together with what each sum rounds off; what remains is good to 2**-60.
 
 Long way, with integers: x = M 2**e with an integer M. Of the product with 2/pi only the bits below weight 4 matter: M is
 multiplied by a window of 2/pi that starts there. The product's two highest bits are the quadrant; the fraction that
@@ -124,12 +124,13 @@ def _cosine(f: Formula, high: Term, low: Term, square: Term) -> Term:
     return near + (rest + (square * square * f.polynomial(square, tables_of(high).cos) - high * low))
 
 
-def _both(f: Formula, x: Term) -> tuple[Term, Term, Term]:
+def _both(f: Formula, x: Term, near: bool) -> tuple[Term, Term, Term]:
     """(quadrant, sine, cosine of what remains) of |x|."""
     magnitude = x.abs()
-    if x.dtype is dtypes.f32:
-        near = magnitude < _NEAR
-        quadrant, high, low = f.branch(near, lambda: _reduced_near(f, magnitude), lambda: _reduced(f, magnitude))
+    if near and x.dtype is dtypes.f32:
+        quadrant, high, low = f.branch(
+            magnitude < _NEAR, lambda: _reduced_near(f, magnitude), lambda: _reduced(f, magnitude)
+        )
     else:
         quadrant, high, low = _reduced(f, magnitude)
     small = magnitude < math.pi / 4
@@ -152,28 +153,28 @@ def _sign(x: Term) -> Term:
     return (x.bits() >> (x.dtype.bits - 1)).cast(dtypes.u32)
 
 
-def _sine_of(f: Formula, x: Term, turn: int) -> Term:
+def _sine_of(f: Formula, x: Term, turn: int, near: bool) -> Term:
     """sin(|x| + turn pi/2), with the sign of x for turn 0."""
-    quadrant, sine, cosine = _both(f, x)
+    quadrant, sine, cosine = _both(f, x, near)
     quadrant = quadrant + turn if turn else quadrant
     value = f.select((quadrant & 1).differs(0), cosine, sine)
     minus = quadrant >> 1
     return _signed(f, x, value, minus if turn else minus ^ _sign(x))
 
 
-def sin(f: Formula, x: Term) -> Term:
+def sin(f: Formula, x: Term, *, near: bool = False) -> Term:
     """NaN for infinities."""
-    return _sine_of(f, x, 0)
+    return _sine_of(f, x, 0, near)
 
 
-def cos(f: Formula, x: Term) -> Term:
+def cos(f: Formula, x: Term, *, near: bool = False) -> Term:
     """NaN for infinities."""
-    return _sine_of(f, x, 1)
+    return _sine_of(f, x, 1, near)
 
 
-def tan(f: Formula, x: Term) -> Term:
+def tan(f: Formula, x: Term, *, near: bool = False) -> Term:
     """sine / cosine, or -cosine / sine in odd quadrants."""
-    quadrant, sine, cosine = _both(f, x)
+    quadrant, sine, cosine = _both(f, x, near)
     odd = (quadrant & 1).differs(0)
     value = f.select(odd, cosine, sine) / f.select(odd, sine, cosine)
     return _signed(f, x, value, quadrant ^ _sign(x))
