@@ -34,8 +34,9 @@ def test_promises_that_hold_change_nothing(debug: bool, device: Device) -> None:
     np.testing.assert_array_equal(y, expected)
 
 
-def test_promises_that_do_not_hold_are_reported(device: Device) -> None:
-    kernel: Any = vk.kernel(groups=1, local=32, debug=True)(scaled.__wrapped__)
+@pytest.mark.parametrize("options", [{"debug": True}, {"sanitize": True}], ids=["debug", "sanitize"])
+def test_promises_that_do_not_hold_are_reported(options: dict[str, bool], device: Device) -> None:
+    kernel: Any = vk.kernel(groups=1, local=32, **options)(scaled.__wrapped__)
     x = np.zeros(200, np.float32)
     message = r"vk\.assume: start % 4 == 0 doesn't hold, 2 stands on the left and 0 on the right"
     with vk.use_device(device), pytest.raises(vk.AssumptionError, match=message) as caught:
