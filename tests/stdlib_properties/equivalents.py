@@ -26,6 +26,9 @@ ARGUED: dict[str, str] = {
     "index.take_last: y[a, n] = x.get(a, p, pad=0) | off by one: 0 -> 1": _IN_RANGE,
     "matmul_panels.multiply_dots: if lane == 0 and row + i < rows: | comparison: == -> !=": _ANY_LANE,
     "norm_kernels.moments_of_groups: if lane == 0: | comparison: == -> !=": _ANY_LANE,
+    "norm_kernels.moments_of_groups: if lane == 0: | dropped mask: lane == 0 -> True": _ANY_LANE,
+    "norm_kernels.sums_of_groups: if lane == 0: | comparison: == -> !=": _ANY_LANE,
+    "norm_kernels.sums_of_groups: if lane == 0: | dropped mask: lane == 0 -> True": _ANY_LANE,
     "reduce.reduce_groups: for start in range(0, whole, 4 * GROUP): | off by one: range(0, whole, 4 * GROUP) -> "
     "range(0, whole - 1, 4 * GROUP)": "the end is a multiple of the step: the same rounds come before the end less one",
     "reduce.reduce_lines: whole = n // 4 | off by one: 4 -> 5": _SPLIT,

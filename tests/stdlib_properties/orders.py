@@ -30,7 +30,44 @@ def _flags(rng: Any, shape: tuple[int, ...]) -> Any:
     return rng.random(shape) < 0.4
 
 
+def _rising(rng: Any, shape: tuple[int, ...]) -> Any:
+    return _ascending(rng, shape) * 9
+
+
+def _falling(rng: Any, shape: tuple[int, ...]) -> Any:
+    return _rising(rng, shape)[..., ::-1].copy()
+
+
+def _alike(_: Any, shape: tuple[int, ...]) -> Any:
+    return np.full(shape, 0.5, np.float32)
+
+
+def _of_lines(name: str, fixed: Any) -> tuple[Operation, ...]:
+    """What keeps the best so far, on lines where the first element is the best, the last one, or each."""
+    given: dict[str, Any] = {"fixed": {0: fixed}, "gradients": False}
+    best = [
+        Operation(f"extremes, {name}", lambda F, xp, x: (x.max(dim=1)[0], x.min(dim=1)[0], xp.cummax(x, 1)[0], xp.cummin(x, 1)[0]),
+                  [[(3, 5)], [(2, 300)]], BOTH, **given),
+        Operation(f"best, {name}", lambda F, xp, x: (xp.sort(x, dim=1)[0], xp.topk(x, 3, dim=1)[0]), [[(2, 70)]], BOTH, **given),
+        Operation(f"softmax, {name}", lambda F, xp, x: (F.softmax(x, dim=1), F.log_softmax(x, dim=1)),
+                  [[(3, 40)], [(2, 300)]], BOTH, **given),
+        Operation(f"softmax, long and {name}", lambda F, xp, x: F.softmax(x, dim=1), [[(1, 9000)]], ("gpu",), **given),
+    ]  # fmt: skip
+    if fixed is not _alike:  # which of several extremes is named is another property
+        best += [
+            Operation(f"places, {name}", lambda F, xp, x: (x.argmax(dim=1), x.argmin(dim=1)), [[(3, 5)], [(2, 600)]], BOTH,
+                      **given),
+            Operation(f"large places, {name}", lambda F, xp, x: (x.argmax(), x.argmin()), [[(1, 9001)]], BOTH, **given),
+            Operation(f"running places, {name}", lambda F, xp, x: (xp.cummax(x, 1)[1], xp.cummin(x, 1)[1]), [[(3, 7)], [(1, 1500)]],
+                      **given),
+        ]  # fmt: skip
+    return tuple(best)
+
+
 ORDERS: tuple[Operation, ...] = (
+    *_of_lines("rising", _rising),
+    *_of_lines("falling", _falling),
+    *_of_lines("alike", _alike),
     Operation("sort", lambda F, xp, x: xp.sort(x, dim=1)[0], [[(3, 5)], [(2, 63)], [(2, 65)], [(1, 300)]], exact=True),
     Operation("sort, descending", lambda F, xp, x: xp.sort(x, dim=0, descending=True)[0], [[(70, 2)]], exact=True),
     Operation("argsort", lambda F, xp, x: xp.argsort(x, dim=1), [[(3, 5)], [(2, 131)]], gradients=False, exact=True),
