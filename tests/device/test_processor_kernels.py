@@ -90,3 +90,21 @@ def test_adaptive_max_pooling_as_well(processor: Any, size: int) -> None:
     x = np.random.default_rng(0).standard_normal((2, 2, 6, 6)).astype(np.float32)
     found = gradients(processor, lambda x: F.adaptive_max_pool2d(x, size), x)
     np.testing.assert_array_equal(found[0], gradients("interpreter", lambda x: F.adaptive_max_pool2d(x, size), x)[0])
+
+
+def test_wide_offsets_give_the_same(processor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays of 2^31 elements and more have offsets of 64 bits."""
+    from vkjit.stdlib import conv_direct, conv_weight_lines, pool
+
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((2, 3, 5, 18), (4, 3, 3, 3)))
+
+    def run() -> list[Any]:
+        found = gradients(processor, lambda x, w: F.conv2d(x, w, padding=1), x, w)
+        return found + gradients(processor, lambda x: F.max_pool2d(x, 2), x)
+
+    expected = run()
+    for module in (conv_direct, conv_weight_lines, pool):
+        monkeypatch.setattr(module, "index_type", lambda *_: vk.i64)
+    for one, other in zip(run(), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
