@@ -19,7 +19,8 @@ from vkjit.stdlib.tile_rows import layer_norm, log_softmax, rms_norm, softmax
 from vkjit.stdlib.tile_rows_gradient import norm_gradient, norm_parameters, softmax_gradient
 from vkjit.stdlib.tile_transpose import transpose
 
-TYPES = [vk.f32, vk.f16, vk.bf16, vk.f64]
+TYPES = [(vk.f32, True), (vk.f32, False), (vk.f16, True), (vk.bf16, False), (vk.f64, True)]
+"""Types, and whether it's the logarithm of softmax, or layer norm rather than RMS norm."""
 SIZES = [(3, 7), (0, 5), (1, 1), (2, 63), (5, 64)]
 """Rows and columns, for tiles of 64."""
 EPS = 1e-5
@@ -35,14 +36,13 @@ def number(value: float, dtype: Any) -> npt.NDArray[Any]:
 
 
 def sums(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return x.sum(axis=1, keepdims=True)
+    return np.asarray(x.sum(axis=1, keepdims=True))
 
 
 # -- softmax
 
 
-@pytest.mark.parametrize("log", [False, True])
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(("dtype", "log"), TYPES)
 def test_softmax_and_its_gradient(device: Device, dtype: Any, log: bool) -> None:
     u, kernel = UNIT[total_of(dtype)], log_softmax if log else softmax
     with vk.use_device(device):
@@ -82,8 +82,7 @@ def normalised(x: npt.NDArray[Any], center: bool) -> tuple[npt.NDArray[Any], npt
     return distance * scale, scale
 
 
-@pytest.mark.parametrize("center", [True, False])
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(("dtype", "center"), TYPES)
 def test_norms_and_their_gradients(device: Device, dtype: Any, center: bool) -> None:
     u, total = UNIT[total_of(dtype)], total_of(dtype)
     with vk.use_device(device):

@@ -137,7 +137,7 @@ def scaled_dot_product_attention(
     if not dropout_p and (enable_gqa or q.shape[:-2] == k.shape[:-2]):
         fitting = _for_kernels(q, k, v, attn_mask)
         if fitting is not None:
-            return _attention(*fitting, scale=float(factor), causal=is_causal)[0].reshape(q.shape)  # type: ignore[no-any-return]
+            return _attention(*fitting, scale=float(factor), causal=is_causal)[0].reshape(q.shape)
     if shared:
         k, v = (repeat_interleave(t, q.shape[-3] // t.shape[-3], -3) for t in (k, v))
     narrow = q.dtype if q.dtype.itemsize == 2 and q.dtype is k.dtype is v.dtype and state.autocast is None else None
