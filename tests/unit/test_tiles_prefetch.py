@@ -120,6 +120,17 @@ def test_a_round_waits_twice_still() -> None:
         assert sum(op.name == "barrier" for op in module.kernel.body.walk()) == 2
 
 
+def test_how_factors_are_staged_is_told() -> None:
+    arguments = [whole((1, 16, 16), 1), whole((1, 16, 16), 2), np.zeros((1, 16, 16), np.float32)]
+    text = notes(lowered(high(product, [*arguments, np.int32(0), np.int32(4), "", 16, 16, 8, True], 32)))
+    assert "a staged in rows of 8, 12 apart: 16 bytes further, as rows are written" in text
+    assert "b staged in rows of 16, 17 apart: one bank further, as columns are written" in text
+    half = [x.astype(np.float16) for x in arguments[:2]]
+    module = high(halves, [*half, arguments[2], "", 16, 16, 16], 32, contiguous=True, aligned=True)
+    text = notes(lowered(module, caps_with(matrices(16, 16, 16), 32)))
+    assert "a staged in lines of 2 vectors of 16 bytes, 3 apart: other banks" in text
+
+
 def test_nothing_is_loaded_that_may_have_changed() -> None:
     def in_place(a: vk.InOut[vk.f32, "M N"], HOW: vk.Const[str]):
         wg = vk.workgroup()

@@ -254,6 +254,7 @@ def reserve(shop: Workshop, op: Op, label: str) -> tuple[Packed, list[Spot]]:
     lines, wide = kind.shape[1 - along], kind.shape[along] // each
     pitch, count, total = wide + 1, shop.invocations, lines * wide
     array = shop.stage(_VECTOR, lines * pitch, label)
+    shop.notes.append(f"{b.loc}: {label} staged in lines of {wide} vectors of 16 bytes, {pitch} apart: other banks")
     places: list[Spot] = []
     for step in range(-(-total // count)):
         number = shop.at(shop.rank("workgroup"), step * count)

@@ -43,6 +43,8 @@ def _pitch(shape: tuple[int, ...], itemsize: int, transposed: bool) -> int:
 
 def _place(shop: Workshop, kind: Tile, label: str, *, transposed: bool) -> Staged:
     pitch = _pitch(kind.shape, kind.dtype.itemsize, transposed)
+    why = "one bank further, as columns are written" if transposed else "16 bytes further, as rows are written"
+    shop.notes.append(f"{shop.builder.loc}: {label} staged in rows of {kind.shape[1]}, {pitch} apart: {why}")
     array = shop.stage(Scalar(kind.dtype), kind.shape[0] * pitch, label)
     return Staged(array, (kind.shape[0], kind.shape[1]), pitch)
 
