@@ -90,7 +90,11 @@ def product_of_tiles(a: vk.In[vk.f32, "16 16"], b: vk.In[vk.f32, "16 16"], c: vk
 
 def test_products_of_tiles_are_not_accused_of_their_roundings() -> None:
     """They round in the device's order, and write shared memory as cooperative matrices."""
-    inputs = {"elements": {"a": (-2.0, 2.0), "b": (-2.0, 2.0)}, "devices": "interpreter", "max_examples": 12}
+    inputs: dict[str, Any] = {
+        "elements": {"a": (-2.0, 2.0), "b": (-2.0, 2.0)},
+        "devices": "interpreter",
+        "max_examples": 12,
+    }
     vk.testing.check_kernel(product_of_tiles, lambda a, b: a @ b, seed=1, **inputs)
     with pytest.raises(vk.testing.CheckFailure):
         vk.testing.check_kernel(product_of_tiles, lambda a, b: a @ (b + 1e-5), seed=1, **inputs)

@@ -206,7 +206,7 @@ def _bytes(rng: Any, shape: Any) -> Any:
     return rng.integers(-100, 100, shape).astype(np.int8)
 
 
-_FIXED = {0: _bytes, 1: _bytes}
+_FIXED: dict[int, Any] = {0: _bytes, 1: _bytes}
 
 TILE_OPERATIONS: tuple[Operation, ...] = (
     Operation("large products in vectors", _in_vectors, [[(2, 132, 20), (2, 20, 136)], [(1, 128, 16), (1, 16, 128)]],

@@ -242,6 +242,6 @@ def test_loops_that_are_long_are_not_gone_through() -> None:
     from vkjit.passes.sanitize.numbers import Numbers
 
     builder = Builder(Region())
-    bounds = [builder.index(n) for n in (0, 1 << 60, 1)]
+    bounds = [builder.index(n) for n in (-(1 << 63), (1 << 63) - 1, 1)]
     loop = builder.op("for", *bounds, types=[], regions=[Region([bounds[0].type], ["i"])])
     assert not Numbers((64, 1, 1)).entered(loop).has(loop)

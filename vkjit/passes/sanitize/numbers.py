@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -45,10 +46,10 @@ class Numbers:
         """The same inside a loop: with all rounds of one whose bounds are constants; of others, nothing that depends on
         their counter is known.
         """
-        bounds = [constant_of(v) for v in loop.operands[:3]] if loop.name == "for" else [None]
+        bounds: list[Any] = [constant_of(v) for v in loop.operands[:3]] if loop.name == "for" else [None]
         if not all(isinstance(b, int) for b in bounds) or bounds[2] <= 0:
             return self
-        count = len(range(*bounds))
+        count = max(0, -((bounds[0] - bounds[1]) // bounds[2]))
         invocations = self.local_size[0] * self.local_size[1] * self.local_size[2]
         if not count or self.rounds * count * max(1, invocations // 256) > _MOST_ROUNDS:
             return self
