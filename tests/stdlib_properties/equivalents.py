@@ -29,6 +29,9 @@ ARGUED: dict[str, str] = {
     "norm_kernels.moments_of_groups: if lane == 0: | dropped mask: lane == 0 -> True": _ANY_LANE,
     "norm_kernels.sums_of_groups: if lane == 0: | comparison: == -> !=": _ANY_LANE,
     "norm_kernels.sums_of_groups: if lane == 0: | dropped mask: lane == 0 -> True": _ANY_LANE,
+    "tile_rows_gradient.norm_gradient: if vk.local_id(0) == 0: | dropped mask: vk.local_id(0) == 0 -> True": _ANY_LANE,
+    "tile_rows_gradient.norm_gradient: if vk.local_id(0) == 0: | turned condition: vk.local_id(0) == 0 -> "
+    "not (vk.local_id(0) == 0)": _ANY_LANE,
     "reduce.reduce_groups: for start in range(0, whole, 4 * GROUP): | off by one: range(0, whole, 4 * GROUP) -> "
     "range(0, whole - 1, 4 * GROUP)": "the end is a multiple of the step: the same rounds come before the end less one",
     "reduce.reduce_lines: whole = n // 4 | off by one: 4 -> 5": _SPLIT,
