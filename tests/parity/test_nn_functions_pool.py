@@ -153,3 +153,16 @@ def test_views_and_second_gradients(device: Any) -> None:
         )
         size = float(np.abs(to_numpy(outcome.theirs[0].grad)).max())
         check(outcome, name, UNIT["f32"] * 400 * (1 + float(outcome.expected.detach())), UNIT["f32"] * 200 * (1 + size))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_functions_by_rank_have_pytorchs_names(device: Any, rank: int) -> None:
+    rng = np.random.default_rng(rank)
+    x = rng.uniform(0.5, 1, (2, 3, *(6,) * rank)).astype(np.float32)
+    found = getattr(F, f"lp_pool{rank}d")(vk.tensor(x), 2.0, 2, 3)
+    expected = getattr(torch.nn.functional, f"lp_pool{rank}d")(torch.tensor(x.astype(np.float64)), 2.0, 2, 3)
+    # squares, their mean of up to 8, a product and a root: a dozen roundings
+    np.testing.assert_allclose(to_numpy(found), to_numpy(expected), rtol=0, atol=12 * 2.0**-24 * float(expected.max()))
+    values, places = getattr(F, f"max_pool{rank}d")(vk.tensor(x), 2, return_indices=True)
+    back = to_numpy(getattr(F, f"max_unpool{rank}d")(values, places, 2))
+    assert (back[back != 0] == x[back != 0]).all() and (back != 0).sum() == places.numel()

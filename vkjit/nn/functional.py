@@ -94,8 +94,9 @@ __all__ = [
     "dropout3d", "elu", "embedding", "feature_alpha_dropout", "fold", "gaussian_nll_loss", "gelu", "glu",
     "group_norm", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hinge_embedding_loss", "huber_loss",
     "instance_norm", "interpolate", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "linear",
-    "local_response_norm", "log_softmax", "logsigmoid", "lp_pool", "margin_ranking_loss", "max_pool1d",
-    "max_pool2d", "max_pool3d", "max_unpool", "mish", "mse_loss", "multi_margin_loss", "multilabel_margin_loss",
+    "local_response_norm", "log_softmax", "logsigmoid", "lp_pool", "lp_pool1d", "lp_pool2d", "lp_pool3d",
+    "margin_ranking_loss", "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool", "max_unpool1d", "max_unpool2d",
+    "max_unpool3d", "mish", "mse_loss", "multi_margin_loss", "multilabel_margin_loss",
     "multilabel_soft_margin_loss", "nll_loss", "normalize", "one_hot", "pad", "pairwise_distance", "pixel_shuffle",
     "pixel_unshuffle", "poisson_nll_loss", "prelu", "relu", "relu6", "rms_norm", "rrelu",
     "scaled_dot_product_attention", "selu", "sigmoid", "silu", "smooth_l1_loss", "soft_margin_loss", "softmax",
@@ -128,3 +129,25 @@ def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
 def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta x)) / beta; x itself where beta x is above the threshold."""
     return elementwise.softplus(x, beta=beta, threshold=threshold)
+
+
+def _by_rank(rank: int) -> tuple[Any, Any]:
+    """Pooling by the root of a sum of powers, and its opposite of max pooling, over `rank` axes, under PyTorch's names."""
+
+    def lp(x: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Tensor:
+        return lp_pool(x, norm_type, rank, kernel_size, stride, ceil_mode)
+
+    def unpool(
+        x: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+    ) -> Tensor:
+        return max_unpool(x, indices, rank, kernel_size, stride, padding, output_size)
+
+    lp.__name__, unpool.__name__ = f"lp_pool{rank}d", f"max_unpool{rank}d"
+    lp.__doc__ = f"`lp_pool` over the last {rank} axes."
+    unpool.__doc__ = f"`max_unpool` over the last {rank} axes."
+    return lp, unpool
+
+
+lp_pool1d, max_unpool1d = _by_rank(1)
+lp_pool2d, max_unpool2d = _by_rank(2)
+lp_pool3d, max_unpool3d = _by_rank(3)
