@@ -9,7 +9,6 @@ own launch: there a launch costs less than finding a tensor for every element.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -159,13 +158,12 @@ def step_many(
 
 def _numbers(p: DeviceArray, values: Sequence[float]) -> list[Any]:
     """Hyperparameters as scalars of the type that steps of p are computed in, with zeros behind."""
-    dtype = accumulator(p.dtype).numpy
-    return [np.asarray(v, dtype) for v in values] + [_zero(dtype)] * (MOST_NUMBERS - len(values))
+    if accumulator(p.dtype) is vk.f32:
+        return [*map(np.float32, values), *_ZEROS[len(values) :]]
+    return [np.asarray(v, np.float64) for v in (*values, *_ZEROS[len(values) :])]
 
 
-@functools.cache
-def _zero(dtype: Any) -> Any:
-    return np.asarray(0, dtype)
+_ZEROS = (np.float32(0),) * MOST_NUMBERS
 
 
 def step(

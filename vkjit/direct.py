@@ -20,10 +20,11 @@ from . import findings, staging
 from .frontend import Captures, KernelSpec, exact
 from .frontend.dims import Dim
 from .frontend.names import MISSING
+from .frontend.signature import stands_for_itself
 from .plan import Grid, LaunchPlan
 from .runtime.array import DeviceArray
 from .runtime.artifact import ArgField
-from .runtime.direct import MOST_ARRAYS, Calls, DirectLaunch
+from .runtime.direct import ARRAYS, Calls, DirectLaunch
 
 __all__ = ["Launched", "Shorts"]
 
@@ -33,14 +34,14 @@ _MOST_SHAPES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A launch that went the long way: `fits` are the types that its numbers must have, by parameter number; `simple`: no
+    """A launch that went the long way: `fits` are the types that its numbers may have, by parameter number; `simple`: no
     function of the user decides about `grid` and `local`; `captures` is what its constants capture.
     """
 
     plan: LaunchPlan
     grid: Grid
     values: Sequence[Any]
-    fits: dict[int, type | None]
+    fits: dict[int, tuple[type | None, ...]]
     local: Grid
     simple: bool
     captures: tuple[Captures, ...]
@@ -75,12 +76,12 @@ class Shorts:
         its value counts.
         """
         name = len(args) if groups is None else (groups, len(args))
-        if not 0 < sum(is_array for _, is_array, _ in slots) <= MOST_ARRAYS or min(launched.grid) == 0:
+        if sum(is_array for _, is_array, _ in slots) not in ARRAYS or min(launched.grid) == 0:
             return
         if not launched.plan.is_single:
             return
         if any(
-            i in launched.fits and type(v) is not launched.fits[i] for (i, _, _), v in zip(slots, args, strict=True)
+            i in launched.fits and type(v) not in launched.fits[i] for (i, _, _), v in zip(slots, args, strict=True)
         ):
             return
         known = self._known.get(name)
@@ -129,7 +130,7 @@ class Shorts:
             names=names,
             more=_unchanged(cells, checks) if cells or checks else None,
             blocks=findings.OPEN,
-            overlap=lambda found: (True,) if staging.overlaps(list(found), list(written)) else (),
+            overlap=_overlap(written),
             told=tuple(place for place, is_written in zip(arrays, written, strict=True) if is_written),
             missing=MISSING,
         )
@@ -165,11 +166,32 @@ def _fresh(captures: Sequence[Captures]) -> Callable[[], bool] | None:
 
 
 def _kinds(by_value: Sequence[bool]) -> Callable[[Any], tuple[Any, ...]]:
-    """What counts of arguments that are no arrays: types of numbers, values of constants."""
+    """What counts of arguments that are no arrays: types of all, values of constants."""
     if not any(by_value):
         return lambda others: tuple(map(type, others))
-    ways: list[Callable[[Any], Any]] = [exact if value else type for value in by_value]
-    return lambda others: tuple([way(value) for way, value in zip(ways, others)])  # noqa: B905
+    constants = _picker([place for place, value in enumerate(by_value) if value])
+
+    def kinds(others: Any) -> tuple[Any, ...]:
+        types, values = tuple(map(type, others)), constants(others)
+        for value in values:
+            kind: Any = type(value)
+            if not stands_for_itself(kind):
+                return types + tuple(map(exact, values))
+        return types + values
+
+    return kinds
+
+
+def _overlap(written: Sequence[bool]) -> Callable[[tuple[DeviceArray, ...]], tuple[Any, ...]]:
+    """What arrays in the same buffers add to the key: nothing, unless one that is written overlaps another."""
+
+    def overlap(found: tuple[DeviceArray, ...]) -> tuple[Any, ...]:
+        buffers = [id(a.buffer) for a in found]
+        if any(is_written and buffers.count(b) > 1 for b, is_written in zip(buffers, written, strict=True)):
+            return (True,) if staging.overlaps(list(found), list(written)) else ()
+        return ()
+
+    return overlap
 
 
 def _picker(places: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
@@ -239,7 +261,7 @@ class _Fields:
 
     def _place(self, field: ArgField) -> int:
         if field.role in ("report", "print"):
-            return self._constant(0)  # nothing is reported
+            return -1  # behind everything
         if field.role == "scalar":
             known = self._others.get(field.arg)
             return self._constant(self._launched.values[field.arg]) if known is None else known

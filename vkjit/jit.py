@@ -341,7 +341,7 @@ class Kernel(Tunable):
         groups, form = call.key[:2]
         if not made and not self._tunable and isinstance(form, int):
             simple = not callable(tune_choice(self._local)) and (groups is not None or not callable(self._groups))
-            types = {i: fit.python for i, fit in fits}
+            types = {i: fit.types for i, fit in fits}
             launched = Launched(chosen, grid, values, types, signature.local_size, simple, captures)
             self._shorts.remember(groups, [v for _, v in call.values], self._keys.slots_of(form, ()), launched)
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from . import arguments, staging
+from . import arguments, dtypes, staging
 from .dtypes import DType
 from .frontend import Captures, KernelSpec, exact
 from .plan import Grid, LaunchPlan
@@ -55,6 +55,11 @@ class Fit:
         elif dtype.is_float and dtype.bits >= 32:
             self.high = _F32_LARGEST if dtype.bits == 32 else math.inf
             self.python, self.low = float, -self.high
+
+    @property
+    def types(self) -> tuple[type | None, ...]:
+        """The types of numbers that go into the argument block as they are: Python's, and for f32 NumPy's."""
+        return self.python, np.float32 if self.dtype is dtypes.f32 else None
 
     def slowly(self, value: Any) -> Any:
         """Any other value, checked; one that has the type already stays."""

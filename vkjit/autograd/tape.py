@@ -8,9 +8,9 @@ operations, so with `create_graph=True` they are recorded in turn.
 from __future__ import annotations
 
 import itertools
+import operator
 import sys
 import weakref
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ __all__ = [
     "backward",
     "grad",
     "is_filling",
+    "put",
     "record",
     "rule",
 ]
@@ -49,7 +50,7 @@ class RuleRow:
     """A row of the table of gradients: the vector-Jacobian product and what it needs kept."""
 
     vjp: Rule
-    keeps_inputs: bool
+    keeps_inputs: bool | tuple[int, ...]
     keeps_outputs: bool
 
 
@@ -57,8 +58,10 @@ RULES: dict[str, RuleRow] = {}
 """Operation name to its vector-Jacobian product: vjp(node, *gradients of outputs) -> gradient (or None) per input."""
 
 
-def rule(name: str, *, inputs: bool = False, outputs: bool = False) -> Callable[[Rule], Rule]:
-    """Registers the VJP of an operation; refuses a second one. `inputs`, `outputs`: whether their values are needed."""
+def rule(name: str, *, inputs: bool | tuple[int, ...] = False, outputs: bool = False) -> Callable[[Rule], Rule]:
+    """Registers the VJP of an operation; refuses a second one. `inputs`, `outputs`: whether their values are needed, of
+    inputs perhaps of some positions only.
+    """
 
     def register(function: Rule) -> Rule:
         if name in RULES:
@@ -125,7 +128,12 @@ class Node:
         self.needs = tuple([edge is not None and edge.requires_grad for edge in self.edges])
         self.number = next(_sequence)
         self._results = tuple([weakref.ref(t.meta) for t in outputs])
-        self._inputs = [(_kept(v), getattr(v, "version", 0)) for v in inputs] if row.keeps_inputs else None
+        keeps = row.keeps_inputs
+        self._inputs: Any = None
+        if keeps is True:
+            self._inputs = list(map(_kept, inputs))
+        elif keeps:
+            self._inputs = {position: _kept(inputs[position]) for position in keeps}
         self._outputs = [(t.detach(), t.version) for t in outputs] if row.keeps_outputs else None
         self._released = False
 
@@ -136,9 +144,10 @@ class Node:
 
     def input(self, position: int) -> Any:
         """An operand as it was; an error where it has been changed in place since."""
-        if self._inputs is None:
+        kept = self._inputs
+        if kept is None or (type(kept) is dict and position not in kept):
             raise InternalError(f"the gradient rule of {self.name} reads an operand that it did not ask to keep")
-        value, version = self._inputs[position]
+        value, version = kept[position]
         self._check(value, version, f"operand {position}")
         return value
 
@@ -203,9 +212,10 @@ _PLAIN = frozenset({bool, int, float, str, tuple, dict, type(None)})
 """Types of parameters that hold no tensors, or none that a rule reads as they were."""
 
 
-def _kept(value: Any) -> Any:
-    """An operand as it is kept: another object for it, since the tensor's own place on the tape may change."""
-    return value.alias() if hasattr(value, "alias") else value
+def _kept(value: Any) -> tuple[Any, int]:
+    """An operand as it is kept: another object for it, since the tensor's own place on the tape may change; its version."""
+    version = getattr(value, "_version", None)
+    return (value, 0) if version is None else (value.alias(), version.value)
 
 
 def record(
@@ -214,10 +224,16 @@ def record(
     """Puts an operation on the tape where one of its inputs requires a gradient and it has a rule. `always`: also while
     nothing else is recorded.
     """
+    if (state.enabled or always) and any(getattr(v, "requires_grad", False) for v in inputs):
+        put(name, inputs, params, outputs)
+
+
+def put(name: str, inputs: tuple[Any, ...], params: dict[str, Any], outputs: Sequence[Tensor]) -> None:
+    """Puts an operation of which an input requires a gradient on the tape, where it has a rule."""
     row = RULES.get(name)
-    if row is None or not (state.enabled or always) or not any(getattr(v, "requires_grad", False) for v in inputs):
+    if row is None:
         return
-    floats = [t for t in outputs if t.dtype.is_float]
+    floats = [t for t in outputs if t._array.dtype.is_float]
     if not floats:
         return
     for tensor in floats:
@@ -238,6 +254,9 @@ def _find_root(name: str, inputs: tuple[Any, ...], result: Tensor) -> None:
         result._root = source if source._root is None else source._root
 
 
+_BY_AGE = operator.attrgetter("number")
+
+
 def _collect(roots: Sequence[Node]) -> list[Node]:
     """All nodes that the roots depend on, youngest first: a valid order, since inputs are older than results."""
     seen: set[int] = set()
@@ -249,13 +268,14 @@ def _collect(roots: Sequence[Node]) -> list[Node]:
             continue
         seen.add(id(node))
         found.append(node)
-        stack.extend(edge.node for edge in node.edges if edge is not None and edge.node is not None)
-    found.sort(key=lambda node: -node.number)
+        stack += [edge.node for edge in node.edges if edge is not None and edge.node is not None]
+    found.sort(key=_BY_AGE, reverse=True)
     return found
 
 
 def _seed(tensor: Tensor, gradient: Tensor | None) -> Tensor:
     from ..tensor import creation
+    from ..tensor.tensor import Tensor
 
     if gradient is None:
         if tensor.numel() != 1:
@@ -263,7 +283,9 @@ def _seed(tensor: Tensor, gradient: Tensor | None) -> Tensor:
                 f"backward() without a gradient needs a tensor of one element, found shape {tensor.shape}: reduce it "
                 f"(.sum(), .mean()) or pass gradient="
             )
-        return creation.ones(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+        made = creation.allocate(tensor.shape, tensor.dtype, tensor.device)
+        creation.write_value(made, 1)
+        return Tensor(made)
     if gradient.shape != tensor.shape:
         raise ShapeError(f"the gradient has shape {gradient.shape}, expected the tensor's {tensor.shape}")
     return gradient
@@ -369,7 +391,9 @@ class _Fills:
 
     def deliver(self) -> None:
         """Fills `.grad` of all; called when the walk holds no gradient any more."""
-        memories = Counter(id(pair[1].memory) for pair in self._waiting)
+        memories: dict[int, int] = {}
+        for key in [id(pair[1].memory) for pair in self._waiting]:
+            memories[key] = memories.get(key, 0) + 1
         while self._waiting:
             pair = self._waiting.pop()
             meta = pair[0]

@@ -105,7 +105,8 @@ class Captures:
         walk = self._walk
         cells = tuple((c.read.args[0], c.value) for c in walk.others if isinstance(c.read, functools.partial))
         others = tuple(c.holds for c in walk.others if not isinstance(c.read, functools.partial))
-        return tuple(walk.places), cells, others
+        places = {(id(namespace), name): (namespace, name, value) for namespace, name, value in reversed(walk.places)}
+        return tuple(places.values()), cells, others
 
 
 def fingerprint(fn: Callable[..., Any]) -> str:

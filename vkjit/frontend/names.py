@@ -6,7 +6,7 @@ import builtins
 from types import FunctionType
 from typing import Any
 
-__all__ = ["MISSING", "find_global", "is_frozen"]
+__all__ = ["MISSING", "find_global", "is_frozen", "is_frozen_type"]
 
 MISSING: Any = object()
 
@@ -17,9 +17,14 @@ _OURS = ("vkjit.frontend", "vkjit.ir", "vkjit.lang")
 
 def is_frozen(value: object) -> bool:
     """Whether the value is an instance of a user's frozen dataclass."""
-    if type(value).__module__.startswith(_OURS):
+    return is_frozen_type(type(value))
+
+
+def is_frozen_type(kind: type) -> bool:
+    """Whether the type is a user's frozen dataclass."""
+    if kind.__module__.startswith(_OURS):
         return False
-    parameters = getattr(type(value), "__dataclass_params__", None)
+    parameters = getattr(kind, "__dataclass_params__", None)
     return parameters is not None and bool(parameters.frozen)
 
 

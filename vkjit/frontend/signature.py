@@ -7,15 +7,16 @@ kernel.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..dtypes import DType
-from .names import is_frozen
+from .names import is_frozen_type
 
-__all__ = ["Argument", "ArrayArg", "ConstArg", "ScalarArg", "Signature", "exact"]
+__all__ = ["Argument", "ArrayArg", "ConstArg", "ScalarArg", "Signature", "exact", "stands_for_itself"]
 
 
 def exact(value: Any) -> Any:
@@ -23,13 +24,19 @@ def exact(value: Any) -> Any:
     kind = type(value)
     if kind is int or kind is str:
         return value
+    if stands_for_itself(kind):
+        return (kind, value)
     if isinstance(value, tuple):
         return (kind, *map(exact, value))
     if isinstance(value, float | np.floating):
         return (kind, float(value).hex())
-    if is_frozen(value):
-        return (kind, *(exact(getattr(value, field.name)) for field in dataclasses.fields(value)))
-    return (kind, value)
+    return (kind, *(exact(getattr(value, field.name)) for field in dataclasses.fields(value)))
+
+
+@functools.lru_cache(maxsize=4096)
+def stands_for_itself(kind: Any) -> bool:
+    """Whether values of this one type that are equal mean the same to a kernel."""
+    return not issubclass(kind, tuple | float | np.floating) and not is_frozen_type(kind)
 
 
 @dataclass(frozen=True, slots=True)

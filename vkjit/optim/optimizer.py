@@ -11,6 +11,7 @@ from typing import Any
 
 from ..autograd.mode import enable_grad, no_grad
 from ..errors import ArgumentError
+from ..runtime.graph import is_capturing
 from ..tensor import api as _api  # noqa: F401  # puts the methods on Tensor
 from ..tensor import creation
 from ..tensor.tensor import Tensor
@@ -25,8 +26,11 @@ class Optimizer:
     """An optimiser. Subclasses write `_plan(parameter, state, group)`: what a step of one tensor is.
 
     params: tensors, or dictionaries {"params": tensors, option: value...} with options of their own, or pairs of a name
-    and a tensor. `param_groups` is the list of groups; options in it (`lr`...) may be changed between steps.
+    and a tensor. `param_groups` is the list of groups; options in it (`lr`...) may be changed between steps. Set `capturable`
+    to take a step inside `vk.capture`; see `advance`.
     """
+
+    capturable = False
 
     def __init__(self, params: Iterable[Any], defaults: Mapping[str, Any]) -> None:
         if isinstance(params, Tensor):
@@ -35,6 +39,8 @@ class Optimizer:
         self.param_groups: list[Group] = []
         self.state: dict[Tensor, dict[str, Any]] = {}
         self._batches = Batches()
+        self._captured: tuple[Plan, list[tuple[Tensor, Group]]] | None = None
+        self._ahead = False
         given = list(params)
         if not given:
             raise ArgumentError("an optimiser needs at least one parameter, found none")
@@ -86,19 +92,66 @@ class Optimizer:
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates every parameter that has a gradient. `closure` computes the loss and its gradients first and is
-        returned.
+        returned. Inside `vk.capture` it raises ArgumentError unless `capturable` is set.
         """
         loss = None
         if closure is not None:
             with enable_grad():
                 loss = closure()
+        first = next((p for group in self.param_groups for p in group["params"]), None)
+        capturing = first is not None and is_capturing(first.device)
+        if capturing and not self.capturable:
+            raise ArgumentError(
+                "a step inside vk.capture() would repeat its learning rate and its count of steps in each replay: set "
+                "optimizer.capturable = True and replay by graph.replay(**optimizer.advance(graph))"
+            )
+        made: list[tuple[Plan, list[tuple[Tensor, Group]]]] = []
         with no_grad():
             for number, group in enumerate(self.param_groups):
-                self._step_group(number, group)
+                plans = self._plans(group)
+                self._step_group(number, group, plans)
+                if capturing:
+                    made += [(plan, [(p, group) for p in parameters]) for plan, parameters in plans.items()]
+        if capturing:
+            self._keep_captured(made)
         return loss
 
-    def _step_group(self, number: int, group: Group) -> None:
-        """The steps of one group: parameters of one plan together."""
+    def _keep_captured(self, made: Sequence[tuple[Plan, list[tuple[Tensor, Group]]]]) -> None:
+        if len({plan for plan, _ in made}) != 1:
+            raise ArgumentError(
+                f"this step has {len(made)} different sets of numbers, expected one: parameters of a captured step are in groups "
+                "with the same options and have been stepped equally often"
+            )
+        self._captured = made[0][0], [pair for _, pairs in made for pair in pairs]
+        self._ahead = True  # it is counted already, and runs by the first replay
+
+    def advance(self, graph: Any) -> dict[str, Any]:
+        """Counts the step that a replay of a captured one is going to take, and returns its numbers:
+        `graph.replay(**optimizer.advance(graph))`. They follow `lr` and the other options of the groups.
+
+        Raises ArgumentError without a captured step, or where the step has become another one than was captured.
+        """
+        if self._captured is None:
+            raise ArgumentError("advance() without a captured step: call step() inside vk.capture() first")
+        plan, pairs = self._captured
+        if self._ahead:
+            self._ahead = False
+        else:
+            now = {self._plan(parameter, self.state[parameter], group) for parameter, group in pairs}
+            if len(now) != 1 or any((p.rule, p.states, p.flags) != (plan.rule, plan.states, plan.flags) for p in now):
+                raise ArgumentError("the step is another one than was captured, in its options or state: capture again")
+            (plan,) = now
+        places = [
+            (name, name.rpartition(".n")) for name in graph.arguments if name.startswith(("step_one.", "step_many."))
+        ]
+        return {
+            name: plan.numbers[int(place)]
+            for name, (_, separator, place) in places
+            if separator and place.isdecimal() and int(place) < len(plan.numbers)
+        }
+
+    def _plans(self, group: Group) -> dict[Plan, list[Tensor]]:
+        """What a step of a group is: the parameters with gradients by their plans."""
         plans: dict[Plan, list[Tensor]] = {}
         for parameter in group["params"]:
             if parameter.meta.grad is None:
@@ -107,6 +160,10 @@ class Optimizer:
             if state is None:
                 state = self.state[parameter] = {}
             plans.setdefault(self._plan(parameter, state, group), []).append(parameter)
+        return plans
+
+    def _step_group(self, number: int, group: Group, plans: Mapping[Plan, list[Tensor]]) -> None:
+        """The steps of one group: parameters of one plan together."""
         negate = bool(group.get("maximize"))
         for plan, parameters in plans.items():
             self._batches.run(number, plan, parameters, self.state, negate)

@@ -9,6 +9,7 @@ Nearly every array has the shape and strides of one that came before, so what fo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from ..dtypes import DType
 if TYPE_CHECKING:
     from .interface import Buffer, Device
 
-__all__ = ["ROW_ALIGNMENT", "DeviceArray", "Form", "contiguous_strides"]
+__all__ = ["ROW_ALIGNMENT", "DeviceArray", "Form", "contiguous_strides", "fresh_layout"]
 
 ROW_ALIGNMENT = 16
 """Bytes of the widest access of one invocation."""
@@ -62,7 +63,7 @@ class DeviceArray:
         if layout is None:
             layout = _layout(dtype, shape, strides)
         address = buffer.address + offset
-        self.form = layout[address % ROW_ALIGNMENT == 0]
+        self.form: Form = layout[0] if address % ROW_ALIGNMENT else layout[1]
         self.words: tuple[int, ...] = (address, *layout[2])
         self.shape, self.strides = layout[3], layout[4]  # mostly the same objects for equal shapes
 
@@ -99,6 +100,7 @@ _Layout = tuple[Form, Form, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 _layouts: dict[tuple[DType, tuple[int, ...], tuple[int, ...]], _Layout] = {}
 _forms: dict[tuple[Any, ...], Form] = {}
+_fresh: dict[tuple[tuple[int, ...], DType], tuple[int, tuple[int, ...]]] = {}
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -109,6 +111,17 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
         strides.append(step)
         step *= max(int(extent), 1)
     return tuple(reversed(strides))
+
+
+def fresh_layout(shape: tuple[int, ...], dtype: DType) -> tuple[int, tuple[int, ...]]:
+    """Of an array in memory of its own, in C order: the bytes, a multiple of 4, and the strides; remembered."""
+    found = _fresh.get((shape, dtype))
+    if found is None:
+        if len(_fresh) >= _MOST_LAYOUTS:
+            _fresh.clear()
+        size = math.prod(shape) * dtype.itemsize
+        found = _fresh[shape, dtype] = ((size + 3) & ~3, contiguous_strides(shape))
+    return found
 
 
 def _layout(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]) -> _Layout:

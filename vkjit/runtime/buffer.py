@@ -177,7 +177,8 @@ class Storage:
         with self._queue.lock:
             self._queue.check()
             for queue in self._group.queues:
-                queue.reclaim()
+                if queue.dropped:
+                    queue.reclaim()
             chunk = pool.find(max(nbytes, 1))
             buffer = None
             if chunk is None and device is not None and nbytes >= _REUSED_FROM and self._reuses:

@@ -8,6 +8,7 @@ any thread may call anything.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import weakref
 from collections.abc import Sequence
@@ -99,7 +100,6 @@ class VulkanDevice(Device):
     def allocate(self, nbytes: int) -> VulkanBuffer:
         if nbytes < 0:
             raise DeviceError(f"a buffer of {nbytes} bytes: expected zero or more")
-        self._queue.check()
         return self._storage.buffer(self, self._storage.memory.main, nbytes, self._current.queue)
 
     def write(self, buffer: Buffer, offset: int, data: npt.NDArray[np.uint8]) -> None:
@@ -169,9 +169,10 @@ class VulkanDevice(Device):
         """As in `Device`."""
         if kernel.__class__ is not VulkanKernel or kernel.queue is not self._queue:
             raise self._not_ours(kernel)
-        if kernel.report_offset >= 0 or kernel.print_offset >= 0 or kernel.artifact.indirect:
+        if kernel.print_offset >= 0 or kernel.artifact.indirect:
             return None
-        return self._direct.entry(kernel, launch)
+        claim = functools.partial(self._reports.claim, kernel) if kernel.report_offset >= 0 else None
+        return self._direct.entry(kernel, launch, claim)
 
     def watch(self, change: int) -> None:
         """As in `Device`."""

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from .pipeline import VulkanKernel
     from .queue import Queue
 
-__all__ = ["MOST_ARRAYS", "Calls", "DirectEntry", "DirectLaunch", "DirectRecorder"]
+__all__ = ["ARRAYS", "Calls", "DirectEntry", "DirectLaunch", "DirectRecorder"]
 
-MOST_ARRAYS = len(MAKERS)
+ARRAYS = frozenset(MAKERS)
+"""The numbers of arrays of launches that have a short way."""
 
 DirectEntry = tuple[Any, ...]
 """A `DirectLaunch` made ready by its device."""
@@ -39,7 +40,7 @@ _NATIVE_AFTER = 8
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Calls of one form, with at most `MOST_ARRAYS` arrays.
+    """Calls of one form, whose number of arrays is one of `ARRAYS`.
 
     `arrays` are the places of the arrays among the arguments, `written` whether the kernel may write each; `others` takes the
     other arguments, `kinds` says what of these counts for the key. Nothing may have changed since the key's code was
@@ -69,7 +70,7 @@ class Calls:
 @dataclass(frozen=True, slots=True)
 class DirectLaunch:
     """What is launched for a key, as long as `fresh` says True. Words are those of the arrays, one after another, then the
-    other arguments, then `constants`.
+    other arguments, then `constants`, then, where the kernel reports, the address of the launch's slot.
 
     `left` and `right` take words that must be equal, unless not `mixed` and all shapes are equal; `pick` those that
     the argument block holds, in its struct format `block` (without byte order). The grid is `groups`, or what
@@ -109,8 +110,8 @@ class DirectRecorder:
         if self._submissions == _NATIVE_AFTER and self._make_table():
             self.call = native.recorder()
 
-    def entry(self, kernel: VulkanKernel, launch: DirectLaunch) -> DirectEntry:
-        """The launch made ready; its order of fields is that of the generated functions."""
+    def entry(self, kernel: VulkanKernel, launch: DirectLaunch, claim: Callable[[], int] | None = None) -> DirectEntry:
+        """The launch made ready; its order of fields is that of the generated functions. `claim` gives each launch a slot."""
         self._make_table()
         size = kernel.artifact.block_size
         memory = bytearray(native.BLOCK + size)
@@ -127,7 +128,7 @@ class DirectRecorder:
             self._current, self, kernel, launch.constants, launch.left, launch.right, launch.mixed, launch.pick,
             launch.over[0] if launch.over else None, launch.local[0], self._limits[0], launch.grid, deep, x,
             packer.pack_into, native.FLAT_PLACE if flat else 0, memory,
-            tuple(address | flags for flags in range(4)), place + native.BLOCK, launch.fresh,
+            tuple(address | flags for flags in range(4)), place + native.BLOCK, launch.fresh, claim,
         )  # fmt: skip
 
     def _make_table(self) -> bool:

@@ -16,7 +16,10 @@ from pathlib import Path
 __all__ = ["main", "render"]
 
 TARGET = Path(__file__).with_name("_gen_direct.py")
-MOST_ARRAYS = 8
+COUNTS = (*range(1, 9), 20)
+"""Numbers of arrays that have a short way: what kernels mostly take, and what the optimisers' kernel of many tensors takes."""
+PAIRED = 8
+"""Arrays up to which their buffers are compared in pairs."""
 
 _HEADER = '''"""The short way of a launch; written by `python -m vkjit.runtime.direct_generate`, which explains it. Do not edit."""
 
@@ -70,7 +73,7 @@ def _with_{n}(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             return False
         (
             current, owner, kernel, constants, left, right, mixed, pick, over, wide, most, grid, deep, x, pack, place,
-            memory, addresses, block, fresh,
+            memory, addresses, block, fresh, claim,
         ) = entry
         if fresh is not None and not fresh():
             return False
@@ -96,6 +99,8 @@ def _with_{n}(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
         lock = queue.lock
         lock.acquire()
         try:
+            if claim is not None:
+                words += (claim(),)
             command = queue.ticket or queue.open_ticket()
             if not command:
                 return False
@@ -156,7 +161,8 @@ def _function(n: int) -> str:
     comma = "," if n == 1 else ""
     alias = ""
     if pairs:
-        alias = f"            if {' or '.join(pairs)}:\n                key += overlap(({', '.join(arrays)}))\n"
+        same = " or ".join(pairs) if n <= PAIRED else f"len({{{', '.join(f'id({b})' for b in buffers)}}}) < {n}"
+        alias = f"            if {same}:\n                key += overlap(({', '.join(arrays)}))\n"
     apart = [f"a0.shape is not {a}.shape" for a in arrays[1:]]
     return _TEMPLATE.format(
         disagree=f"(mixed or {' or '.join(apart)}) and " if apart else "",
@@ -190,9 +196,8 @@ def _function(n: int) -> str:
 
 def render() -> str:
     """The text of the file."""
-    counts = range(1, MOST_ARRAYS + 1)
-    table = ", ".join(f"{n}: _with_{n}" for n in counts)
-    return _HEADER + "".join(_function(n) for n in counts) + f"\n\nMAKERS = {{{table}}}\n"
+    table = ", ".join(f"{n}: _with_{n}" for n in COUNTS)
+    return _HEADER + "".join(_function(n) for n in COUNTS) + f"\n\nMAKERS = {{{table}}}\n"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,8 @@ _DEDICATED_ONLY, _EXPORTABLE = 0x1, 0x2
 _MIB = 1 << 20
 _FIRST_BLOCK, _LARGEST_SHARED_BLOCK = 4 * _MIB, 256 * _MIB
 _PINNED_BLOCK = 64 << 10
+_MOST_SPARE, _MOST_SPARE_BYTES = 64, 64 << 10
+"""Released chunks that are kept by their size, of each size, and the largest of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +46,10 @@ class Chunk:
     block: Block
     offset: int
     nbytes: int
+    address: int = field(init=False)
 
-    @property
-    def address(self) -> int:
-        return self.block.address + self.offset
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "address", self.block.address + self.offset)
 
     @property
     def bytes(self) -> Bytes:
@@ -80,6 +82,8 @@ class Pool:
         self._blocks: dict[int, Block] = {}
         self._numbers = 0
         self.allocated = self.peak = self.count = 0
+        self._spare: dict[int, list[Chunk]] = {}
+        """Chunks by size that were released and lie ready for the next of their size; free all the same."""
         self.recent: dict[tuple[Any, int], dict[int, Any]] = {}
         """What was dropped and is still in use, by queue and rounded size; see `buffer`."""
 
@@ -94,6 +98,7 @@ class Pool:
 
     def free_sizes(self) -> list[int]:
         """The sizes of the free ranges in the blocks at hand."""
+        self._merge()
         return [size for _, _, size in self._ranges.free_ranges()]
 
     def around(self, address: int, nbytes: int) -> tuple[Block, int] | None:
@@ -107,13 +112,22 @@ class Pool:
 
     def find(self, nbytes: int) -> Chunk | None:
         """A chunk out of the blocks at hand, or None."""
-        place = self._ranges.allocate(nbytes)
-        if place is None:
-            return None
+        spare = self._spare.get(nbytes)
+        if spare:
+            chunk = spare.pop()
+        else:
+            place = self._ranges.allocate(nbytes)
+            if place is None and self._spare:
+                self._merge()
+                place = self._ranges.allocate(nbytes)
+            if place is None:
+                return None
+            chunk = Chunk(self, self._blocks[place[0]], place[1], nbytes)
         self.count += 1
         self.allocated += self._ranges.rounded(nbytes)
-        self.peak = max(self.peak, self.allocated)
-        return Chunk(self, self._blocks[place[0]], place[1], nbytes)
+        if self.allocated > self.peak:
+            self.peak = self.allocated
+        return chunk
 
     def grow(self, nbytes: int) -> None:
         """Takes a block from the driver that has room for `nbytes`. Raises OutOfMemoryError."""
@@ -128,12 +142,24 @@ class Pool:
 
     def release(self, chunk: Chunk) -> None:
         """Takes a chunk back."""
-        self._ranges.release(chunk.block.number, chunk.offset, chunk.nbytes)
-        self.allocated -= self._ranges.rounded(chunk.nbytes)
+        nbytes = chunk.nbytes
+        spare = self._spare.setdefault(nbytes, []) if nbytes <= _MOST_SPARE_BYTES else None
+        if spare is not None and len(spare) < _MOST_SPARE:
+            spare.append(chunk)
+        else:
+            self._ranges.release(chunk.block.number, chunk.offset, nbytes)
+        self.allocated -= self._ranges.rounded(nbytes)
         self.count -= 1
+
+    def _merge(self) -> None:
+        """Makes what lies ready by size part of the free ranges around it."""
+        while self._spare:
+            for chunk in self._spare.popitem()[1]:
+                self._ranges.release(chunk.block.number, chunk.offset, chunk.nbytes)
 
     def trim(self) -> None:
         """Gives blocks without chunks back to the driver."""
+        self._merge()
         for number in [n for n in self._blocks if self._ranges.is_empty(n)]:
             self._ranges.remove_arena(number)
             self._blocks.pop(number).close()

@@ -193,13 +193,17 @@ class SentWork:
         if not self.dropped:
             return
         with self.lock:
-            while self.dropped:
-                serial, item = self.dropped.popleft()
-                if serial <= self.completed:
+            completed, dropped, deferred = self.completed, self.dropped, self._deferred
+            while dropped:
+                serial, item = dropped.popleft()
+                if serial <= completed:
                     item.release()
-                else:
-                    self._deferred.setdefault(serial, []).append(item)
-                    self.deferred_bytes += item.nbytes
+                    continue
+                row = deferred.get(serial)
+                if row is None:
+                    row = deferred[serial] = []
+                row.append(item)
+                self.deferred_bytes += item.nbytes
 
     def oldest_deferred(self) -> int | None:
         """The serial whose completion will release something; None when nothing waits."""

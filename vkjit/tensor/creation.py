@@ -6,6 +6,7 @@ Enters: Python numbers and nested lists, NumPy arrays, shapes. Leaves: contiguou
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from typing import Any
@@ -19,7 +20,8 @@ from ..devices import device as open_device
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError
 from ..ir import semantics
-from ..runtime.interface import Device, DeviceArray, contiguous_strides
+from ..runtime.array import fresh_layout
+from ..runtime.interface import Device, DeviceArray
 from .tensor import Tensor, as_shape
 
 __all__ = [
@@ -65,8 +67,8 @@ def as_dtype(spec: Any) -> DType:
 
 def allocate(shape: tuple[int, ...], dtype: DType, device: Device) -> DeviceArray:
     """Uninitialised memory in C order; the buffer's size is a multiple of 4 bytes, so that it can be filled."""
-    size = math.prod(shape) * dtype.itemsize
-    return DeviceArray(device.allocate((size + 3) & ~3), 0, dtype, shape, contiguous_strides(shape))
+    nbytes, strides = fresh_layout(shape, dtype)
+    return DeviceArray(device.allocate(nbytes), 0, dtype, shape, strides)
 
 
 def empty(*shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
@@ -179,16 +181,25 @@ def write_value(array: DeviceArray, value: Any) -> None:
     count = math.prod(array.shape)
     if count == 0:
         return
-    stored = to_storage(np.asarray(value), array.dtype).reshape(1)
-    size = count * array.dtype.itemsize
-    pattern = np.tile(stored, max(1, 4 // array.dtype.itemsize)).view(np.uint32)
-    if len(pattern) == 1 or pattern[0] == pattern[1]:
-        array.device.fill(array.buffer, array.offset, (size + 3) & ~3, int(pattern[0]))
+    kind: Any = type(value)
+    cached = kind is int or kind is bool or (kind is float and value != 0)  # 0.0 and -0.0 are equal
+    bits, word = (_pattern if cached else _pattern.__wrapped__)(kind, value, array.dtype)
+    if word is not None:
+        array.device.fill(array.buffer, array.offset, (count * array.dtype.itemsize + 3) & ~3, word)
         return
     from ..stdlib import elementwise
 
     flat = DeviceArray(array.buffer, array.offset, dtypes.u64, (count,), (1,))
-    elementwise.fill(dtypes.i64)(int(stored.view(np.int64)[0]), flat)  # the bits, whatever they mean
+    elementwise.fill(dtypes.i64)(bits, flat)  # the bits, whatever they mean
+
+
+@functools.lru_cache(maxsize=1024)
+def _pattern(kind: Any, value: Any, dtype: DType) -> tuple[int, int | None]:  # noqa: ARG001  # 1 and True are equal keys
+    """A number's bits as an i64, where it has 64, and as a word of 32 bits to fill memory with, where that is possible."""
+    stored = to_storage(np.asarray(value), dtype).reshape(1)
+    words = np.tile(stored, max(1, 4 // dtype.itemsize)).view(np.uint32)
+    bits = int(stored.view(np.int64)[0]) if len(words) > 1 else 0
+    return bits, int(words[0]) if len(words) == 1 or words[0] == words[1] else None
 
 
 def zeros(*shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
@@ -289,7 +300,7 @@ def logspace(
 ) -> Tensor:  # fmt: skip
     """`steps` powers of the base, with exponents at equal distances from start to end, both included."""
     places = _evenly("logspace", start, end, steps, as_dtype(dtype))
-    base = float(int(base)) if as_dtype(dtype).is_integer else float(base)
+    base = float(base)
     with np.errstate(over="ignore", invalid="ignore"):
         values = np.power(base, places.astype(np.float64))
     return _leaf(upload(values, as_dtype(dtype), device), requires_grad)

@@ -65,7 +65,7 @@ def operation(name: str) -> Callable[[F], F]:
                 result = forward(*operands, **params)
             finally:
                 state.enabled = True
-            tape.record(name, operands, params, result if isinstance(result, tuple) else (result,))
+            tape.put(name, operands, params, result if isinstance(result, tuple) else (result,))
             return result
 
         OPERATIONS[name] = run

@@ -8,7 +8,8 @@ from typing import Any
 from ..autograd.mode import state
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
-from ..runtime.interface import DeviceArray, contiguous_strides
+from ..runtime.array import fresh_layout
+from ..runtime.interface import DeviceArray
 from . import creation
 from .copies import contiguous
 from .tensor import Tensor
@@ -60,7 +61,7 @@ def dense(x: Tensor) -> DeviceArray:
 
 def shaped(array: DeviceArray, *shape: int) -> DeviceArray:
     """A dense array seen in another shape of as many elements."""
-    return DeviceArray(array.buffer, array.offset, array.dtype, shape, contiguous_strides(shape))
+    return DeviceArray(array.buffer, array.offset, array.dtype, shape, fresh_layout(shape, array.dtype)[1])
 
 
 def result(shape: tuple[int, ...], dtype: DType, like: Tensor) -> Tensor:

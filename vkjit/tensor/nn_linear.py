@@ -1,7 +1,8 @@
 """Linear maps with a bias as one operation.
 
-Enters: x (..., inputs), weight (outputs, inputs), bias (outputs,). Leaves: x @ weight.T + bias. Forward is a product and one
-addition in place, the gradient a product per operand and a sum; none of them goes through views on the tape.
+Enters: x (..., inputs), weight (outputs, inputs), bias (outputs,). Leaves: x @ weight.T + bias. On a GPU small maps are one
+launch forwards and two backwards; elsewhere forward is a product and one addition in place, the gradient a product per operand
+and a sum. None of them goes through views on the tape.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from ..autograd.mode import state
 from ..errors import DTypeError, ShapeError
 from ..runtime.interface import DeviceArray
 from ..stdlib import elementwise, functions
+from ..stdlib import linear as kernels
 from . import creation, reducing
 from .dispatch import operation
 from .linalg import multiply
@@ -20,7 +22,7 @@ from .maps import arithmetic_type, common_device
 from .nn_common import dense
 from .tensor import Tensor
 
-__all__ = ["bias_gradient", "input_gradient", "linear", "weight_gradient"]
+__all__ = ["bias_gradient", "input_gradient", "linear", "parameter_gradients", "weight_gradient"]
 
 
 def _matrix(array: DeviceArray, rows: int, columns: int) -> DeviceArray:
@@ -37,6 +39,16 @@ def _rows_of(x: Tensor) -> tuple[int, DeviceArray]:
     return rows, _matrix(dense(x), rows, shape[-1])
 
 
+def _lines(x: Any) -> DeviceArray:
+    """The elements as (rows, columns) with any strides of a matrix."""
+    array: DeviceArray = x._array
+    if len(array.shape) == 2:
+        return array
+    shape = math.prod(array.shape[:-1]), array.shape[-1]
+    array = dense(x)
+    return DeviceArray(array.buffer, array.offset, array.dtype, shape, (shape[1], 1))
+
+
 def _transposed(array: DeviceArray) -> DeviceArray:
     (_, rows, columns), (_, down, across) = array.shape, array.strides
     return DeviceArray(array.buffer, array.offset, array.dtype, (1, columns, rows), (0, across, down))
@@ -44,9 +56,17 @@ def _transposed(array: DeviceArray) -> DeviceArray:
 
 @operation("linear")
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    dtype, outputs = x.dtype, weight.shape[0]
+    array, factor = x._array, weight._array
+    dtype, shape, (outputs, inputs) = array.dtype, array.shape, factor.shape
+    device = array.buffer.device
+    if factor.buffer.device is not device or (bias is not None and bias._array.buffer.device is not device):
+        common_device((x, weight, bias))  # raises
+    out = creation.allocate((*shape[:-1], outputs), dtype, device)
+    if kernels.takes(device, dtype, math.prod(shape[:-1]), outputs, inputs):
+        made = Tensor(out)
+        kernels.linear(_lines(x), factor, None if bias is None else bias._array, _lines(made), arithmetic_type(dtype))
+        return made
     rows, left = _rows_of(x)
-    out = creation.allocate((*x.shape[:-1], outputs), dtype, common_device((x, weight)))
     target = _matrix(out, rows, outputs)
     _, right = _rows_of(weight)
     compute = arithmetic_type(dtype)
@@ -87,6 +107,18 @@ def input_gradient(gradient: Any, weight: Tensor) -> Tensor:
     out = creation.allocate((*gradient.shape[:-1], weight.shape[1]), gradient.dtype, gradient.device)
     multiply(left, _rows_of(weight)[1], _matrix(out, rows, weight.shape[1]), arithmetic_type(gradient.dtype))
     return Tensor(out)
+
+
+def parameter_gradients(gradient: Any, x: Tensor, biased: bool) -> tuple[Tensor, Tensor | None]:
+    """The gradients of weight and bias."""
+    outputs, inputs = gradient.shape[-1], x.shape[-1]
+    dtype, device = gradient.dtype, gradient.device
+    if not kernels.takes(device, dtype, outputs, inputs, math.prod(x.shape[:-1])):
+        return weight_gradient(gradient, x), bias_gradient(gradient) if biased else None
+    weight = creation.allocate((outputs, inputs), dtype, device)
+    bias = creation.allocate((outputs,), dtype, device) if biased else None
+    kernels.linear_gradients(_lines(gradient), _lines(x), weight, bias, arithmetic_type(dtype))
+    return Tensor(weight), None if bias is None else Tensor(bias)
 
 
 def weight_gradient(gradient: Any, x: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from ..runtime.interface import DeviceArray
 from ..stdlib import loss as kernels
 from ..stdlib import loss_mean
 from ..stdlib.partial import accumulator
+from . import creation
 from .dispatch import operation
 from .iterate import broadcast_shapes
 from .maps import arithmetic_type, common_device, run_map
@@ -263,6 +264,34 @@ def _mean_of_rows(loss: Tensor, scale: Tensor, *, saved: dict[str, Any]) -> Tens
     return y
 
 
+@operation("cross_entropy_mean")
+def _cross_entropy_mean(
+    x: Tensor, target: Tensor, weight: Tensor | None, *, ignored: int, saved: dict[str, Any]
+) -> Tensor:
+    """The mean cross entropy of few rows in one launch; `saved` gets what the gradient takes."""
+    array, device, kind = x._array, x._array.buffer.device, accumulator(x._array.dtype)
+    rows = array.shape[:1]
+    y, inverse = creation.allocate((), array.dtype, device), creation.allocate((1,), kind, device)
+    statistics = creation.allocate(rows, kind, device), creation.allocate(rows, kind, device)
+    loss_mean.cross_entropy_mean(
+        array, target._array, None if weight is None else weight._array, statistics, shaped(y, 1), inverse, ignored
+    )
+    saved["statistics"], saved["inverse"] = statistics, inverse
+    return Tensor(y)
+
+
+def cross_entropy_mean_gradient(
+    g: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, ignored: int, saved: dict[str, Any]
+) -> Tensor:
+    """The gradient of the scores from that of the mean; not recorded."""
+    y = creation.allocate(x.shape, x.dtype, x.device)
+    loss_mean.cross_entropy_slopes(
+        shaped(g._array, 1), saved["inverse"], x._array, target._array, None if weight is None else weight._array,
+        saved["statistics"], y, ignored,
+    )  # fmt: skip
+    return Tensor(y)
+
+
 def _reduced_rows(loss: Any, scale: Any, reduction: str, name: str) -> Tensor:
     """Rows reduced; the mean is over the weights of the rows' classes."""
     if reduction == "mean":
@@ -306,6 +335,10 @@ def cross_entropy(
         return _soft_cross_entropy(x, target, weight, reduction, label_smoothing)
     if not target.dtype.is_integer:
         raise DTypeError(f"cross_entropy(): the target holds {target.dtype!r}, expected class indices or probabilities")
+    if reduction == "mean" and x.ndim == 2 and label_smoothing == 0:
+        _rows(x, target, "cross_entropy")
+        if loss_mean.takes_scores(x.shape[0], x.shape[1], x.device):
+            return _cross_entropy_mean(x, target, weight, ignored=ignore_index, saved={})
     loss, scale = _cross_entropy(x, target, weight, ignored=ignore_index, smoothing=float(label_smoothing), saved={})
     return _reduced_rows(loss, scale, reduction, "cross_entropy")
 
@@ -317,7 +350,7 @@ def _soft_cross_entropy(x: Any, target: Any, weight: Any, reduction: str, smooth
         )
     axis = 1 if x.ndim > 1 else 0
     if smoothing:
-        target = target * (1 - smoothing) + smoothing / x.shape[axis]
+        target = target * (1 - smoothing) + smoothing / max(x.shape[axis], 1)
     losses = log_softmax(x, axis) * target
     if weight is not None:
         losses = losses * reshape(weight, [-1 if i == axis else 1 for i in range(x.ndim)])
@@ -328,4 +361,4 @@ def _soft_cross_entropy(x: Any, target: Any, weight: Any, reduction: str, smooth
         return total  # type: ignore[no-any-return]
     if reduction != "mean":
         return reduced(total, reduction, "cross_entropy")
-    return total / (x.numel() // x.shape[axis])  # type: ignore[no-any-return]
+    return total / (x.numel() // x.shape[axis] if x.numel() else 0)  # type: ignore[no-any-return]

@@ -156,12 +156,7 @@ class Tensor(TensorMethods):
 
     def is_contiguous(self) -> bool:
         """Whether the elements lie in C order without gaps."""
-        step = 1
-        for extent, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            if extent != 1 and stride != step:
-                return self.numel() == 0
-            step *= extent
-        return True
+        return self._array.form.contiguous
 
     # -- autograd
 
@@ -319,7 +314,8 @@ class Tensor(TensorMethods):
 
     def alias(self) -> Tensor:
         """Another object for the same tensor: memory, version and place on the tape are shared."""
-        same = Tensor(self._array, version=self._version, meta=self.meta)
+        same = Tensor.__new__(Tensor)
+        same._array, same._version, same.meta, same._root = self._array, self._version, self.meta, None
         same._history, same._is_view = self._history, self._is_view
         return same
 

@@ -16,7 +16,7 @@ from ..mode import is_grad_enabled
 from ..tape import Node, rule
 
 
-@rule("convolution", inputs=True)
+@rule("convolution", inputs=(0, 1))
 def _convolution(node: Node, gradient: Any) -> tuple[Any, ...]:
     x, w, g = node.input(0), node.input(1), node.params["geometry"]
     axes = [0, *range(2, gradient.ndim)]
@@ -45,16 +45,15 @@ def _convolution_weight(node: Node, gradient: Any) -> tuple[Any, ...]:
     )
 
 
-@rule("linear", inputs=True)
+@rule("linear", inputs=(0, 1))
 def _linear(node: Node, gradient: Any) -> tuple[Any, ...]:
     x, weight = node.input(0), node.input(1)
     needs = node.needs
     if not is_grad_enabled():
-        return (
-            nn_linear.input_gradient(gradient, weight) if needs[0] else None,
-            nn_linear.weight_gradient(gradient, x) if needs[1] else None,
-            nn_linear.bias_gradient(gradient) if needs[2] else None,
-        )
+        of_input = nn_linear.input_gradient(gradient, weight) if needs[0] else None
+        if needs[1]:
+            return of_input, *nn_linear.parameter_gradients(gradient, x, needs[2])
+        return of_input, None, nn_linear.bias_gradient(gradient) if needs[2] else None
     rows = gradient.reshape(-1, gradient.shape[-1]) if gradient.numel() else gradient.reshape(0, gradient.shape[-1])
     return (
         matmul(gradient, weight) if needs[0] else None,

@@ -7,7 +7,7 @@ from typing import Any
 from ...errors import ArgumentError
 from ...tensor import arithmetic
 from ...tensor.nn_ctc import ctc_gradient
-from ...tensor.nn_loss import cross_entropy_gradient, nll_gradient
+from ...tensor.nn_loss import cross_entropy_gradient, cross_entropy_mean_gradient, nll_gradient
 from ...tensor.nn_softmax import log_softmax
 from ..mode import is_grad_enabled
 from ..tape import Node, rule
@@ -93,6 +93,20 @@ def _cross_entropy(node: Node, gradient: Any, _: Any) -> tuple[Any, ...]:
     shares = even if weight is None else even * weight.reshape(shape)
     whole = even * classes if weight is None else even * weight.sum()
     return probabilities * (one.unsqueeze(axis) + whole) + picked - shares, None, None
+
+
+@rule("cross_entropy_mean", inputs=True)
+def _cross_entropy_mean(node: Node, gradient: Any) -> tuple[Any, ...]:
+    x, target, weight = (node.input(i) for i in range(3))
+    ignored, saved = node.params["ignored"], node.params["saved"]
+    if not is_grad_enabled():
+        return cross_entropy_mean_gradient(gradient, x, target, weight, ignored, saved), None, None
+    counts = target != ignored
+    classes = arithmetic.where(counts, target, 0)
+    scale = counts.to(x.dtype) if weight is None else counts.to(x.dtype) * weight.detach()[classes]
+    each = (gradient / scale.sum()).expand(scale.shape)
+    picked = nll_gradient(each, classes, scale, shape=x.shape)
+    return log_softmax(x, 1).exp() * (each * scale).unsqueeze(1) + picked, None, None
 
 
 @rule("nll", inputs=True, outputs=True)
