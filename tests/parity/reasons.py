@@ -6,8 +6,7 @@ __all__ = ["REASONS"]
 
 REASONS: dict[str, str] = {
     "linalg.matrix_power": "negative powers need an inverse, and there are no decompositions here",
-    "nn.functional.batch_norm": "an input of one axis without elements; a sum of 16-bit floats in another order",
-    "nn.functional.scaled_dot_product_attention": "in f16 PyTorch rounds between its products, here sums stay in f32",
+    "nn.functional.batch_norm": "an input of one axis without elements is refused; one sum of 16-bit floats is off by a rounding",
     "norm": "the nuclear norm needs singular values, and there are no decompositions here",
 }
 """Operation to the reason of its failures."""
