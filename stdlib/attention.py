@@ -7,6 +7,7 @@ where tiles are.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +24,8 @@ __all__ = ["MOST", "Seen", "Tiles", "attend", "gradients", "suits", "tiles_for"]
 
 MOST = 256
 """The largest size of a head."""
-MANY = 1 << 16
-"""Scores from which on the processor computes them by tiles: fewer fit into its cache, and need no kernel of their own."""
+MANY = 1 << 27
+"""Scores from which on processors take tiles: half a GiB and more in f32. With fewer, products of whole matrices are faster."""
 _SIZES = ((64, 32), (32, 32), (32, 16), (16, 16), (16, 8), (8, 8))
 """Rows of queries and of keys in a tile, from the best to the smallest."""
 _SUMS = 64 * 128
@@ -78,9 +79,9 @@ def _tiles(q: DeviceArray) -> Tiles | None:
 
 def suits(q: Any, columns: int) -> bool:
     """Whether the device of a query (..., M, D) takes attention over so many keys by tiles: GPUs do for all heads of up to
-    MOST elements, the processor where the scores are many.
+    MOST elements, processors where the scores are many.
     """
-    many = rows_class(q.device) == "gpu" and q.shape[-2] * columns >= MANY
+    many = rows_class(q.device) == "gpu" and math.prod(q.shape[:-1]) * columns >= MANY
     return (many or device_class(q.device) == "gpu") and q.shape[-1] <= MOST and _tiles(q) is not None
 
 

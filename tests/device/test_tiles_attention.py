@@ -10,6 +10,7 @@ import pytest
 import vkjit as vk
 from tests.device.tile_errors import Attention, check, values
 from vkjit.runtime.interface import Device
+from vkjit.stdlib import attention as attention_host
 from vkjit.stdlib.attention import Seen, attend, gradients, tiles_for
 from vkjit.stdlib.registry import as_class
 from vkjit.stdlib.tile_attention import attention
@@ -167,17 +168,20 @@ def test_heads_that_share_keys(device: Device) -> None:
                 check(vk.scaled_dot_product_attention(q, k, v, enable_gqa=True), expected, error, kind)
 
 
-def test_many_scores_on_a_processor(device: Device) -> None:
-    """From 256 x 256 scores on the device cpu takes them by tiles by itself."""
+def test_many_scores_on_a_processor(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device cpu takes them by tiles by itself, from some number on."""
     if device.caps.kind != "llvm-cpu":
         pytest.skip("what the device cpu does")
+    monkeypatch.setattr(attention_host, "MANY", 1 << 12)
     with vk.use_device(device):
-        (q, a), (k, b), (v, c) = (values((1, 1, n, 8), vk.f32, n) for n in (259, 255, 255))
+        (q, a), (k, b), (v, c) = (values((1, 1, n, 8), vk.f32, n) for n in (65, 64, 64))
         q.requires_grad_()
         o = vk.scaled_dot_product_attention(q, k, v)
+        few = vk.scaled_dot_product_attention(q[:, :, :63], k, v)
+        assert "attention" not in {node.name for node in nodes_of(few)}
         assert "attention" in {node.name for node in nodes_of(o)}
         o.backward(vk.ones_like(o))
-        exact = Attention(a, b, c, np.ones_like(a), np.ones((1, 1, 259, 255), bool), 0.0, 8**-0.5, vk.f32).results()
+        exact = Attention(a, b, c, np.ones_like(a), np.ones((1, 1, 65, 64), bool), 0.0, 8**-0.5, vk.f32).results()
         check(o, *exact["o"])
         check(q.grad, *exact["dq"])
 

@@ -1,9 +1,9 @@
 """Scaled dot-product attention.
 
-Enters: tensors of floats. Leaves: a new tensor of the same type. On GPUs and processors one kernel goes over keys and values
-and keeps no scores, forward and backward. Elsewhere, and for what it doesn't do (dropout, a mask that gets a gradient, heads of
-more than 256 elements), attention is composed of two products and a softmax. Floats of 16 bits are computed in f32 either
-way: only the result is rounded.
+Enters: tensors of floats. Leaves: a new tensor of the same type. On GPUs, and on processors where scores would take much memory,
+one kernel goes over keys and values and keeps no scores, forward and backward. Elsewhere, and for what it doesn't do (dropout, a
+mask that gets a gradient, heads of more than 256 elements), attention is composed of two products and a softmax. Floats of
+16 bits are computed in f32 either way: only the result is rounded.
 """
 
 from __future__ import annotations
