@@ -160,65 +160,53 @@ def packed(value, shift, BITS):
     return vk.u64(vk.bitcast(BITS, value)) << shift
 
 
-@vk.kernel(over="y", debug=False)
-def wide1(
-    a: vk.In[vk.u64, "N"],
-    y: vk.Out[vk.u64, "N"],
-    F: vk.Const[Any],
-    C: vk.Const[Any],
-    A: vk.Const[Any],
-    Y: vk.Const[Any],
-    BITS: vk.Const[Any],
-    SIZE: vk.Const[int],
-):
-    """y = F(a), elements of a of type A, of y of type Y, SIZE bits each."""
-    i = vk.global_id(0)
-    x = a[i]
-    result = vk.u64(0)
-    for n in vk.unroll(64 // SIZE):
-        result |= packed(Y(F(C(unpacked(x, n * SIZE, A, BITS)))), n * SIZE, BITS)
-    y[i] = result
-
-
-@vk.kernel(over="y", debug=False)
-def wide2(
-    a: vk.In[vk.u64, "N"],
-    b: vk.In[vk.u64, "N"],
-    y: vk.Out[vk.u64, "N"],
-    F: vk.Const[Any],
-    C: vk.Const[Any],
-    A: vk.Const[Any],
-    B: vk.Const[Any],
-    Y: vk.Const[Any],
-    BITS: vk.Const[Any],
-    SIZE: vk.Const[int],
-):
-    """y = F(a, b), elements of a of type A, of b of type B, of y of type Y, SIZE bits each."""
-    i = vk.global_id(0)
-    p, q = a[i], b[i]
-    result = vk.u64(0)
-    for n in vk.unroll(64 // SIZE):
-        value = F(C(unpacked(p, n * SIZE, A, BITS)), C(unpacked(q, n * SIZE, B, BITS)))
-        result |= packed(Y(value), n * SIZE, BITS)
-    y[i] = result
+def _bits(Y: Any) -> Any:
+    """The unsigned type of an element's size."""
+    return vk.u32 if Y.itemsize == 4 else vk.u16
 
 
 @functools.cache
-def wide2_right(S: Any) -> Any:
-    """y = F(a, s) with a scalar of type S; elements of a of type A, of y of type Y, SIZE bits each."""
+def wide1(A: Any, Y: Any) -> Any:
+    """y = F(a), elements of a of type A, of y of type Y, both of 16 or both of 32 bits."""
+    BITS, SIZE = _bits(Y), Y.itemsize * 8
 
     @vk.kernel(over="y", debug=False)
-    def wide2_right(
-        a: vk.In[vk.u64, "N"],
-        s: S,
-        y: vk.Out[vk.u64, "N"],
-        F: vk.Const[Any],
-        C: vk.Const[Any],
-        A: vk.Const[Any],
-        Y: vk.Const[Any],
-        BITS: vk.Const[Any],
-        SIZE: vk.Const[int],
-    ):
+    def wide1(a: vk.In[vk.u64, "N"], y: vk.Out[vk.u64, "N"], F: vk.Const[Any], C: vk.Const[Any]):
+        i = vk.global_id(0)
+        x = a[i]
+        result = vk.u64(0)
+        for n in vk.unroll(64 // SIZE):
+            result |= packed(Y(F(C(unpacked(x, n * SIZE, A, BITS)))), n * SIZE, BITS)
+        y[i] = result
+
+    return wide1
+
+
+@functools.cache
+def wide2(A: Any, B: Any, Y: Any) -> Any:
+    """y = F(a, b), elements of types A, B and Y, all of 16 or all of 32 bits."""
+    BITS, SIZE = _bits(Y), Y.itemsize * 8
+
+    @vk.kernel(over="y", debug=False)
+    def wide2(a: vk.In[vk.u64, "N"], b: vk.In[vk.u64, "N"], y: vk.Out[vk.u64, "N"], F: vk.Const[Any], C: vk.Const[Any]):
+        i = vk.global_id(0)
+        p, q = a[i], b[i]
+        result = vk.u64(0)
+        for n in vk.unroll(64 // SIZE):
+            value = F(C(unpacked(p, n * SIZE, A, BITS)), C(unpacked(q, n * SIZE, B, BITS)))
+            result |= packed(Y(value), n * SIZE, BITS)
+        y[i] = result
+
+    return wide2
+
+
+@functools.cache
+def wide2_right(S: Any, A: Any, Y: Any) -> Any:
+    """y = F(a, s) with a scalar of type S; elements of a of type A, of y of type Y, both of 16 or both of 32 bits."""
+    BITS, SIZE = _bits(Y), Y.itemsize * 8
+
+    @vk.kernel(over="y", debug=False)
+    def wide2_right(a: vk.In[vk.u64, "N"], s: S, y: vk.Out[vk.u64, "N"], F: vk.Const[Any], C: vk.Const[Any]):
         i = vk.global_id(0)
         x = a[i]
         result = vk.u64(0)

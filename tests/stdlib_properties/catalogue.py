@@ -258,15 +258,7 @@ def _at_places(x: Any, at: Any) -> Any:
 _WORDS = st.sampled_from(
     [int(np.array(p, np.float32).view(np.uint64)[0]) for p in ([1.0, 2.0], [-3.0, 0.5], [0.0, 7.0])]
 )
-_WIDE = {
-    "F": [functions.mul],
-    "C": [vk.f32],
-    "A": [vk.f32],
-    "B": [vk.f32],
-    "Y": [vk.f32],
-    "BITS": [vk.u32],
-    "SIZE": [32],
-}
+_WIDE = {"F": [functions.mul], "C": [vk.f32]}
 _ALL_F32 = {"dtypes": [vk.f32]}
 _SMALL = {"elements": {}, "dims": {"N": [(5,), (2, 3)]}, **_ALL_F32}
 
@@ -275,7 +267,6 @@ def _direct() -> tuple[KernelProperty, ...]:
     """Kernels that operations launch on some devices only."""
     lanes = {"ACC": [vk.f32], "SIZE": [32]}
     choices = [False, True]
-    wide = {k: v for k, v in _WIDE.items() if k != "B"}
     return (
         _step(rules.sgd, _sgd, "velocity", ("rate", "momentum", "undamped", "decay"), 3),
         _step(rules.adam, _adam, "mean square largest", (
@@ -286,12 +277,12 @@ def _direct() -> tuple[KernelProperty, ...]:
         _step(rules.lion, _lion, "mean", ("rate", "beta", "fresh", "beta", "fresh", "kept"), 0),
         _step_many(),
         KernelProperty(norm_kernels.moved, lambda running, found, keep, take: keep * running + take * found, _F32),
-        KernelProperty(elementwise.wide1, _wide(np.square, "a"), {
-            "elements": {**wide, "F": [functions.square], "a": _WORDS}, "dims": {"N": (1, 40)}}),
-        KernelProperty(elementwise.wide2, _wide(np.multiply, "a", "b"), {
+        KernelProperty(elementwise.wide1(vk.f32, vk.f32), _wide(np.square, "a"), {
+            "elements": {**_WIDE, "F": [functions.square], "a": _WORDS}, "dims": {"N": (1, 40)}}),
+        KernelProperty(elementwise.wide2(vk.f32, vk.f32, vk.f32), _wide(np.multiply, "a", "b"), {
             "elements": {**_WIDE, "a": _WORDS, "b": _WORDS}, "dims": {"N": (1, 40)}}),
-        KernelProperty(elementwise.wide2_right(vk.f32), _wide(np.multiply, "a"), {
-            "elements": {**wide, "a": _WORDS, "s": [2.0, -3.0]}, "dims": {"N": (1, 40)}}),
+        KernelProperty(elementwise.wide2_right(vk.f32, vk.f32, vk.f32), _wide(np.multiply, "a"), {
+            "elements": {**_WIDE, "a": _WORDS, "s": [2.0, -3.0]}, "dims": {"N": (1, 40)}}),
         KernelProperty(elementwise.fill(vk.f32), lambda s, y: np.full(y.shape, s), {"dims": {"N": [(), (5,), (2, 3)]}, **_F32}),
         KernelProperty(matmul.multiply_broadcast, np.matmul, {
             "elements": {**lanes, "ROWS": [8], "COLUMNS": [1, 4]}, "schedules": False,

@@ -172,7 +172,7 @@ def _launch(function: Any, operands: Sequence[Any], out: DeviceArray, compute: D
         return _launch(function, lifted, out, compute, first)
     if (
         count >= WIDE
-        and pattern in _WIDE_KERNELS
+        and pattern in _WIDE_FORMS
         and len(target.shape) == 1
         and _widen(function, values, target, compute)
     ):
@@ -204,7 +204,7 @@ are some).
 _PATTERNS: dict[tuple[type, ...], str] = {}
 """Types of operands to their form."""
 
-_WIDE_KERNELS: dict[str, Any] = {"t": kernels.wide1, "tt": kernels.wide2, "ts": kernels.wide2_right}
+_WIDE_FORMS = frozenset({"t", "tt", "ts"})
 
 WIDE = 2048
 """Elements from which on contiguous arrays are read and written in words of 64 bits."""
@@ -214,33 +214,29 @@ def _widen(function: Any, values: list[Any], target: DeviceArray, compute: DType
     """Runs over words of 64 bits where types and places allow it, the last few elements one by one; whether it did."""
     if target.device.caps.kind == "llvm-cpu":  # there a vector of invocations reads and writes at once already
         return False
-    arrays = [v for v in values if isinstance(v, DeviceArray)]
     size = target.dtype.itemsize
-    if size not in (2, 4) or any(a.dtype.itemsize != size for a in arrays):
+    if size not in (2, 4):
         return False
-    if any(a.strides != (1,) or a.offset % 8 for a in (*arrays, target)):
-        return False
+    arrays: list[DeviceArray] = []
+    for array in (*values, target):
+        if isinstance(array, DeviceArray):
+            if array.dtype.itemsize != size or array.strides != (1,) or array.offset % 8:
+                return False
+            arrays.append(array)
     lanes = 8 // size
     words = target.shape[0] // lanes
-    kernel: Any = kernels.wide2 if len(arrays) == 2 else kernels.wide1
-    if len(values) > len(arrays):
-        kernel = kernels.wide2_right(scalar_type(compute))
-    bits = dtypes.u32 if size == 4 else dtypes.u16
-    kernel(
-        *(_words(v, words) if isinstance(v, DeviceArray) else v for v in values),
-        _words(target, words),
-        function,
-        compute,
-        *(a.dtype for a in arrays),
-        target.dtype,
-        bits,
-        size * 8,
-    )
+    types = [a.dtype for a in arrays]
+    if len(values) == len(arrays):  # one of the values is a number
+        kernel = kernels.wide2_right(scalar_type(compute), *types)
+        kernel(_words(arrays[0], words), values[1], _words(target, words), function, compute)
+    else:
+        kernel = kernels.wide2(*types) if len(arrays) == 3 else kernels.wide1(*types)
+        kernel(*[_words(a, words) for a in arrays], function, compute)
     rest = target.shape[0] - words * lanes
     if rest:
         ends = [_end(v, rest) if isinstance(v, DeviceArray) else v for v in values]
-        narrow = _KERNELS["tt" if len(arrays) == 2 else "t" if len(values) == 1 else "ts"]
-        narrow = narrow(scalar_type(compute)) if len(values) > len(arrays) else narrow
+        narrow = _KERNELS["tt" if len(arrays) == 3 else "t" if len(values) == 1 else "ts"]
+        narrow = narrow(scalar_type(compute)) if len(values) == len(arrays) else narrow
         narrow(*ends, _end(target, rest), function, compute)
     return True
 
