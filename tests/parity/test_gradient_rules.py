@@ -177,8 +177,8 @@ OTHERS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
 ELSEWHERE = frozenset(
     "absolute_difference at_places avg_pool avg_pool_gradient batch_norm binary_entropy binary_entropy_logits checkpoint "
     "convolution convolution_input convolution_weight cross_entropy cross_entropy_mean ctc divergence dropout embedding "
-    "embedding_gradient fixed_norm function group_norm huber layer_norm linear log_divergence max_pool max_pool_gradient mean_of_rows move "
-    "nll nll_gradient smooth_l1 squared_difference".split()
+    "embedding_gradient fixed_norm function group_norm huber layer_norm linear log_divergence max_pool max_pool_gradient "
+    "mean_of_rows move nll nll_gradient smooth_l1 squared_difference".split()
 )
 """Layers' rules, which `test_nn_functions_*` compare with PyTorch, and rules that only other rules' results use."""
 
