@@ -93,24 +93,22 @@ class _Instrument:
 
     def all(self) -> None:
         """Goes through the module."""
-        source, functions = self.reader.instructions, False
-        head: int | None = None
-        for made in source:
-            if made.name == "OpFunction" and not functions:
-                functions = True
-                declared = len(self.out)
-            if head is None and made.name.startswith(("OpType", "OpConstant", "OpVariable")):
+        head = declared = -1  # where decorations end, and where declarations do
+        for made in self.reader.instructions:
+            if head < 0 and made.name.startswith(("OpType", "OpConstant", "OpVariable")):
                 head = len(self.out)
+            if declared < 0 and made.name == "OpFunction":
+                declared = len(self.out)
             self._lines(made)
-            if functions:
-                self._one(made)
-            else:
+            if declared < 0:
                 self.out.append(made)
-        h = self.helpers
-        assert head is not None
-        self.out[declared:declared] = h.declarations
-        self.out[head:head] = h.annotations
-        self.reader.instructions = [*self.out, *h.functions]
+            else:
+                self._one(made)
+        if not 0 <= head < declared:
+            raise InternalError("the module has no declarations before its first function, or no function")
+        self.out[declared:declared] = self.helpers.declarations
+        self.out[head:head] = self.helpers.annotations
+        self.reader.instructions = [*self.out, *self.helpers.functions]
 
     def _lines(self, made: Instruction) -> None:
         if made.name == "OpString":
