@@ -172,8 +172,6 @@ BEYOND: dict[str, tuple[Callable[[], Any], Any]] = {
     "index_select": (lambda: vk.index_select(_far_rows(), 0, vk.tensor(PLACES)), [[1.0, 2.0, 3.0]] * 3),
     "movedim": (lambda: _far_rows().movedim(0, 1)[:, -1], [1.0, 2.0, 3.0]),
     "narrow": (lambda: vk.narrow(_far(2.0), 0, 2**31, 3), [2.0] * 3),
-    "searchsorted": (lambda: vk.searchsorted(_far(2.0), vk.tensor([1.0, 2.0, 3.0])), [0, 0, FAR]),
-    "searchsorted, right": (lambda: vk.searchsorted(_far(2.0), vk.tensor([1.0, 2.0]), right=True), [0, FAR]),
     "select": (lambda: vk.select(_far_rows(), 0, -1), [1.0, 2.0, 3.0]),
     "split": (lambda: vk.split(_far(2.0), 2**31)[1], [2.0] * 7),
     "steps": (lambda: _far(2.0)[5 :: 2**30], [2.0, 2.0, 2.0]),
