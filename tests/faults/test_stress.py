@@ -13,3 +13,8 @@ def test_processes_end_cleanly(device: Any) -> None:
 
 def test_threads_get_their_own_results(device: Any) -> None:
     assert stress.threads(device.name, 8, 60) == []
+
+
+def test_a_tensor_in_a_module_outlives_the_runtime_silently(device: Any) -> None:
+    end = next(end for end in stress.ENDS if ".kept =" in end)
+    assert stress.run_program(stress.HEAD.format(device=device.name) + end, 0) is None

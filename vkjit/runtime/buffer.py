@@ -103,7 +103,8 @@ class VulkanBuffer(Buffer):
         return home if self.readers is None else [*home, *self.readers.items()]
 
     def __del__(self) -> None:
-        if getattr(self, "queue", None) is not None:
+        # late in the interpreter's exit this module is empty; the device has closed by then
+        if getattr(self, "queue", None) is not None and _REUSED_FROM is not None:
             self.close()
 
 
