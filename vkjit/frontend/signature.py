@@ -21,7 +21,7 @@ __all__ = ["Argument", "ArrayArg", "ConstArg", "ScalarArg", "Signature", "exact"
 
 def exact(value: Any) -> Any:
     """What is equal only for constants that mean the same to a kernel: 1, 1.0 and True differ, as do 0.0 and -0.0."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind is int or kind is str:
         return value
     if stands_for_itself(kind):
