@@ -46,6 +46,6 @@ def test_attention_gives_means_of_the_values(m: int, n: int, d: int, seed: int) 
     q, k = (random.normal(size=(1, 1, rows, d)).astype(np.float32) for rows in (m, n))
     v = np.broadcast_to(random.normal(size=(1, 1, 1, d)), (1, 1, n, d)).astype(np.float32)
     with vk.use_device("interpreter"):
-        o, _ = attention(q, k, v, scale=1.0, SIZE=16, BM=16, BN=16)
+        o, _ = attention(q, k, v, q, scale=1.0, shift=0, SIZE=16, BM=16, BN=16)
     wanted = np.broadcast_to(v[:, :, :1], o.shape)
     assert (np.abs(o - wanted) <= (n + 8) * 2 * EPS * np.abs(wanted) + 1e-30).all()

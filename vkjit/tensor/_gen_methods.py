@@ -262,7 +262,7 @@ class TensorMethods:
         raise NotImplementedError
 
     def chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
-        """At most `chunks` parts of equal size along an axis (the last may be smaller)."""
+        """At most `chunks` parts of equal size along an axis (the last may be smaller); of an axis without elements so many."""
         raise NotImplementedError
 
     def clamp(self, min: Any = None, max: Any = None) -> Tensor:
@@ -1101,7 +1101,7 @@ class TensorMethods:
         """The nearest value with so many decimals (negative: tens, hundreds...), halves to even, elementwise."""
         raise NotImplementedError
 
-    def round_(self) -> Tensor:
+    def round_(self, *, decimals: builtins.int = 0) -> Tensor:
         """`round` in place."""
         raise NotImplementedError
 
