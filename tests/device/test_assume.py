@@ -84,6 +84,20 @@ def test_promises_in_functions(device: Device) -> None:
         np.testing.assert_array_equal(in_a_function(np.arange(9, dtype=np.int32)), [0, 1, 10, 11, 20, 21, 30, 31, 40])
 
 
+@vk.kernel(over="y")
+def lanes_and_strides(x: vk.In[vk.i32, "M N"], v: vk.Vec[vk.i32, 2], y: vk.InOut[vk.i32, "L"]):
+    vk.assume(v.x <= v.y)
+    vk.assume(x.strides[1] <= x.strides[0])
+    y[vk.global_id(0)] = vk.min(v.y, v.x) + 10 * vk.i32(vk.min(x.strides[0], x.strides[1]))
+
+
+def test_lanes_and_strides_are_told_apart(device: Device) -> None:
+    y = np.zeros(3, np.int32)
+    with vk.use_device(device):
+        lanes_and_strides(np.zeros((2, 5), np.int32), (3, 7), y)
+    assert y.tolist() == [13, 13, 13]
+
+
 # -- what is made of them
 def compiled(kernel: Any, *arguments: Any, **options: Any) -> Any:
     with vk.use_device("llvmpipe"):

@@ -151,7 +151,8 @@ class _Decided:
         if row.effect != Effect.NONE or not row.speculatable or row.convergent or op.regions or not op.results:
             return value
         if op.operands or "dim" in op.attrs:
-            return op.name, str(value.type), op.attrs.get("dim"), *(self.key(v, depth - 1) for v in op.operands)
+            attrs = tuple(sorted((name, repr(attr)) for name, attr in op.attrs.items()))  # lanes, axes and the like
+            return op.name, str(value.type), attrs, *(self.key(v, depth - 1) for v in op.operands)
         return value
 
     def _learn(self, condition: Value, multiples: dict[Key, int]) -> frozenset[tuple[Key, Key]]:
