@@ -111,13 +111,14 @@ class Kernel(Tunable):
         debug: bool | None,
         sanitize: bool | str | Iterable[str] | None = None,
         found: list[findings.SanitizerReport] | None = None,
+        spec: KernelSpec | None = None,
     ) -> None:
-        """`found`: where the sanitizer's reports go instead of being raised."""
+        """`found`: where the sanitizer's reports go, not raised. `spec`: what annotations said when their names were there."""
         if over is not None and groups is not None:
             raise CompileError(f"kernel {fn.__name__} has over= and groups=", hint="use one of them")
         if strict and fast_math:
             raise CompileError(f"kernel {fn.__name__} has strict=True and fast_math=True", hint="use one of them")
-        self.spec: KernelSpec = frontend.describe(fn, over=over)
+        self.spec: KernelSpec = frontend.describe(fn, over=over) if spec is None else spec
         self._groups = groups
         self._local = local
         self._strict = strict
@@ -150,7 +151,8 @@ class Kernel(Tunable):
             "fast_math": self._fast_math,
             "debug": self._debug,
         }
-        return Kernel(self.spec.fn if fn is None else fn, over=self.spec.over, **(same | options))
+        spec = self.spec if fn is None else replace(self.spec, fn=fn)
+        return Kernel(spec.fn, over=spec.over, spec=spec, **(same | options))
 
     @property
     def expanded_spec(self) -> KernelSpec:
