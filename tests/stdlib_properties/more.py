@@ -25,7 +25,10 @@ from tests.stdlib_properties.catalogue import (
 )
 from tests.stdlib_properties.operations import Operation
 from tests.stdlib_properties.orders import ORDERS
+from tests.stdlib_properties.passes import PASSES
 from tests.stdlib_properties.philox import philox
+from tests.stdlib_properties.selection import SELECTION
+from tests.stdlib_properties.sums import SUMS
 from tests.stdlib_properties.tile_sums import TILE_SUMS
 from tests.stdlib_properties.tiles import TILE_KERNELS, TILE_OPERATIONS
 from vkjit.stdlib import dropout, matmul, reduce, softmax_lines
@@ -176,5 +179,7 @@ MORE_OPERATIONS = (
               [[(700, 3), (3,), (3,)], [(300, 140), (140,), (140,)]], BOTH),
 )  # fmt: skip
 
-ALL_KERNELS: tuple[KernelProperty, ...] = (*KERNELS, *MORE_KERNELS, *TILE_KERNELS, *TILE_SUMS)
-ALL_OPERATIONS: tuple[Operation, ...] = (*OPERATIONS, *MORE_OPERATIONS, *ORDERS, *TILE_OPERATIONS)
+ALL_KERNELS: tuple[KernelProperty, ...] = (
+    *KERNELS, *MORE_KERNELS, *TILE_KERNELS, *TILE_SUMS, *SELECTION, *SUMS,
+)  # fmt: skip
+ALL_OPERATIONS: tuple[Operation, ...] = (*OPERATIONS, *MORE_OPERATIONS, *ORDERS, *TILE_OPERATIONS, *PASSES)

@@ -1,0 +1,148 @@
+"""Properties of kernels whose inputs are what other kernels leave: elements moved to places that were counted before.
+
+Each stage is launched as the library does, with parts of a few elements, so that small inputs have several.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import vkjit as vk
+from tests.stdlib_properties.operations import Operation
+from vkjit.stdlib import compaction, radix, sort
+from vkjit.stdlib.partial import scratch
+
+__all__ = ["PASSES"]
+
+SPARE = 3
+"""Elements behind the results, which have to stay as they are."""
+UNTOUCHED = -7
+
+# -- where elements aren't 0
+
+
+def _compacted(length: int, side: int) -> Any:
+    """The places of elements that aren't 0, and values there, by segments of `length` elements; side 1: of one invocation."""
+
+    def call(_: Any, xp: Any, x: Any, values: Any) -> Any:
+        if xp is not vk:
+            places = x.nonzero()[:, 0]
+            rest = xp.full((SPARE,), UNTOUCHED)
+            return xp.cat([places, rest]), xp.cat([values[places], rest.to(values.dtype)])
+        x, values = x._array, values._array
+        segments = -(-x.shape[0] // length)
+        counts, starts = vk.zeros((segments,), dtype=vk.i32), vk.zeros((segments + 1,), dtype=vk.i64)
+        compaction._count(x, counts._array, length, vk.f32, 32)
+        if side == 1:
+            compaction._add_up(counts._array, starts._array)
+        else:
+            compaction._add_up_together(counts._array, starts._array, side)
+        total = int(starts.numpy()[-1])
+        made = [vk.full((total + SPARE,), UNTOUCHED, dtype=t) for t in (vk.i64, vk.f32)]
+        places, found = (m._array for m in made)
+        if side == 1:
+            compaction._places(x, starts._array, places, length, vk.f32)
+            compaction._values(x, values, starts._array, found, length, vk.f32)
+        else:
+            compaction._places_together(x, starts._array, places, length, vk.f32, side)
+            compaction._values_together(x, values, starts._array, found, length, vk.f32, side)
+        return tuple(made)
+
+    return call
+
+
+def _flags(share: float) -> Any:
+    """0 and numbers that aren't, in the share given; the first one and the last one aren't 0."""
+
+    def make(rng: Any, shape: tuple[int, ...]) -> Any:
+        made = np.where(rng.random(shape) < share, rng.choice([-2.0, 0.5, 3.0], shape), 0).astype(np.float32)
+        if share:
+            made[0] = made[-1] = -0.25
+        return made
+
+    return make
+
+
+def _lengths(*lengths: int) -> list[list[tuple[int]]]:
+    return [[(n,), (n,)] for n in lengths]
+
+
+def _selecting() -> list[Operation]:
+    made = []
+    for share, words in ((0.4, "some"), (1.0, "all"), (0.0, "none")):
+        given: dict[str, Any] = {"fixed": {0: _flags(share)}, "gradients": False, "exact": True}
+        made += [
+            Operation(f"compaction, {words}", _compacted(9, 1), _lengths(1, 8, 9, 10, 40), **given),
+            Operation(f"compaction together, {words}", _compacted(70, 32), _lengths(1, 31, 33, 70, 200), **given),
+        ]
+    return made
+
+
+# -- sorted by digits
+
+
+def _by_digits(key: Any, bits: int, descending: bool, length: int = 0) -> Any:
+    """Values and places of lines in a stable order; length: tiles of one invocation, of so many elements."""
+
+    def call(_: Any, xp: Any, x: Any) -> Any:
+        if xp is not vk:
+            made = xp.sort(x, dim=1, descending=descending, stable=True)
+            return made[0], made[1]
+        array = x._array
+        if not length:
+            found = radix.sort_by_digits(array, key, bits, descending)
+        else:
+            found = _on_processors(array, key, bits, descending, length)
+        return tuple(vk.Tensor(a) for a in found)
+
+    return call
+
+
+def _on_processors(lines: Any, key: Any, bits: int, descending: bool, length: int) -> Any:
+    """The passes of a processor on any device, with short tiles."""
+    rows, n = lines.shape
+    counts = scratch((rows, -(-n // length), radix.BINS), vk.i32, lines.device)
+    target, other = radix._pairs(lines)
+    source = (lines, other[1])
+    for shift in range(0, bits, 8):
+        options = (key, vk.u64 if bits == 64 else vk.u32, descending)
+        radix.count_digits(source[0], counts, length, shift, *options)
+        radix.begin_digits(counts)
+        radix.move_digits(*source, *target, counts, length, shift, shift == 0, *options)
+        source, target, other = target, other, target
+    return source
+
+
+def _whole(low: int, high: int, dtype: str) -> Any:
+    return lambda rng, shape: rng.integers(low, high, shape, endpoint=True).astype(dtype)
+
+
+def _floats(rng: Any, shape: tuple[int, ...]) -> Any:
+    """Of both signs and many magnitudes, some of them equal, with zeros of both signs and infinities."""
+    made = (rng.standard_normal(shape) * 10.0 ** rng.integers(-9, 9, shape)).astype(np.float32)
+    made[:, ::3] = rng.choice([0.0, -0.0, 1.5, -1.5, np.inf, -np.inf], made[:, ::3].shape)
+    return made
+
+
+def _sorting() -> list[Operation]:
+    given: dict[str, Any] = {"gradients": False, "exact": True}
+    bytes_, few = {"fixed": {0: _whole(0, 255, "uint8")}, **given}, {"fixed": {0: _whole(-300, 300, "int32")}, **given}
+    long: dict[str, Any] = {"fixed": {0: _whole(-(2**62), 2**62, "int64")}, **given}
+    floats: dict[str, Any] = {"fixed": {0: _floats}, **given}
+    unsigned, signed = sort.key_unsigned, sort.key_signed
+    return [
+        Operation("sort by digits", _by_digits(unsigned, 8, False, 20), [[(2, 50)], [(1, 1)], [(3, 20)]], **bytes_),
+        Operation("sort by digits, descending", _by_digits(signed, 32, True, 20), [[(2, 50)]], **few),
+        Operation("sort by digits, floats", _by_digits(sort.key_f32, 32, False, 30), [[(1, 64)]], **floats),
+        Operation("sort by digits, large tiles", _by_digits(unsigned, 8, False), [[(2, 50)], [(1, 1)], [(2, 4200)]], ("gpu",),
+                  **bytes_),
+        Operation("sort by digits, descending in large tiles", _by_digits(signed, 32, True), [[(2, 600)], [(1, 8300)]], ("gpu",),
+                  **few),
+        Operation("sort by digits, floats in large tiles", _by_digits(sort.key_f32, 32, False), [[(1, 700)]], ("gpu",), **floats),
+        Operation("sort by digits, long", _by_digits(sort.key_signed_long, 64, False), [[(2, 300)]], ("gpu", "llvm"), **long),
+    ]  # fmt: skip
+
+
+PASSES: tuple[Operation, ...] = (*_selecting(), *_sorting())

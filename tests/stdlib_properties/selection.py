@@ -1,0 +1,243 @@
+"""Properties of kernels that count, select, sort by digits, search and write at places, each by itself against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import vkjit as vk
+from tests.stdlib_properties.catalogue import KernelProperty
+from vkjit.stdlib import compaction, counting, index, radix, sort
+
+__all__ = ["SELECTION", "in_order"]
+
+_F32 = {"dtypes": [vk.f32]}
+
+# -- where elements aren't 0
+
+
+def _parts(x: Any, count: int, length: int) -> Any:
+    """Part s of a vector, or of a line: `length` elements from s * length on, fewer or none at the end."""
+    return [x[s * length : (s + 1) * length] for s in range(count)]
+
+
+def _before(counts: Any) -> Any:
+    """The sums before each element, and of all."""
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+
+
+def _count(x: Any, counts: Any, length: Any) -> Any:
+    return np.array([np.count_nonzero(p) for p in _parts(x, len(counts), length)])
+
+
+def _coordinates(places: Any, inner: Any, extents: Any) -> Any:
+    return places[:, None] // inner % extents
+
+
+def _selected() -> tuple[KernelProperty, ...]:
+    lengths = {"length": (1, 90), "SIZE": [32]}
+    sizes = {"dims": {"N": (0, 200), "S": (1, 4)}}
+    return (
+        KernelProperty(compaction._count, _count, {"elements": {**lengths, "IN": [vk.f32]}, **sizes, **_F32}),
+        KernelProperty(compaction._count, _count, {
+            "elements": {**lengths, "IN": [vk.i32], "x": [0, 1, -1, 0, 256]}, **sizes, "dtypes": [vk.i32]},
+            "_count, whole numbers"),
+        KernelProperty(compaction._add_up, _before, {  # sums past what 32 bits hold
+            "elements": {"counts": (0, 2**31 - 1)}, "dims": {"S": (0, 70)}}),
+        KernelProperty(compaction._add_up_together, _before, {
+            "elements": {"counts": (0, 2**31 - 1), "SIZE": [32]}, "dims": {"S": [0, 1, 31, 32, 33, 64, 100]}}),
+        KernelProperty(compaction._coordinates, _coordinates, {
+            "elements": {"places": (0, 2**32 - 1), "inner": [1, 3, 70, 2**31 + 5], "extents": [1, 2, 7, 2**16], "C": [vk.u32]},
+            "dims": {"M": (0, 40), "R": (1, 4)}}),
+        KernelProperty(compaction._coordinates, _coordinates, {
+            "elements": {"places": (0, 2**62), "inner": [1, 3, 2**33], "extents": [1, 7, 2**34], "C": [vk.u64]},
+            "dims": {"M": (0, 40), "R": (1, 4)}}, "_coordinates, many"),
+    )  # fmt: skip
+
+
+# -- how often whole numbers occur
+
+
+def _ends_of_parts(x: Any, parts: Any, length: Any) -> Any:
+    return np.array([[p.min(), p.max()] for p in _parts(x, len(parts), length)])
+
+
+def _occurrences(x: Any, bins: int) -> Any:
+    inside = x[(x >= 0) & (x < bins)].astype(np.int64)
+    return np.bincount(inside, minlength=bins)
+
+
+def _count_parts(x: Any, parts: Any, length: Any) -> Any:
+    return np.array([_occurrences(p, parts.shape[1]) for p in _parts(x, len(parts), length)]).reshape(parts.shape)
+
+
+def _ends(name: str, T: Any, R: Any) -> KernelProperty:
+    """The last part may lack up to three elements."""
+    return KernelProperty(counting.ends_of_parts, _ends_of_parts, {
+        "elements": {"length": "L", "SIZE": [32]}, "dtypes": {"T": [T], "R": [R]},
+        "dims": {"x": "P*L-Q", "parts": "P two", "two": [2], "P": (1, 4), "L": (4, 90), "Q": (0, 3)}}, name)  # fmt: skip
+
+
+def _counted() -> tuple[KernelProperty, ...]:
+    around = {"x": (-2, "B")}  # some below the first bin and past the last one
+    return (
+        _ends("ends_of_parts", vk.i32, vk.i32),
+        _ends("ends_of_parts, unsigned", vk.u32, vk.i64),
+        _ends("ends_of_parts, long", vk.u64, vk.u64),
+        KernelProperty(counting.ends_of_ends, lambda parts: np.array([parts[:, 0].min(), parts[:, 1].max()]), {
+            "elements": {"SIZE": [32]}, "dtypes": [vk.i32], "dims": {"P": (1, 100), "two": [2]}}),
+        KernelProperty(counting.count_parts, _count_parts, {
+            "elements": {**around, "length": (1, 90)}, "dtypes": {"T": [vk.i32, vk.i64]},
+            "dims": {"N": (0, 200), "P": (1, 4), "B": (1, 12)}}),
+        KernelProperty(counting.count_shared, lambda x, y: y + _occurrences(x, len(y)), {
+            "elements": {**around, "length": (100, 400), "y": (0, 9)}, "dtypes": {"T": [vk.i32, vk.i64]},
+            "dims": {"N": [1, 255, 257, 700], "B": [1, 7, 256, 257, 600]}}),
+    )  # fmt: skip
+
+
+# -- digits
+
+
+def _digits(x: Any, shift: int, bins: int, DOWN: bool) -> Any:
+    """Of unsigned numbers, or of their complements."""
+    key = ~x if DOWN else x
+    return (key.astype(np.uint64) >> np.uint64(shift)) % np.uint64(bins)
+
+
+def _count_digits(x: Any, counts: Any, length: Any, shift: Any, DOWN: Any) -> Any:
+    digits = _digits(x, shift, 256, DOWN)
+    return np.array([[_occurrences(p, 256) for p in _parts(d, counts.shape[1], length)] for d in digits])
+
+
+def _count_digits_together(x: Any, counts: Any, shift: Any, DOWN: Any) -> Any:
+    digits = _digits(x, shift, 16, DOWN)
+    found = [[_occurrences(p, 16) for p in _parts(d, counts.shape[2], 4096)] for d in digits]
+    return np.swapaxes(np.array(found), 1, 2)
+
+
+def _begin_digits(counts: Any) -> Any:
+    by_digit = np.swapaxes(counts, 1, 2)
+    lines = by_digit.reshape(len(counts), -1)
+    return np.swapaxes((np.cumsum(lines, axis=1) - lines).reshape(by_digit.shape), 1, 2)
+
+
+def _begin_digits_together(counts: Any) -> Any:
+    return {"counts": np.cumsum(counts, axis=2) - counts, "totals": counts.sum(axis=2)}
+
+
+def _of_digits() -> tuple[KernelProperty, ...]:
+    keys = {"KEY": [sort.key_unsigned], "BITS": [vk.u32], "DOWN": [False, True]}
+    types = {"dtypes": [vk.u32]}
+    few = {"counts": (0, 9)}
+    return (
+        KernelProperty(radix.count_digits, _count_digits, {
+            "elements": {**keys, "shift": [0, 8, 24], "length": (1, 40)},
+            "dims": {"N": (0, 90), "L": (1, 2), "S": (1, 3), "B": [256]}, **types}),
+        KernelProperty(radix.begin_digits, _begin_digits, {
+            "elements": few, "dims": {"L": (1, 3), "S": (1, 4), "B": [256]}}),
+        KernelProperty(radix.count_digits_together, _count_digits_together, {
+            "elements": {**keys, "shift": [0, 4, 28]},
+            "dims": {"N": [1, 255, 257, 4095, 4097, 5000], "L": (1, 2), "S": [2], "B": [16]}, **types}),
+        KernelProperty(radix.begin_digits_together, _begin_digits_together, {
+            "elements": few, "dims": {"L": (1, 2), "B": (1, 4), "S": [1, 5, 255, 256, 257, 600]}}),
+    )  # fmt: skip
+
+
+# -- the first of lines
+
+
+def in_order(x: Any, axis: int, DOWN: bool) -> Any:
+    """Places in a stable order, NaN as the greatest."""
+    if not DOWN:
+        return np.argsort(x, axis=axis, kind="stable")
+    turned = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
+    return np.flip(x.shape[axis] - 1 - turned, axis)
+
+
+def _first(x: Any, places: Any, y: Any, begin: Any, FIRST: Any, DOWN: Any) -> Any:
+    at = in_order(x, 2, DOWN)[:, :, : y.shape[2]]
+    parts = np.arange(x.shape[1])[None, :, None] * x.shape[2]
+    return {
+        "y": np.take_along_axis(x, at, axis=2),
+        "where": begin + parts + at if FIRST else np.take_along_axis(places, at, axis=2),
+    }
+
+
+def _first_of_lines() -> tuple[KernelProperty, ...]:
+    choices = [False, True]
+    either = {"begin": (0, 100), "FIRST": choices, "DOWN": choices}
+    dims = {"x": "L S M+Q", "places": "L S M+Q", "L": (1, 2), "S": (1, 3)}
+    alone = {"dims": {**dims, "M": (1, 8), "Q": (0, 40)}}
+    whole = {"KEY": [sort.key_signed], "BITS": [vk.u32], "x": (-9, 9)}  # equal ones among them
+    floats = {"KEY": [sort.key_f32], "BITS": [vk.u32]}
+    return (
+        KernelProperty(sort.first_alone, _first, {
+            "elements": {**either, **whole, "MOST": [8]}, **alone, "dtypes": {"T": [vk.i32]}}),
+        KernelProperty(sort.first_alone, _first, {
+            "elements": {**either, **floats, "MOST": [8]}, **alone, "dtypes": {"T": [vk.f32]}}, "first_alone, floats"),
+        KernelProperty(sort.first_of_lines, _first, {
+            "elements": {**either, "KEY": [sort.key_signed], "LOCAL": [32], "MOST": [4]}, "schedules": False,
+            "dims": {**dims, "M": (1, 8), "Q": (0, 120)}, "dtypes": {"T": [vk.i32]}}),
+    )  # fmt: skip
+
+
+# -- places
+
+
+def _write(combine: Any) -> Any:
+    """y[a, where[a, n, b], b] is combined with values[a, n, b], n in order; what lies outside is left out."""
+
+    def reference(where: Any, values: Any, y: Any, start: Any = 0, stop: Any = None) -> Any:
+        made, extent = y.copy(), y.shape[1]
+        for a, n, b in np.ndindex(*where.shape):
+            if start <= n < (where.shape[1] if stop is None else stop) and -extent <= where[a, n, b] < extent:
+                made[a, where[a, n, b], b] = combine(made[a, where[a, n, b], b], values[a, n, b])
+        return made
+
+    return reference
+
+
+def _write_line(where: Any, values: Any, y: Any) -> Any:
+    return _write(np.multiply)(where[None, :, None], values[None, :, None], y[None, :, None])[0, :, 0]
+
+
+def _winners(where: Any, last: Any) -> Any:
+    numbers = np.broadcast_to(np.arange(where.shape[1])[None, :, None], where.shape)
+    return _write(np.maximum)(where, numbers, last)
+
+
+def _last(last: Any, values: Any, y: Any) -> Any:
+    named = np.take_along_axis(values, np.maximum(last, 0).astype(np.int64), axis=1)
+    return np.where(last >= 0, named, y)
+
+
+def _written() -> tuple[KernelProperty, ...]:
+    around = {"where": ("0-E-2", "E+1")}
+    axes = {"dims": {"A": (1, 3), "E": (1, 9), "B": (1, 4), "N": (1, 12)}}
+    types = {"dtypes": {"T": [vk.i32], "U": [vk.i32], "I": [vk.i64, vk.i32]}}
+    range_of = {"start": (0, "N-1"), "stop": (1, "N")}
+    return (
+        KernelProperty(index.gather_last, lambda x, where: np.take_along_axis(x, where.astype(np.int64), axis=1), {
+            "elements": {"where": ("0-E", "E-1")}, "dims": {"A": (1, 3), "E": (1, 20), "N": (1, 40)},
+            "dtypes": {"T": [vk.f32], "I": [vk.i32, vk.i64]}}),
+        KernelProperty(index.scatter_alone, _write(np.subtract), {  # the order of combining shows
+            "elements": {**around, **range_of, "COMBINE": [_away], "C": [vk.i32]}, **axes, **types}),
+        KernelProperty(index.scatter_line, _write_line, {
+            "elements": {**around, "COMBINE": [index.multiply], "C": [vk.i32]},
+            "dims": {"E": (1, 9), "N": (0, 40)}, **types}),
+        KernelProperty(index.scatter_atomic, _write(np.add), {"elements": around, **axes, **types}),
+        KernelProperty(index.scatter_winners, _winners, {"elements": {**around, "last": [-1]}, **axes, **types}),
+        KernelProperty(index.scatter_last, _last, {"elements": {"last": (-1, "N-1")}, **axes, **types}),
+    )  # fmt: skip
+
+
+@vk.func
+def _away(x, y):
+    """x - y."""
+    return x - y
+
+
+SELECTION: tuple[KernelProperty, ...] = (
+    *_selected(), *_counted(), *_of_digits(), *_first_of_lines(), *_written(),
+)  # fmt: skip
