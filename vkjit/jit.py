@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -140,7 +141,7 @@ class Kernel(Tunable):
         self._tunable, self.tuned = is_tunable(self.spec, local), {}
         functools.update_wrapper(self, fn)
 
-    def variant(self, fn: Callable[..., Any] | None = None, **options: Any) -> Kernel:
+    def variant(self, fn: FunctionType | None = None, **options: Any) -> Kernel:
         """Another kernel of the same function (or of one with the same parameters) with other options of `Kernel`; those
         that are left out stay.
         """
