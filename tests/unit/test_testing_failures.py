@@ -159,6 +159,7 @@ def test_arrays_are_written_exactly(values: Any) -> None:
         (lambda x: (x, x), "expected"),
         (lambda x: x[:-1] if len(x) else np.zeros(3), "the shape"),
         (lambda p, q, r: p + q + r, "the reference takes (p, q, r)"),
+        (lambda x: None, "the reference returns nothing and takes no output: return y"),
         (lambda x: {"z": x}, "which is no output"),
     ],
 )

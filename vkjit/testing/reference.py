@@ -99,6 +99,11 @@ def _called(
     names = outputs_of(spec)
     if result is None:
         named = [n for n in names if n in given]
+        if names and not named:  # nothing would be compared: a forgotten `return`
+            raise ArgumentError(
+                f"the reference returns nothing and takes no output: return {', '.join(names)}, or name them among its "
+                "parameters and write into them"
+            )
         result = {n: given[n] for n in named}
     if isinstance(result, Mapping):
         unknown = [n for n in result if n not in names]
