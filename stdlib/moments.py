@@ -47,18 +47,21 @@ def variance(S: Any) -> Any:
             s0 += ACC(x[a, b, r])
         center = wg.sum((s0 + s1) + (s2 + s3)) / ACC(n)
         q0, q1, q2, q3 = SUM(0), SUM(0), SUM(0), SUM(0)
+        e0, e1, e2, e3 = SUM(0), SUM(0), SUM(0), SUM(0)
         for start in range(0, whole, 4 * SIZE):
             r = start + lane
             d0, d1 = SUM(ACC(x[a, b, r]) - center), SUM(ACC(x[a, b, r + SIZE]) - center)
             d2, d3 = SUM(ACC(x[a, b, r + 2 * SIZE]) - center), SUM(ACC(x[a, b, r + 3 * SIZE]) - center)
-            q0 += d0 * d0
-            q1 += d1 * d1
-            q2 += d2 * d2
-            q3 += d3 * d3
+            q0, e0 = q0 + d0 * d0, e0 + d0
+            q1, e1 = q1 + d1 * d1, e1 + d1
+            q2, e2 = q2 + d2 * d2, e2 + d2
+            q3, e3 = q3 + d3 * d3, e3 + d3
         for r in range(whole + lane, n, SIZE):
             d0 = SUM(ACC(x[a, b, r]) - center)
-            q0 += d0 * d0
-        squares = wg.sum((q0 + q1) + (q2 + q3)) / SUM(divisor)
+            q0, e0 = q0 + d0 * d0, e0 + d0
+        error = wg.sum((e0 + e1) + (e2 + e3))  # 0, but for the rounding of the mean
+        squares = wg.sum((q0 + q1) + (q2 + q3)) - error * (error / SUM(n))
+        squares = vk.where(squares < 0, SUM(0), squares) / SUM(divisor)
         if lane == 0:
             y[a, b] = U(vk.sqrt(squares) if ROOT else squares)
 

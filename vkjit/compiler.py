@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from . import cache, frontend
-from .errors import InternalError
+from .errors import ArgumentError
 from .frontend import ConstArg, KernelSpec, Signature
 from .runtime.artifact import KernelArtifact
 from .runtime.handles import on_fork
@@ -87,7 +87,7 @@ def optimisation_level() -> int:
     """VKJIT_OPT, 0 to 2 (default 2)."""
     text = os.environ.get("VKJIT_OPT", "2")
     if text not in ("0", "1", "2"):
-        raise InternalError(f"VKJIT_OPT is {text!r}: expected 0, 1 or 2")
+        raise ArgumentError(f"VKJIT_OPT is {text!r}: expected 0, 1 or 2")
     return int(text)
 
 

@@ -35,6 +35,8 @@ _STACK = 16 << 20
 _WORTH_SHARING = 120_000
 _WORTH_A_CREW = 25_000
 """Nanoseconds of work from which waking other threads pays: threads of Python's, or those that are awake already."""
+_MOST_THREADS = 1024
+"""More would take the process's maps of memory, which LLVM needs too."""
 _CHUNK = 4_000_000
 """Nanoseconds that a chunk should take at most, so that Ctrl-C is prompt and threads end together."""
 
@@ -49,8 +51,8 @@ def thread_count() -> int:
     text = os.environ.get("VKJIT_NUM_THREADS", "")
     if not text:
         return processors()
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentError(f"VKJIT_NUM_THREADS is {text!r}: expected a number from 1")
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_THREADS:
+        raise ArgumentError(f"VKJIT_NUM_THREADS is {text!r}: expected a number from 1 to {_MOST_THREADS}")
     return int(text)
 
 

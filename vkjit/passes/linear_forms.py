@@ -95,9 +95,9 @@ class LinearForms:
         while True:
             self.zeros[value] = max(self.zeros.get(value, 0), min(zeros, _ALL_ZERO))
             op = value.op
-            if op is None or op.name != "cast" or not _is_integer(op.operands[0]):
+            if op is None or op.name != "cast" or not _is_integer(op.operands[0]) or not isinstance(value.type, Scalar):
                 return
-            value = op.operands[0]
+            value, zeros = op.operands[0], min(zeros, value.type.dtype.bits)  # a narrower one says nothing of the rest
 
     def _zeros_of(self, op: Op) -> None:
         name, x = op.name, op.operands

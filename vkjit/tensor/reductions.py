@@ -227,10 +227,17 @@ def _var(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, correction: float) 
     wide = arithmetic_type(x.dtype)
     if (lines := lines_of(x._array, axes)) is not None:
         return _of_lines(x, axes, keepdim, lines, builtins.max(count - correction, 0), wide, root=False)
-    center = _mean(x, axes=axes, keepdim=True, dtype=wide)
-    away: Any = x.to(wide) - center
-    squares: Any = _reduce(away, axes, keepdim, reducing.SUM_OF_SQUARES, wide, wide, 0)
+    squares = _squares_away(x, axes, keepdim, wide, wide)
     return (squares / float(builtins.max(count - correction, 0))).to(x.dtype)  # type: ignore[no-any-return]
+
+
+def _squares_away(x: Tensor, axes: tuple[int, ...], keepdim: bool, wide: DType, sums: DType) -> Any:
+    """The sum of squares of distances from the mean, without what the rounding of the mean adds to it."""
+    away: Any = x.to(wide) - _mean(x, axes=axes, keepdim=True, dtype=wide)
+    squares: Any = _reduce(away, axes, keepdim, reducing.SUM_OF_SQUARES, sums, sums, 0)
+    error: Any = _reduce(away, axes, keepdim, reducing.SUM, sums, sums, 0)  # 0, but for that rounding
+    found = squares - error * (error / float(math.prod(x.shape[a] for a in axes)))
+    return where(found < 0, 0.0, found)
 
 
 def _of_lines(
@@ -275,8 +282,7 @@ def _std(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, correction: float) 
     sums = dtypes.f64 if "f64" in x.device.caps.dtypes else wide
     if (lines := lines_of(x._array, axes)) is not None:
         return _of_lines(x, axes, keepdim, lines, builtins.max(count - correction, 0), sums, root=True)
-    away: Any = x.to(wide) - _mean(x, axes=axes, keepdim=True, dtype=wide)
-    squares: Any = _reduce(away, axes, keepdim, reducing.SUM_OF_SQUARES, sums, sums, 0)
+    squares = _squares_away(x, axes, keepdim, wide, sums)
     return sqrt(squares / float(builtins.max(count - correction, 0))).to(x.dtype)
 
 
