@@ -13,7 +13,12 @@ _WORDS = "elements have 8, 16 or 32 bits: 65 // SIZE is 64 // SIZE"
 _IN_RANGE = "the index is in range where nothing was reported: the pad is never taken"
 _NO_BEGINNING = "following elements lie after their beginning: the place 0 is never found"
 
+_SAME_SUM = "after the tree the sum lies in shared memory, where all invocations read it: it doesn't matter which of them store it"
+
 ARGUED: dict[str, str] = {
+    "compaction._count: if lane == 0: | comparison: == -> !=": _ANY_LANE,
+    "compaction._count: if lane == 0: | turned condition: lane == 0 -> not (lane == 0)": _ANY_LANE,
+    "loss_mean.cross_entropy_by_group: if lane == 0: | comparison: == -> !=": _SAME_SUM,
     'conv_gemm.product: if WHAT != "weight": | comparison: != -> ==': (
         "which invocation fetches which element of a slice is a matter of speed: either way each is fetched once"
     ),
