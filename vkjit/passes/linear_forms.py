@@ -95,9 +95,10 @@ class LinearForms:
         while True:
             self.zeros[value] = max(self.zeros.get(value, 0), min(zeros, _ALL_ZERO))
             op = value.op
-            if op is None or op.name != "cast" or not _is_integer(op.operands[0]) or not isinstance(value.type, Scalar):
+            kind = value.type
+            if op is None or op.name != "cast" or not _is_integer(op.operands[0]) or not isinstance(kind, Scalar):
                 return
-            value, zeros = op.operands[0], min(zeros, value.type.dtype.bits)  # a narrower one says nothing of the rest
+            value, zeros = op.operands[0], min(zeros, kind.dtype.bits)  # a narrower one says nothing of the rest
 
     def _zeros_of(self, op: Op) -> None:
         name, x = op.name, op.operands

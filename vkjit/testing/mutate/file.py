@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from ...errors import VkjitError
+from ...errors import ArgumentError, VkjitError
 from ...jit import Kernel
 from ..checks import first_finding
 from ..drawing import Drawing
@@ -24,12 +24,26 @@ __all__ = ["score_of_file"]
 def score_of_file(
     module: ModuleType, kernels: dict[str, Kernel], *, examples: int = 30, **settings: Any
 ) -> Iterator[tuple[MutationResult, str]]:
-    """A result per kernel, and in words which tests were run."""
+    """A result per kernel, and in words which tests were run. Raises ArgumentError for tests that fail as it is: they would
+    take every mutant for noticed.
+    """
     for name, kernel in kernels.items():
         made, plain = _tests(module, name, kernel)
         checks = [*made, *plain] or [_without_reference(examples, settings)]
+        _check_baseline(kernel, checks)
         words = f"{len(made) + len(plain)} tests" if made or plain else "no tests: schedules and sanitizer alone"
         yield mutation_score(kernel, checks, same=_sameness(kernel, settings)), words
+
+
+def _check_baseline(kernel: Kernel, checks: list[Callable[[Kernel], Any]]) -> None:
+    for check in checks:
+        try:
+            check(kernel)
+        except Exception as error:
+            raise ArgumentError(
+                f"a test of {kernel.name} fails without any change to the kernel, and would take every mutant for noticed: run "
+                "the tests without --mutate, and mend the kernel or the test first"
+            ) from error
 
 
 def _tests(module: ModuleType, name: str, kernel: Kernel) -> tuple[list[Callable[[Kernel], Any]], list[Any]]:
