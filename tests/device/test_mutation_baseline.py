@@ -24,8 +24,8 @@ def module_with(step: int) -> ModuleType:
     def reference(x: np.ndarray) -> np.ndarray:
         return x + step
 
-    module.successor = successor
-    module.test_successor = vk.testing.check(successor, max_examples=5, devices="interpreter")(reference)
+    test = vk.testing.check(successor, max_examples=5, devices="interpreter")(reference)
+    vars(module).update(successor=successor, test_successor=test)
     return module
 
 
