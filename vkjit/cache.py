@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from . import dtypes
-from .errors import Loc, ReportSite
+from .errors import ArgumentError, Loc, ReportSite
 from .runtime.artifact import ArgField, KernelArtifact
 
 __all__ = [
@@ -64,14 +64,20 @@ ABANDONED_SECONDS = 3600.0
 
 
 def enabled() -> bool:
-    """False with VKJIT_CACHE=0, or where the directory can't be used safely."""
+    """False with VKJIT_CACHE=0, or where the directory can't be used safely. Raises ArgumentError for a setting that is
+    none."""
+    _size_cap()
     return _switched_on() and _folder("kernels") is not None
 
 
 def problem() -> str:
     """Why nothing is cached, in words; empty where the cache works."""
-    if not _switched_on():
-        return "VKJIT_CACHE=0 switches it off"
+    try:
+        _size_cap()
+        if not _switched_on():
+            return "VKJIT_CACHE=0 switches it off"
+    except ArgumentError as error:
+        return str(error)
     try:
         return _checked(str(directory() / "kernels"))
     except RuntimeError as error:  # no home directory
@@ -79,7 +85,10 @@ def problem() -> str:
 
 
 def _switched_on() -> bool:
-    return os.environ.get("VKJIT_CACHE", "1") != "0"
+    text = os.environ.get("VKJIT_CACHE", "")
+    if text not in ("", "0", "1"):
+        raise ArgumentError(f"VKJIT_CACHE is {text!r}: expected 0 or 1")
+    return text != "0"
 
 
 def directory() -> Path:
@@ -268,8 +277,11 @@ def remove_files(folder: str, suffix: str) -> int:
 
 
 def _size_cap() -> int:
+    """VKJIT_CACHE_SIZE. Raises ArgumentError for what is no number of bytes."""
     text = os.environ.get("VKJIT_CACHE_SIZE", "")
-    return int(text) if text.isdecimal() else SIZE_CAP
+    if text and not (text.isascii() and text.isdecimal()):
+        raise ArgumentError(f"VKJIT_CACHE_SIZE is {text!r}: expected a number of bytes, such as {SIZE_CAP}")
+    return int(text) if text else SIZE_CAP
 
 
 def _listed(folder: Path) -> list[tuple[float, int, Path]]:

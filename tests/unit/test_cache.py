@@ -18,7 +18,7 @@ import pytest
 from tests.threads import run_in_threads
 from vkjit import cache, dtypes
 from vkjit.cli.main import main
-from vkjit.errors import Loc, ReportSite
+from vkjit.errors import ArgumentError, Loc, ReportSite
 from vkjit.passes.trip_bound import TripBound
 from vkjit.runtime.artifact import ArgField, KernelArtifact
 
@@ -203,6 +203,26 @@ def test_the_oldest_entries_go_first(folder: Path, monkeypatch: pytest.MonkeyPat
             os.utime(folder / f"{key}.vkjit", (number, number))
     left = sorted(int(p.stem, 16) for p in folder.glob("*.vkjit"))
     assert left == [2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("VKJIT_CACHE", "off"), ("VKJIT_CACHE", "2"), ("VKJIT_CACHE_SIZE", "1GB"), ("VKJIT_CACHE_SIZE", "-1"),
+     ("VKJIT_CACHE_SIZE", "1.5"), ("VKJIT_CACHE_SIZE", "\u0661")],
+)  # fmt: skip
+def test_settings_that_are_none_are_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str
+) -> None:
+    monkeypatch.setenv(name, text)
+    with pytest.raises(ArgumentError, match=f"{name} is .*: expected"):
+        cache.enabled()
+    assert cache.problem().startswith(f"{name} is ")
+
+
+def test_empty_settings_are_the_usual_ones(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VKJIT_CACHE", "")
+    monkeypatch.setenv("VKJIT_CACHE_SIZE", "")
+    assert cache.enabled() and cache.problem() == "" and cache._size_cap() == cache.SIZE_CAP
 
 
 def test_what_killed_writers_left_is_deleted_after_an_hour(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
