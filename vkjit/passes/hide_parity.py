@@ -2,16 +2,10 @@
 
 Enters and leaves: primitive form. Such a driver (quirk `parity_products`) now and then takes x & 1 for 1 where it is
 a factor, as in the offset of `y[i & 1, j]`, in kernels with much else in them. The one becomes a number that the driver
-can't know: a bit that extents never have joins it::
+can't know (see `hidden`)::
 
-                                       %e = extent %y {axis = 0} : index     (at the kernel's start)
-                                       %w = cast %e : u32
-                                       %s = shr_raw %w, %30 : u32
-                                       %t = and %s, %2 : u32
-                                       %m = or %t, %1 : u32
-    %p = and %x, %1 : index            %n = cast %m : index
-    %q = mul %p, %stride : index       ...
-                                 ->    %p = and %x, %n : index
+    %p = and %x, %1 : index        ->    %p = and %x, %n : index
+    %q = mul %p, %stride : index         %q = mul %p, %stride : index
 
 1. What such a driver makes x & 1 of by itself is hidden too: the remainder by 2 of a number that is taken without sign, and
    a bit that is shifted to the top and back.
@@ -22,15 +16,14 @@ can't know: a bit that extents never have joins it::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-from .. import dtypes
 from ..ir.builder import Builder
 from ..ir.core import Module, Op, Region, Value
 from ..ir.rewrite import constant_of, is_constant, rewrite_region
-from ..ir.types import Array, Scalar, Type, Vector
+from ..ir.types import Scalar, Type, Vector
+from .hidden import HiddenNumbers
 
 __all__ = ["HideParity"]
 
@@ -49,16 +42,14 @@ class HideParity:
         found = _bits(module.kernel.body) if self.needed else []
         if not found:
             return module
-        known = _unknown_extent(module)
-        if known is None:
+        ones = HiddenNumbers.of(module, 1)
+        if ones is None:
             rewrite_region(module.kernel.body, _masked)
             return module
-        word = dtypes.u32 if module.kernel.attrs.get("narrow") else dtypes.u64
-        ones = _Ones(*known, Scalar(word), Builder(Region(), module.kernel.loc))
         for op, source in found:
             op.name, op.attrs = "and", {}
-            op.operands[:] = [source, ones.of(op.result.type)]
-        module.kernel.body.ops[:0] = ones.builder.region.ops
+            op.operands[:] = [source, ones.like(op.result.type)]
+        ones.place(module)
         return module
 
 
@@ -97,18 +88,6 @@ def _kind(type: Type) -> str:
     return type.dtype.kind if isinstance(type, (Scalar, Vector)) else ""
 
 
-def _unknown_extent(module: Module) -> tuple[Value, int] | None:
-    """An array and an axis whose extent only the launch tells; one that the kernel asks for anyway, where there is one."""
-    asked = [(op.operands[0], op.attrs["axis"]) for op in module.kernel.body.walk() if op.name == "extent"]
-    every = [(param, 0) for param in module.kernel.params]
-    return next((pair for pair in (*asked, *every) if _has_extents(pair[0], module.kernel.params)), None)
-
-
-def _has_extents(array: Value, params: Sequence[Value]) -> bool:
-    kind = array.type
-    return isinstance(kind, Array) and kind.rank > 0 and kind.shape is None and array in params
-
-
 def _masked(op: Op, builder: Builder) -> list[Value] | None:
     """A product with a lowest bit, without a product (rule 3)."""
     if op.name != "mul" or not isinstance(op.result.type, (Scalar, Vector)):
@@ -126,31 +105,3 @@ def _is_bit(value: Value) -> bool:
     while op is not None and op.name == "cast" and _kind(op.operands[0].type) in ("int", "uint", "index"):
         op = op.operands[0].op
     return op is not None and op.name in _FORMS and _source(op) is not None
-
-
-@dataclass(slots=True)
-class _Ones:
-    """Hidden ones by type; the builder appends to what goes in front of the kernel. `word`: what extents are passed as; its
-    top bit is never set, and a wider one would show that."""
-
-    array: Value
-    axis: int
-    word: Scalar
-    builder: Builder
-    made: dict[Type, Value] = field(default_factory=dict)
-
-    def of(self, type: Type) -> Value:
-        if type not in self.made:
-            self.made[type] = self.root() if type == self.word else self.converted(type)
-        return self.made[type]
-
-    def converted(self, type: Type) -> Value:
-        if isinstance(type, Vector):
-            return self.builder.emit("vec_make", *[self.of(Scalar(type.dtype))] * type.size, type=type)
-        return self.builder.cast(self.of(self.word), type)
-
-    def root(self) -> Value:
-        b, word = self.builder, self.word
-        extent = b.cast(b.emit("extent", self.array, axis=self.axis), word)
-        top = b.emit("shr_raw", extent, b.const(word.dtype.bits - 2, word))
-        return b.emit("or", b.emit("and", top, b.const(2, word)), b.const(1, word))

@@ -28,6 +28,7 @@ from .dce import DCE
 from .dead_stores import DeadStores
 from .fold import Fold
 from .fuse_multiply_add import FuseMultiplyAdd
+from .hide_halves import HideHalves
 from .hide_parity import HideParity
 from .hide_zeros import HideZeros
 from .inline import Inline
@@ -95,7 +96,11 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     fuse = FuseMultiplyAdd(caps.kind not in ("cpu", "llvm-cpu"))  # LLVM fuses by itself, software drivers can't
     reduce = StrengthReduction(full and caps.kind != "llvm-cpu")  # as above
     widen = WidenAccess("scalar_loads" in caps.quirks)
-    hide = (HideZeros("literal_float_zero" in caps.quirks), HideParity("parity_products" in caps.quirks))
+    hide = (
+        HideZeros("literal_float_zero" in caps.quirks),
+        HideParity("parity_products" in caps.quirks),
+        HideHalves("unrounded_halves" in caps.quirks),
+    )
     arithmetic = LowerArithmetic(native, rounded_root=caps.kind in ("cpu", "llvm-cpu"))
     return [
         ("high", [*high, CheckPromises()]),

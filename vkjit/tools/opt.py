@@ -31,6 +31,7 @@ from ..passes.dce import DCE
 from ..passes.dead_stores import DeadStores
 from ..passes.fold import Fold
 from ..passes.fuse_multiply_add import FuseMultiplyAdd
+from ..passes.hide_halves import HideHalves
 from ..passes.hide_parity import HideParity
 from ..passes.hide_zeros import HideZeros
 from ..passes.inline import Inline
@@ -79,6 +80,7 @@ PASSES: dict[str, Callable[[], Pass]] = {
     DropAssumptions.name: DropAssumptions,
     Fold.name: Fold,
     FuseMultiplyAdd.name: FuseMultiplyAdd,
+    HideHalves.name: HideHalves,
     HideParity.name: HideParity,
     HideZeros.name: HideZeros,
     Inline.name: Inline,

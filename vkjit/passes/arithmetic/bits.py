@@ -25,43 +25,45 @@ def shr(_f: Formula, x: Term, y: Term) -> Term:
     return x >> _amount(y)
 
 
-def _words(x: Term) -> list[Term]:
-    """The value's bits as one or two u32, lowest first; narrow values are extended with zeros."""
+def _top(x: Term) -> Term:
+    """A narrow value's bits at the top of a u32, so that nothing depends on what its extension holds: drivers that compute
+    in wider registers leave some of it there.
+    """
+    return x.bits().cast(dtypes.u32) << (32 - x.dtype.bits)
+
+
+def _halves(x: Term) -> list[Term]:
+    """The bits of a value of at least 32 as one or two u32, lowest first."""
     unsigned = x.bits()
-    if x.dtype.bits < 32:
-        return [unsigned.cast(dtypes.u32)]
-    if x.dtype.bits == 32:
-        return [unsigned]
-    return [unsigned.cast(dtypes.u32), (unsigned >> 32).cast(dtypes.u32)]
+    return [unsigned] if x.dtype.bits == 32 else [unsigned.cast(dtypes.u32), (unsigned >> 32).cast(dtypes.u32)]
 
 
-def _popcount(f: Formula, x: Term) -> Term:
-    counts = [f.call("bitcount_raw", word) for word in _words(x)]
+def _count(f: Formula, x: Term) -> Term:
+    """Set bits of a value of at least 32."""
+    counts = [f.call("bitcount_raw", word) for word in _halves(x)]
     return counts[0] if len(counts) == 1 else counts[0] + counts[1]
 
 
 def popcount(f: Formula, x: Term) -> Term:
     """Set bits."""
-    return _popcount(f, x).cast(x.dtype)
+    return (f.call("bitcount_raw", _top(x)) if x.dtype.bits < 32 else _count(f, x)).cast(x.dtype)
 
 
 def ctz(f: Formula, x: Term) -> Term:
-    """The ones below the lowest set bit, counted; all bits for 0."""
-    unsigned = x.bits()
-    return _popcount(f, ~unsigned & (unsigned - 1)).cast(x.dtype)
-
-
-def _leading_zeros(f: Formula, word: Term) -> Term:
-    return f.select(word.equals(0), 32, 31 - f.call("find_msb_raw", word | 1))
+    """The ones below the lowest set bit, counted; all bits for 0. A narrow value gets one above its top, so that it isn't 0."""
+    unsigned = x.bits() if x.dtype.bits >= 32 else x.bits().cast(dtypes.u32) | (1 << x.dtype.bits)
+    return _count(f, ~unsigned & (unsigned - 1)).cast(x.dtype)
 
 
 def clz(f: Formula, x: Term) -> Term:
-    """Zeros above the highest set bit; all bits for 0."""
-    words = [_leading_zeros(f, word) for word in _words(x)]
-    if len(words) == 2:
-        low, high = words
-        return f.select(high.equals(32), low + 32, high).cast(x.dtype)
-    return (words[0] - (32 - x.dtype.bits)).cast(x.dtype)
+    """Zeros above the highest set bit; all bits for 0. A narrow value gets one below its lowest."""
+    if x.dtype.bits < 32:
+        return (31 - f.call("find_msb_raw", _top(x) | (1 << (31 - x.dtype.bits)))).cast(x.dtype)
+    zeros = [f.select(word.equals(0), 32, 31 - f.call("find_msb_raw", word | 1)) for word in _halves(x)]
+    if len(zeros) == 1:
+        return zeros[0].cast(x.dtype)
+    low, high = zeros
+    return f.select(high.equals(32), low + 32, high).cast(x.dtype)
 
 
 def sign(f: Formula, x: Term) -> Term:

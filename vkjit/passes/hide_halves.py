@@ -1,0 +1,66 @@
+"""Hides that a half was rounded from a wider float from a driver that leaves the rounding out.
+
+Enters and leaves: primitive form. Such a driver (quirk `unrounded_halves`) takes x for f32(f16(x)): what is beyond the
+halves' range doesn't become infinite, and no digit is lost. A zero that the driver can't know joins the bits of a half that
+more than stores look at::
+
+                                    %z: u16, always 0 (see `hidden`)
+                                    %h = cast %x : f16
+                                    %b = bitcast %h : u16
+                                    %o = or %b, %z : u16
+    %h = cast %x : f16      ->      %g = bitcast %o : f16
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .. import dtypes
+from ..dtypes import DType
+from ..ir.builder import Builder
+from ..ir.core import Module, Op, Value
+from ..ir.rewrite import rewrite_region
+from ..ir.types import Scalar, Type, Vector
+from .hidden import HiddenNumbers
+
+__all__ = ["HideHalves"]
+
+
+@dataclass(frozen=True, slots=True)
+class HideHalves:
+    """Does nothing where `needed` is False."""
+
+    name: ClassVar[str] = "hide_halves"
+    needed: bool = True
+
+    def run(self, module: Module) -> Module:
+        body = module.kernel.body
+        looked_at = {value for op in body.walk() if op.name != "store" for value in op.operands}
+        rounded = {op for op in body.walk() if _rounds(op) and op.result in looked_at} if self.needed else set()
+        zeros = HiddenNumbers.of(module, 0) if rounded else None
+        if zeros is None:
+            return module
+
+        def hide(op: Op, builder: Builder) -> list[Value] | None:
+            if op not in rounded:
+                return None
+            half = builder.emit("cast", op.operands[0], **{**op.attrs, "type": op.result.type})
+            bits = builder.emit("bitcast", half, type=_bits(half.type))
+            return [builder.emit("bitcast", builder.emit("or", bits, zeros.like(bits.type)), type=half.type)]
+
+        rewrite_region(body, hide)
+        zeros.place(module)
+        return module
+
+
+def _rounds(op: Op) -> bool:
+    return op.name == "cast" and _of(op.result.type, dtypes.f16) and _of(op.operands[0].type, dtypes.f32)
+
+
+def _of(type: Type, dtype: DType) -> bool:
+    return isinstance(type, (Scalar, Vector)) and type.dtype is dtype
+
+
+def _bits(type: Type) -> Type:
+    return Vector(dtypes.u16, type.size) if isinstance(type, Vector) else Scalar(dtypes.u16)
