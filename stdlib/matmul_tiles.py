@@ -12,6 +12,7 @@ from typing import Any
 
 import vkjit as vk
 from vkjit.errors import ArgumentError
+from vkjit.runtime.array import ROW_ALIGNMENT
 from vkjit.runtime.interface import DeviceArray
 from vkjit.stdlib.partial import scratch
 from vkjit.stdlib.registry import CPU_LOOP, choose, variant
@@ -121,7 +122,7 @@ def multiply_by_tiles(
     plan = plan or plan_of_tiles(a, c)
     (left, a_turned), (right, b_turned) = _seen(a), _seen(b)
     biased = bias is not None
-    added = bias if bias is not None else _nothing(c, accumulate)
+    added = bias if bias is not None else _nothing(a, c, accumulate)
     if plan.parts <= 1 or a.shape[2] <= plan.depth:
         gemm_of_views(
             left, right, added, c, plan.rows, plan.columns, plan.depth, accumulate, a_turned, b_turned, activation, biased,
@@ -137,6 +138,11 @@ def multiply_by_tiles(
     gemm_of_parts(parts, added, c, ACC=accumulate, ACTIVATION=activation, BIASED=biased)
 
 
-def _nothing(c: DeviceArray, accumulate: Any) -> DeviceArray:
-    """A bias that nobody reads: memory of c seen as so many elements."""
-    return DeviceArray(c.buffer, c.offset, accumulate, (c.shape[2],), (0,))
+def _nothing(a: DeviceArray, c: DeviceArray, accumulate: Any) -> DeviceArray:
+    """A bias that nobody reads: memory of a seen as so many elements, since an argument that shared memory with c would let the
+    compiler think that every store to c might change it. Of c where a has too little.
+    """
+    start = a.offset - a.offset % ROW_ALIGNMENT
+    if start + accumulate.itemsize > a.buffer.nbytes:
+        return DeviceArray(c.buffer, c.offset, accumulate, (c.shape[2],), (0,))
+    return DeviceArray(a.buffer, start, accumulate, (c.shape[2],), (0,))

@@ -15,7 +15,8 @@ import pytest
 import vkjit as vk
 from vkjit.errors import ArgumentError
 from vkjit.runtime.interface import Device, DeviceArray
-from vkjit.stdlib import matmul, matmul_parts, partial
+from vkjit.staging import overlaps
+from vkjit.stdlib import matmul, matmul_parts, matmul_tiles, partial
 from vkjit.stdlib.matmul_tiles import TilePlan, multiply_by_tiles, parts_for, plan_of_tiles
 from vkjit.stdlib.registry import as_class
 
@@ -72,6 +73,17 @@ def test_transposed_factors(turned: tuple[bool, bool], parts: int, activation: s
         ]
         plan = TilePlan(SMALL.rows, SMALL.columns, SMALL.depth, SMALL.threads, parts)
         check(made[0], made[1], plan, bias=bool(activation), activation=activation)
+
+
+def test_no_bias_shares_no_memory_with_results(device: Device) -> None:
+    """Else factors might change with every store, as far as the compiler knows: nothing is loaded ahead then."""
+    with vk.use_device(device):
+        a, b, c = (vk.zeros(shape) for shape in ((1, 40, 24), (1, 24, 40), (1, 40, 40)))
+        for view in (a._array, a[:, 1:]._array):
+            bias = matmul_tiles._nothing(view, c._array, vk.f64)
+            assert bias.shape == (40,)
+            assert not overlaps([view, b._array, bias, c._array], [False, False, False, True])
+            assert bias.form.aligned or c.device.caps.kind == "interpreter"
 
 
 @pytest.mark.parametrize("sizes", [(0, 4, 5), (3, 0, 5), (1, 1, 1), (16, 16, 32), (17, 97, 1)])
