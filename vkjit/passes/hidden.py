@@ -8,11 +8,14 @@ that no extent of an array ever has::
     %s = shr_raw %w, %30 : u32
     %t = and %s, %2 : u32                 always 0
     %m = or %t, %1 : u32                  always 1
+
+Where no array has an extent that only the launch tells, the number of workgroups can stand for it; a driver may know how many
+there can be, so that this is second best.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from .. import dtypes
@@ -28,20 +31,19 @@ class HiddenNumbers:
     """One number by type. `word`: what extents are passed as; its top bit is never set, and a wider one would show that."""
 
     number: int
-    array: Value
-    axis: int
+    unknown: Callable[[Builder], Value]
     word: Scalar
     builder: Builder
     made: dict[Type, Value] = field(default_factory=dict)
 
     @staticmethod
-    def of(module: Module, number: int) -> HiddenNumbers | None:
-        """None where no array has an extent that only the launch tells."""
-        known = _unknown_extent(module)
-        if known is None:
+    def of(module: Module, number: int, *, grids: bool = False) -> HiddenNumbers | None:
+        """None where no array has an unknown extent, unless `grids` allows the number of workgroups."""
+        unknown = _extent(module) or (_groups if grids else None)
+        if unknown is None:
             return None
         word = dtypes.u32 if module.kernel.attrs.get("narrow") else dtypes.u64
-        return HiddenNumbers(number, *known, Scalar(word), Builder(Region(), module.kernel.loc))
+        return HiddenNumbers(number, unknown, Scalar(word), Builder(Region(), module.kernel.loc))
 
     def like(self, type: Type) -> Value:
         """The number in a type, scalar or vector."""
@@ -60,17 +62,23 @@ class HiddenNumbers:
 
     def _root(self) -> Value:
         b, word = self.builder, self.word
-        extent = b.cast(b.emit("extent", self.array, axis=self.axis), word)
-        top = b.emit("shr_raw", extent, b.const(word.dtype.bits - 2, word))
+        top = b.emit("shr_raw", b.cast(self.unknown(b), word), b.const(word.dtype.bits - 2, word))
         zero = b.emit("and", top, b.const(2, word))
         return b.emit("or", zero, b.const(self.number, word)) if self.number else zero
 
 
-def _unknown_extent(module: Module) -> tuple[Value, int] | None:
-    """An array and an axis whose extent only the launch tells; one that the kernel asks for anyway, where there is one."""
+def _extent(module: Module) -> Callable[[Builder], Value] | None:
+    """An extent that only the launch tells; one that the kernel asks for anyway, where there is one."""
     asked = [(op.operands[0], op.attrs["axis"]) for op in module.kernel.body.walk() if op.name == "extent"]
     every = [(param, 0) for param in module.kernel.params]
-    return next((pair for pair in (*asked, *every) if _has_extents(pair[0], module.kernel.params)), None)
+    for array, axis in (*asked, *every):
+        if _has_extents(array, module.kernel.params):
+            return lambda builder: builder.emit("extent", array, axis=axis)
+    return None
+
+
+def _groups(builder: Builder) -> Value:
+    return builder.emit("num_groups", dim=0)
 
 
 def _has_extents(array: Value, params: Sequence[Value]) -> bool:

@@ -38,7 +38,7 @@ class HideHalves:
         body = module.kernel.body
         looked_at = {value for op in body.walk() if op.name != "store" for value in op.operands}
         rounded = {op for op in body.walk() if _rounds(op) and op.result in looked_at} if self.needed else set()
-        zeros = HiddenNumbers.of(module, 0) if rounded else None
+        zeros = HiddenNumbers.of(module, 0, grids=True) if rounded else None
         if zeros is None:
             return module
 

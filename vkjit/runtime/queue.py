@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Queue"]
 
-FIRST_BUDGET, BUDGET = 8, 128
+FIRST_BUDGET, BUDGET = 8, 256
 """Commands after which a submission goes out: few after somebody has waited, so that the device starts early; each time four
 times as many, up to the second."""
 
