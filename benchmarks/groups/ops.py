@@ -153,10 +153,12 @@ def _library(mine: bool) -> Any:
 
 
 def _values(result: Any) -> Any:
-    on_host = result.detach()
-    on_host = on_host.cpu() if type(on_host).__module__.startswith("torch") else on_host
-    flat = np.asarray(on_host.numpy()).reshape(-1)
-    return np.concatenate([flat[:4096], flat[-4096:]]).astype(np.float64)
+    """The first and the last 4096 elements of a result, on the host."""
+    flat = result.detach().reshape(-1)
+    ends = (flat[:4096], flat[max(flat.shape[0] - 4096, 0) :])
+    if type(flat).__module__.startswith("torch"):
+        ends = (ends[0].cpu(), ends[1].cpu())
+    return np.concatenate([np.asarray(part.numpy()) for part in ends]).astype(np.float64)
 
 
 @functools.cache
