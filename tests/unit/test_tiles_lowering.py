@@ -88,6 +88,8 @@ def run_product(module: Module, arguments: list[Any], subgroup: int) -> None:
         ((40, 24, 40), (32, 64, 16), np.float16, np.float16, vk.f16, (16, 16, 16), 32, 128),
         ((40, 24, 40), (32, 64, 16), np.float16, np.float16, vk.f32, (16, 16, 16), 16, 64),
         ((40, 32, 40), (32, 64, 16), np.uint16, np.float32, vk.f32, (16, 16, 16), 32, 128),
+        ((72, 24, 136), (128, 128, 16), np.float16, np.float32, vk.f32, (16, 16, 16), 32, 128),
+        ((140, 24, 88), (128, 128, 16), np.float16, np.float16, vk.f16, (16, 16, 16), 32, 128),
         ((37, 64, 45), (32, 64, 32), np.int8, np.int32, vk.i32, (16, 16, 32), 16, 64),
     ],
 )
@@ -101,7 +103,9 @@ def test_products_on_a_stand_in_for_matrices(
     module = lowered(
         high(gemm, arguments, threads, contiguous=True, aligned=aligned), caps_with(matrices(*shape), subgroup)
     )
-    assert "engine matrix" in str(module.kernel.attrs["tiles"])
+    notes = str(module.kernel.attrs["tiles"])
+    assert "engine matrix" in notes
+    assert ("in the memory of factors, 2 columns of subgroups one after the other" in notes) == (tile[1] == 128)
     run_product(module, arguments, subgroup)
     np.testing.assert_array_equal(arguments[3], expected)
 

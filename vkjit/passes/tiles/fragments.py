@@ -8,6 +8,7 @@ the tile lies inside an array of their type, or through shared memory, a row of 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ _VECTOR_BYTES = 16
 _MOST_BYTES = 16 * 16 * 16 * 4
 """Of the sums of one subgroup: 16 matrices of 16 x 16 f32."""
 _VECTOR = Vector(dtypes.u32, 4)
+_WORD = Scalar(dtypes.u32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,41 +443,123 @@ def scale_rows(shop: Workshop, sums: Fragments, factors: Held) -> Fragments:
 
 # -- out of matrices
 def to_registers(shop: Workshop, sums: Fragments, layout: Layout) -> Held:
-    """The sums in registers, one row of matrices of each subgroup at a time."""
+    """The sums in registers, one row of matrices of each subgroup at a time; only of the subgroups of one column of them where
+    all of these would need more shared memory than there is already.
+    """
     b, plan, shape = shop.builder, sums.plan, sums.plan.shape
     rows, columns = layout.axes
     around = 1 << rows.bits
-    whole_rows = plan.rows * shape.m
+    whole_rows, whole_columns = plan.rows * shape.m, plan.columns * shape.n
     parts = plan.rows if rows.group == 1 and shape.m % around == 0 and rows.exact else 1
-    pad = max(1, _VECTOR_BYTES // plan.total.itemsize)
-    pitch = columns.size + pad
     high = plan.down * (shape.m if parts > 1 else whole_rows)
-    array = shop.scratch(plan.total, high * pitch, "sums")
+    apart = columns.exact and whole_columns % columns.round == 0
+    between = _Exchange(shop, plan, layout, high, whole_columns if apart else columns.size)
+    blocks = plan.across if between.wide < columns.size else 1
+    if blocks > 1:
+        shop.notes.append(
+            f"{b.loc}: sums go to registers in the memory of factors, {blocks} columns of subgroups one after the other"
+        )
     row, column = _corner(shop, plan)
     lines = shop.positions(rows, layout.scope)
-    across = shop.positions(columns, layout.scope)
-    ends = zip(across, shop.inside(columns, across), strict=True)
-    across = [p if t is None else b.emit("min", p, b.index(columns.size - 1)) for p, t in ends]
     values: dict[tuple[int, int], Value] = {}
     own = b.emit("floordiv", row, b.index(plan.rows)) if parts > 1 else row
-    for part in range(parts):
-        shop.access(array, "w")
+
+    def put(part: int, left: Value) -> None:
         for i in range(part, part + 1) if parts > 1 else range(plan.rows):
             for j in range(plan.columns):
                 line = own if parts > 1 else shop.at(row, i * shape.m)
-                at = b.emit("add", b.emit("mul", line, b.index(pitch)), shop.at(column, j * shape.n))
-                matrix = sums.values[i * plan.columns + j]
-                b.op("mat_store", array, at, b.index(pitch), matrix, layout="row")
-        shop.access(array, "r")
+                between.put(line, shop.at(left, j * shape.n), sums.values[i * plan.columns + j])
+
+    for part, block in itertools.product(range(parts), range(blocks)):
+        shop.access(between.array, "w")
+        if blocks == 1:
+            put(part, column)
+        else:
+            with b.when(b.emit("eq", column, b.index(block * whole_columns))):
+                put(part, b.index(0))
+        shop.access(between.array, "r")
         for slot, line in enumerate(lines):
             shift = _shift(slot * around, whole_rows, shape.m, part) if parts > 1 else 0
             if shift is None:
                 continue
             line = b.emit("min", line, b.index(rows.size - 1)) if not rows.exact else line
-            first = b.emit("mul", shop.at(line, shift), b.index(pitch))
-            for place, position in enumerate(across):
-                values[slot, place] = b.emit("load", array, b.emit("add", first, position))
+            for place, value in enumerate(between.line(shop.at(line, shift)), block * between.held):
+                values[slot, place] = value
+    between.close()
     return Held(layout, tuple(values[slot] for slot in layout.slots()))  # type: ignore[index]
+
+
+class _Exchange:
+    """Shared memory through which sums go from matrices to registers. Where an invocation reads neighbours that make whole words,
+    it is made of vectors of 16 bytes, as that of factors, whose memory it takes if that is free; else of elements.
+    """
+
+    def __init__(self, shop: Workshop, plan: Plan, layout: Layout, high: int, least: int) -> None:
+        """Of `high` lines and all columns; of `least` columns where memory that is free suffices for no more."""
+        self.shop, self.kind, columns = shop, plan.total, layout.axes[1]
+        self.wide = columns.size
+        self.each = max(1, _VECTOR_BYTES // self.kind.itemsize)
+        self.run = min(columns.group, self.each)
+        fits = columns.exact and self.run * self.kind.itemsize % 4 == 0 and self.kind.itemsize <= 4
+        self.packed = fits and columns.size % self.each == 0 and plan.shape.n % self.each == 0
+        if self.packed:
+            room = shop.room(_VECTOR)
+            if least % self.each == 0 and 0 < room < high * (self.wide // self.each + 1):
+                self.wide = least
+            self.pitch = self.wide // self.each + 1
+            self.array = shop.stage(_VECTOR, high * self.pitch, "sums", again=True)
+        else:
+            self.pitch = self.wide + self.each
+            self.array = shop.scratch(self.kind, high * self.pitch, "sums")
+        self.held = columns.held * self.wide // columns.size
+        b, across = shop.builder, shop.positions(columns, layout.scope)[: self.held]
+        ends = zip(across, shop.inside(columns, across), strict=True)
+        self.across = [p if t is None else b.emit("min", p, b.index(columns.size - 1)) for p, t in ends]
+
+    def _at(self, line: Value, column: Value) -> Value:
+        b = self.shop.builder
+        column = b.emit("floordiv", column, b.index(self.each)) if self.packed else column
+        return b.emit("add", b.emit("mul", line, b.index(self.pitch)), column)
+
+    def put(self, line: Value, column: Value, matrix: Value) -> None:
+        """Writes a matrix whose first element stands there."""
+        b = self.shop.builder
+        b.op("mat_store", self.array, self._at(line, column), b.index(self.pitch), matrix, layout="row")
+
+    def line(self, line: Value) -> list[Value]:
+        """The elements of a line that the invocation holds."""
+        b = self.shop.builder
+        if not self.packed:
+            return [b.emit("load", self.array, self._at(line, column)) for column in self.across]
+        found: list[Value] = []
+        for first in self.across[:: self.run]:
+            vector = b.emit("load", self.array, self._at(line, first))
+            words = [b.emit("vec_extract", vector, lane=lane, type=_WORD) for lane in range(4)]
+            count = self.run * self.kind.itemsize // 4
+            part = b.emit("floormod", b.emit("floordiv", first, b.index(self.run)), b.index(4 // count))
+            chosen = words[:count]
+            for number in range(1, 4 // count):
+                here = b.emit("eq", part, b.index(number))
+                others = words[number * count : (number + 1) * count]
+                chosen = [b.emit("select", here, x, y) for x, y in zip(others, chosen, strict=True)]
+            found += [value for word in chosen for value in _from_bits(self.shop, word, self.kind)]
+        return found
+
+    def close(self) -> None:
+        """Gives the memory back."""
+        if self.packed:
+            self.shop.release(self.array)
+
+
+def _from_bits(shop: Workshop, word: Value, kind: dtypes.DType) -> list[Value]:
+    """The elements of a u32, the lowest first."""
+    b, plain = shop.builder, {1: dtypes.u8, 2: dtypes.u16, 4: dtypes.u32}[kind.itemsize]
+    found = []
+    for place in range(4 // kind.itemsize):
+        bits = b.emit("shr_raw", word, b.const(place * kind.bits, dtypes.u32)) if place else word
+        bits = b.cast(bits, plain) if plain is not dtypes.u32 else bits
+        found.append(b.emit("bitcast", bits, type=Scalar(kind)) if kind is not plain else bits)
+    return found
 
 
 def _shift(row: int, whole_rows: int, high: int, part: int) -> int | None:

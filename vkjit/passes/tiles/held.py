@@ -196,16 +196,21 @@ class Workshop:
         self.sizes[array] = max(self.sizes[array], elements)
         return array
 
-    def stage(self, element: Element, elements: int, label: str) -> Value:
-        """Shared memory for a tile, until `release`."""
+    def stage(self, element: Element, elements: int, label: str, *, again: bool = False) -> Value:
+        """Shared memory for a tile, until `release`: `again` takes what was given back even where there is enough."""
         free = self.free.setdefault(element, [])
-        if free and self.used_bytes() + elements * _bytes(element) > self.options.shared_bytes // 2:
+        full = self.used_bytes() + elements * _bytes(element) > self.options.shared_bytes // 2
+        if free and (again or full):
             array = max(free, key=lambda a: self.sizes[a])
             free.remove(array)
         else:
             array = self._allocate(element, label)
         self.sizes[array] = max(self.sizes[array], elements)
         return array
+
+    def room(self, element: Element) -> int:
+        """Elements of the largest array that was given back."""
+        return max((self.sizes[a] for a in self.free.get(element, [])), default=0)
 
     def release(self, array: Value) -> None:
         """Gives a tile's memory back."""
