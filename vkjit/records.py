@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,25 @@ from .lang.packed import PackedFloat
 from .lang.structs import StructType, on_host
 from .lang.vectors import VectorType
 
-__all__ = ["expand_values", "hand_back", "make_record", "struct_dtype", "typed", "user_values"]
+__all__ = [
+    "TakenApart",
+    "expand_values",
+    "hand_back",
+    "make_record",
+    "numbers_of",
+    "struct_dtype",
+    "typed",
+    "user_values",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TakenApart:
+    """A struct, a vector, or an array of structs whose parts are passed one by one, in the order of `frontend.composites`;
+    `shape` is that of the array of structs."""
+
+    parts: tuple[Any, ...]
+    shape: tuple[int, ...]
 
 
 def struct_dtype(kind: Any) -> np.dtype[Any]:
@@ -109,8 +128,10 @@ def _parts(spec: KernelSpec, composite: Composite, value: Any) -> list[Any]:
     """What a kernel gets for one struct, vector, or array of them."""
     parameter, element = composite.parameter, composite.parameter.element
     what = f"argument {parameter.name} of {spec.name}()"
+    if isinstance(value, TakenApart):
+        return list(value.parts)
     if parameter.kind == "scalar":
-        return _numbers(what, element, value)
+        return numbers_of(what, element, value)
     if isinstance(element, VectorType):
         if value is not MISSING and tuple(getattr(value, "shape", ()))[-1:] != (element.size,):
             shape = getattr(value, "shape", type(value).__name__)
@@ -182,7 +203,7 @@ def _check(what: str, kind: object, found: np.dtype[Any], path: str) -> None:
         )
 
 
-def _numbers(what: str, element: object, value: Any) -> list[Any]:
+def numbers_of(what: str, element: object, value: Any) -> list[Any]:
     """The numbers of a struct or vector that is passed by value."""
     if isinstance(element, StructType):
         names = value.dtype.names if isinstance(value, (np.void, np.ndarray)) and np.ndim(value) == 0 else None
@@ -195,7 +216,7 @@ def _numbers(what: str, element: object, value: Any) -> list[Any]:
             )
         kinds = fields_of(element)
         return [
-            n for name, item in zip(kinds, items, strict=True) for n in _numbers(f"{what}, {name}", kinds[name], item)
+            n for name, item in zip(kinds, items, strict=True) for n in numbers_of(f"{what}, {name}", kinds[name], item)
         ]
     shape = leaves_of(element)[0].shape
     if not shape:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from ..errors import ArgumentError
 from ..frontend import KernelSpec
+from ..lang.structs import StructType
 from .case import Case
 
 __all__ = ["joined", "pairs_of"]
@@ -17,12 +18,13 @@ __all__ = ["joined", "pairs_of"]
 
 def pairs_of(spec: KernelSpec, given: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """The pairs that `aliases=` names, the one that is read first. ArgumentError for names that aren't arrays."""
-    arrays = {p.name: p for p in spec.params if p.kind == "array"}
+    arrays = {p.name: p for p in spec.params if p.kind == "array" and not isinstance(p.element, StructType)}
     made = []
     for pair in given:
         if len(pair) != 2 or pair[0] == pair[1] or not set(pair) <= set(arrays):
             raise ArgumentError(
-                f"aliases: {pair!r} of {spec.name}: expected two different arrays among {', '.join(arrays) or '(none)'}"
+                f"aliases: {pair!r} of {spec.name}: expected two different arrays among {', '.join(arrays) or '(none)'}; "
+                "arrays of structs aren't passed twice"
             )
         one, two = pair
         if arrays[one].mode == "out":

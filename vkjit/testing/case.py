@@ -111,8 +111,11 @@ class Case:
         return sum(int(np.prod(a.distinct_shape)) for a in self.arrays().values())
 
     def numpy_arguments(self, spec: KernelSpec, *, outs: bool = False) -> dict[str, Any]:
-        """Arguments to call the kernel with: NumPy arrays that have the case's strides. Outs are left out where their
-        shape follows from the dimensions, unless `outs` asks for them."""
+        """Arguments to call the kernel with, for a specification with structs taken apart: NumPy arrays that have the case's
+        strides, structured ones and records for structs. Outs are left out where their shape follows from the dimensions,
+        unless `outs` asks for them."""
+        from .composites import whole  # which needs to know what a case is
+
         made: dict[str, Any] = {}
         for param in spec.params:
             value = self.arguments[param.name]
@@ -122,7 +125,7 @@ class Case:
                 made[param.name] = strided(value)
         for one, two in self.aliases:
             made[two] = made[one]
-        return made
+        return whole(spec, made, storage=True)
 
 
 def strided(array: ArrayInput) -> NumpyArray:

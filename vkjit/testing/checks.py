@@ -35,8 +35,9 @@ from .probing import module_of
 from .run import Executor, executors
 from .schedules import FREE, PLAIN, Schedule, choices_for
 from .tolerances import as_tolerance
+from .unordered import aligned
 
-__all__ = ["CheckResult", "check", "check_kernel", "collected_cases", "first_finding"]
+__all__ = ["CheckResult", "check", "check_kernel", "collected_cases", "first_finding", "functions_of"]
 
 EXAMPLES = 100
 
@@ -86,6 +87,8 @@ def check_kernel(
     tolerance: Any = None,
     precise: bool = True,
     partial: bool = False,
+    unordered: Any = (),
+    properties: Callable[..., Any] | Sequence[Callable[..., Any]] = (),
     schedules: bool = True,
     strict: bool = True,
     sanitize: bool | str | Sequence[str] = True,
@@ -96,8 +99,9 @@ def check_kernel(
 
     reference: a function of the arguments that it names, which returns the outputs (one array, or a tuple in order
     of Outs
-        and InOuts, or a dictionary), or None after writing into the output arrays that it names. Without a reference,
-        devices and schedules are compared with each other.
+        and InOuts, or a dictionary), or None after writing into the output arrays that it names. Nothing is asked of outputs
+        that a dictionary leaves out, or for which a tuple holds None. Without a reference, devices and schedules are compared
+        with each other, unless `properties` says what holds.
     devices: numbers, names or devices (default: the interpreter and the default device).
     dims, elements, where, dtypes, special, aliases: what the inputs may be; see `strategies`. NaN and infinities are
         among the floats unless `special=False`, or `elements` gives a range.
@@ -105,6 +109,11 @@ def check_kernel(
     tolerance: a relative bound, a (relative, absolute) pair or a Tolerance, in place of the derived one.
     precise: hands floats to the reference as float64, so that its own roundings don't count.
     partial: allows elements of Outs that no invocation writes.
+    unordered: outputs whose rows (of the first axis) may come in any order: a name, names, tuples of names whose rows belong
+        together, or a dictionary of these to the output whose first element says how many rows there are: {"y": "count"}.
+        The reference may give these rows alone.
+    properties: functions of the arguments that they name, outputs as they are after the launch (`before`: a dictionary of all as
+        they were), which assert, or return False where something is wrong. They may stand in for a reference.
     schedules: varies workgroup sizes, orders and optimisation levels; strict: also with and without strict mode.
     sanitize: names of the sanitizer's checks, as for `vk.testing.sanitize` (True: the usual ones; False: none).
     seed: makes the search repeatable. script: a path to which the program that reproduces a failure is written.
@@ -116,7 +125,8 @@ def check_kernel(
     settings = {
         "devices": devices, "max_examples": max_examples, "dims": dims, "elements": elements, "where": where,
         "dtypes": dtypes, "special": special, "aliases": aliases, "groups": groups, "tolerance": tolerance,
-        "precise": precise, "partial": partial, "schedules": schedules, "strict": strict, "sanitize": sanitize,
+        "precise": precise, "partial": partial, "unordered": unordered, "properties": properties,
+        "schedules": schedules, "strict": strict, "sanitize": sanitize,
         "seed": seed, "script": script,
     }  # fmt: skip
     return _Check(kernel, reference, None, settings).run()
@@ -162,7 +172,8 @@ class _Check:
         self.executors = executors(kernel, settings["devices"], self.groups)
         inputs = {k: settings[k] for k in ("dims", "elements", "where", "dtypes", "special", "aliases", "groups")}
         self.drawing = Drawing(kernel, [e.device for e in self.executors], **inputs)
-        self.reference, self.judge = reference, judge
+        self.reference = reference
+        self.judges = (*functions_of(settings["properties"]), *([] if judge is None else [judge]))
         self.examiner = self._examiner(kernel, self.executors)
         self.choices = self._choices() if settings["schedules"] else {}
         self.larger: list[Finding] = []
@@ -174,7 +185,8 @@ class _Check:
         checks = checks_of(settings["sanitize"])
         return Examiner(
             kernel, self.reference, on, groups=self.groups, tolerance=as_tolerance(settings["tolerance"]),
-            precise=settings["precise"], partial=settings["partial"], judge=self.judge,
+            precise=settings["precise"], partial=settings["partial"], judges=self.judges,
+            unordered=settings["unordered"],
             checks=(*checks, "division") if settings["sanitize"] is True else checks,
         )  # fmt: skip
 
@@ -245,8 +257,11 @@ class _Check:
 
     def _hint(self, finding: Finding) -> str:
         """What to say of the inputs where they may be to blame."""
+        if _holds_the_same_rows(finding):
+            name = finding.array
+            return f"{name} holds the same rows in another order; if that isn't specified, say so: unordered={name!r}"
         free = [
-            p.name for p in self.kernel.spec.params
+            p.name for p in self.kernel.expanded_spec.params
             if self.drawing.domains[p.name].free and p.kind != "const" and p.mode != "out"
             and dtype_of_param(p, finding.case.dtypes).is_integer
         ]  # fmt: skip
@@ -374,6 +389,26 @@ class _Check:
             if found is not None and found.sort == original.sort:
                 return found
         return None
+
+
+def _holds_the_same_rows(finding: Finding) -> bool:
+    """Whether an output is what it should be but for the order of its rows."""
+    difference = finding.difference
+    if difference is None or finding.rows is not None or not difference.found.ndim or len(difference.found) < 2:
+        return False
+    (placed,) = aligned([difference.found], [difference.expected], [difference.dtype])
+    with np.errstate(all="ignore"):
+        distance = np.abs(difference.found.astype(np.float64) - placed.astype(np.float64))
+        return bool(((difference.found == placed) | (distance <= difference.allowed)).all())
+
+
+def functions_of(given: Any) -> tuple[Callable[..., Any], ...]:
+    """What `properties=` means: a function, or several."""
+    made = (given,) if callable(given) else tuple(given)
+    wrong = [f for f in made if not callable(f)]
+    if wrong:
+        raise ArgumentError(f"properties: {wrong[0]!r} is no function: expected functions of the kernel's arguments")
+    return made
 
 
 def _can_be_mended(finding: Finding) -> bool:

@@ -8,7 +8,7 @@ wrapping to the output's type.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,25 @@ class Bounds:
     given: Tolerance | None = None
     exact: bool = False
     blur: Callable[[], Array | None] | None = None
+
+    def of_rows(self, shape: tuple[int, ...]) -> Bounds:
+        """The same for an array whose rows come in any order: each row gets what the widest one gets."""
+        spread, blur = self.spread, self.blur
+
+        def widest() -> tuple[Array, npt.NDArray[np.bool_]]:
+            distance, undecided = spread() if spread is not None else (np.zeros(shape), np.zeros(shape, np.bool_))
+            return _over_rows(distance, shape), _over_rows(undecided, shape)
+
+        def blurred() -> Array | None:
+            unsure = None if blur is None else blur()
+            return None if unsure is None else _over_rows(unsure, shape)
+
+        return replace(self, spread=None if spread is None else widest, blur=None if blur is None else blurred)
+
+
+def _over_rows(values: Array, shape: tuple[int, ...]) -> Array:
+    """The largest value of each column, for each row."""
+    return np.broadcast_to(values.max(axis=0, initial=values.dtype.type(0)), shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import ArgumentError
 from ..frontend import Dims, KernelSpec, parse_dims, tune_choice
 from ..jit import Kernel
+from .composites import leaf_shapes, parts_of_arrays
 
 __all__ = ["Dimensions", "Sizes", "interesting_sizes", "size_table", "tiles_of"]
 
@@ -87,12 +88,14 @@ class Dimensions:
     """
 
     def __init__(self, kernel: Kernel, given: Mapping[str, Any]) -> None:
-        self.spec = kernel.spec
+        self.spec = kernel.expanded_spec
         self.special = interesting_sizes(kernel)
         self.of_array = _dims_of_arrays(self.spec, given)
         self.names = list(dict.fromkeys(n for d in self.of_array.values() for n in d.names))
         self.variadic = [n for n in self.names if any(_is_batch(d, n) for d in self.of_array.values())]
-        unknown = [n for n in given if n not in self.names and n not in self.of_array]
+        unknown = [
+            n for n in given if n not in self.names and n not in self.of_array and n not in parts_of_arrays(self.spec)
+        ]
         if unknown:
             raise ArgumentError(
                 f"dims: {self.spec.name} has no dimension {unknown[0]!r}; it has {', '.join(self.names) or 'none'}"
@@ -155,14 +158,17 @@ def _is_batch(dims: Dims, name: str) -> bool:
 def _dims_of_arrays(spec: KernelSpec, given: Mapping[str, Any]) -> dict[str, Dims]:
     """The dimensions of each array; arrays without any have one, the same for all of them."""
     found = {}
+    owners = {part: name for name, parts in parts_of_arrays(spec).items() for part in parts}
+    inner = leaf_shapes(spec)
     for param in spec.params:
         if param.kind != "array":
             continue
-        text = given.get(param.name)
-        if isinstance(text, str):
-            found[param.name] = parse_dims(text)
+        text = given.get(param.name, given.get(owners.get(param.name, "")))
+        if isinstance(text, str) or param.dims is None:
+            axes = (text if isinstance(text, str) else "size", *map(str, inner.get(param.name, ())))
+            found[param.name] = parse_dims(" ".join(axes))
         else:
-            found[param.name] = param.dims if param.dims is not None else parse_dims("size")
+            found[param.name] = param.dims
     return found
 
 

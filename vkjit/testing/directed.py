@@ -20,7 +20,7 @@ from .case import ArrayInput, Case, decode, encode
 from .dimensions import interesting_sizes, tiles_of
 from .drawing import MOST_ELEMENTS, Drawing, dtype_of_param, number_of, scalar_of
 from .elements import special_values
-from .layouts import C_ORDER, Layout
+from .layouts import Layout
 
 __all__ = ["directed_cases"]
 
@@ -101,7 +101,7 @@ class _Builder:
     def laid_out(self) -> Iterator[Case | None]:
         """Each array in a layout of its own: transposed, or with gaps."""
         for param in self.drawing.spec.params:
-            if param.kind != "array":
+            if param.kind != "array" or param.name in self.drawing.plain_layouts:
                 continue
             base = self.case(self.sizes(3), alternating)
             if base is None:
@@ -211,7 +211,7 @@ class _Builder:
         self, param: ParamSpec, shape: tuple[int, ...], env: Mapping[str, Any], fill: Fill, repeated: tuple[int, ...]
     ) -> ArrayInput | None:
         dtype, domain = dtype_of_param(param, self.types), self.drawing.domains[param.name]
-        layout = Layout(repeated=repeated) if repeated else C_ORDER
+        layout = Layout(repeated=repeated) if repeated else self.drawing.layout(param)
         distinct = tuple(1 if axis in repeated else n for axis, n in enumerate(shape))
         if math.prod(distinct) > MOST_ELEMENTS:
             return None

@@ -26,6 +26,7 @@ from ._extra import load_hypothesis
 from .aliasing import joined, pairs_of
 from .case import ArrayInput, Case, decode, encode
 from .choosing import Chooser, Drawn
+from .composites import parameters_of, plain_layouts, refuse_unknown_types, whole
 from .dimensions import Dimensions
 from .elements import PATTERNS, Domain, domain_of, fill, special_values, width_of
 from .layouts import C_ORDER, Layout
@@ -64,6 +65,7 @@ def strategies(
     elements: argument name to a (low, high) pair, a list of values, a single value or a hypothesis strategy of
     elements.
         Numbers may be texts over dimension names: elements={"indices": (0, "N-1"), "count": "N"}.
+        The fields of structs have names of their own: elements={"p.mass": (0, 1)}.
     where: a predicate over arguments by name; sets of arguments that it refuses aren't drawn.
     dtypes: type variable name to a list of dtypes, or one list for all. Left out: every type that the devices have
     and that
@@ -79,7 +81,7 @@ def strategies(
     drawing = Drawing(
         kernel, opened, dims=dims, elements=elements, where=where, dtypes=dtypes, special=special, aliases=aliases
     )
-    return drawing.cases().map(lambda case: case.numpy_arguments(kernel.spec, outs=outs))
+    return drawing.cases().map(lambda case: case.numpy_arguments(kernel.expanded_spec, outs=outs))
 
 
 class Drawing:
@@ -100,12 +102,14 @@ class Drawing:
     ) -> None:
         load_hypothesis()
         self.kernel = kernel
-        self.spec: KernelSpec = kernel.spec
+        self.spec: KernelSpec = kernel.expanded_spec
+        refuse_unknown_types(self.spec)
+        self.plain_layouts = plain_layouts(self.spec)
         self.dimensions = Dimensions(kernel, dims or {})
         self.domains = _domains(self.spec, elements or {})
         self.where = where
         self.special = width_of(special)
-        self.aliases = pairs_of(self.spec, aliases)
+        self.aliases = pairs_of(kernel.spec, aliases)
         self.groups = groups
         self.types, self.left_out = usable_types(kernel, self.dimensions, devices, dtypes, self._constants())
 
@@ -152,7 +156,8 @@ class Drawing:
         from .reference import call_by_name, values_by_name
 
         with np.errstate(all="ignore"):
-            return bool(call_by_name(self.where, values_by_name(case, precise=False), "where"))
+            values = whole(self.spec, values_by_name(case, precise=False))
+            return bool(call_by_name(self.where, values, "where"))
 
     def is_light(self, case: Case) -> bool:
         """Whether a launch of the case is over soon."""
@@ -173,7 +178,7 @@ class Drawing:
         for param in self.spec.params:
             if param.kind == "array":
                 shape = shapes[param.name]
-                layouts = layouts_for(len(shape), param.mode or "inout") if param.name in odd else [C_ORDER]
+                layouts = layouts_for(len(shape), param.mode or "inout") if param.name in odd else [self.layout(param)]
                 arguments[param.name] = self._choose_array(chooser, param, shape, chooser.pick(layouts), bound, env)
             elif param.kind == "scalar":
                 arguments[param.name] = self._choose_scalar(chooser, param, bound, env)
@@ -185,9 +190,13 @@ class Drawing:
 
     def _odd_arrays(self) -> list[tuple[str, ...]]:
         """Which arrays aren't in C order: mostly none or one, since each combination is compiled for itself."""
-        names = [p.name for p in self.spec.params if p.kind == "array"]
+        names = [p.name for p in self.spec.params if p.kind == "array" and p.name not in self.plain_layouts]
         single = [(n,) for n in names]
         return [(), *[() for _ in single], *single, *([tuple(names)] if len(names) > 1 else [])]
+
+    def layout(self, param: ParamSpec) -> Layout:
+        """The usual layout of an array: C order, or that of a field in an array of structs."""
+        return self.plain_layouts.get(param.name, C_ORDER)
 
     def _choose_sizes(self, chooser: Chooser) -> dict[str, Any]:
         dimensions = self.dimensions
@@ -301,8 +310,9 @@ def layouts_for(rank: int, mode: str) -> list[Layout]:
 
 
 def _domains(spec: KernelSpec, elements: Mapping[str, Any]) -> dict[str, Domain]:
+    owners = {part: p.name for p in parameters_of(spec) for part in p.parts}
     names = [p.name for p in spec.params]
-    unknown = [n for n in elements if n not in names]
+    unknown = [n for n in elements if n not in names and n not in owners.values()]
     if unknown:
         raise ArgumentError(f"elements: {spec.name} has no parameter {unknown[0]!r}; it has {', '.join(names)}")
     for param in spec.params:
@@ -311,7 +321,7 @@ def _domains(spec: KernelSpec, elements: Mapping[str, Any]) -> dict[str, Domain]
                 f"{spec.name}: parameter {param.name} has no annotation, so nothing says what to draw for it: "
                 'annotate it, as in vk.In[vk.f32, "N"] or vk.f32'
             )
-    return {n: domain_of(n, elements.get(n)) for n in names}
+    return {n: domain_of(n, elements.get(n, elements.get(owners[n]))) for n in names}
 
 
 def number_of(value: Any, env: Mapping[str, Any]) -> Any:

@@ -9,7 +9,9 @@ reference or, without one, between executors and schedules.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,18 +19,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import CompileError, FeatureError, KernelError, Loc
+from ..errors import ArgumentError, CompileError, FeatureError, KernelError, Loc
 from ..findings import DEFAULT_CHECKS, SanitizerReport
 from ..ir.core import Module
 from ..jit import Kernel
 from .case import ArrayInput, Case, decode
 from .compare import Bounds, Difference, compare
+from .composites import parts_of_arrays, whole
 from .probing import module_of
 from .reference import call_by_name, expected_outputs, outputs_of, uncertainty, values_by_name
 from .run import POISONS, Executor, Outcome
 from .schedules import PLAIN, Schedule
 from .shadow import Shadow, Write
 from .tolerances import ErrorBudget, Tolerance, rounded_operations
+from .unordered import Unordered, aligned, rows_of, unordered_of
 
 __all__ = ["Examiner", "Finding", "stores_of"]
 
@@ -48,7 +52,8 @@ class Finding:
     "unwritten" and "depends" (`array`, `wrong`: elements that nobody wrote, or that depend on what the Out held
     before),
     "reference" and
-    "disagreement" (`array`, `difference`; for the latter, `other` says what was compared with).
+    "disagreement" (`array`, `difference`; for the latter, `other` says what was compared with; `rows`: so many rows were
+    compared in any order).
     """
 
     kind: str
@@ -64,6 +69,7 @@ class Finding:
     poison: int = POISONS[0]
     expected: Mapping[str, Any] | None = None
     reports: tuple[SanitizerReport, ...] = ()
+    rows: int | None = None
 
     @property
     def sort(self) -> tuple[Any, ...]:
@@ -101,10 +107,12 @@ class Examiner:
         tolerance: Tolerance | None = None,
         precise: bool = True,
         partial: bool = False,
-        judge: Callable[..., Any] | None = None,
+        judges: Sequence[Callable[..., Any]] = (),
         checks: Sequence[str] = DEFAULT_CHECKS,
+        unordered: Any = (),
     ) -> None:
         self.kernel = kernel
+        self.spec = kernel.expanded_spec
         self.checks = tuple(checks)
         self.reference = reference
         self.executors = list(executors)
@@ -112,9 +120,12 @@ class Examiner:
         self.tolerance = tolerance
         self.precise = precise
         self.partial = partial
-        self.judge = judge
-        self.outputs = outputs_of(kernel.spec)
-        self.outs = [p.name for p in kernel.spec.params if p.kind == "array" and p.mode == "out"]
+        self.judges = tuple(judges)
+        self.outputs = outputs_of(self.spec)
+        self.outs = [p.name for p in self.spec.params if p.kind == "array" and p.mode == "out"]
+        self.unordered = unordered_of(kernel.spec, parts_of_arrays(self.spec), unordered)
+        self._group_of = {name: group for group in self.unordered for name in group.names}
+        self._loose = frozenset(n for n, group in self._group_of.items() if group.counter is not None)
         self.skipped: dict[str, str] = {}
         self.launches = 0
         self._budgets: dict[int, tuple[Module, ErrorBudget]] = {}  # by identity; the module is kept alive
@@ -140,7 +151,7 @@ class Examiner:
         expected = None
         if self.reference is not None:  # after the kernel, which says more of an index that is out of bounds
             expected = self._expected(self.reference, case)
-        return self._untouched(case, runs) or self._differences(case, runs, expected) or self._ask(case, runs)
+        return self._untouched(case, runs, expected) or self._differences(case, runs, expected) or self._ask(case, runs)
 
     def _watched(self, case: Case, executor: Executor) -> _Run | Finding | None:
         """The first run: in debug mode, with the sanitizer where it is asked for. None on a device that can't."""
@@ -170,7 +181,7 @@ class Examiner:
     def _expected(self, reference: Callable[..., Any], case: Case) -> Mapping[str, Any]:
         """What the reference says; an error of its own is passed on with the sizes that it was called for."""
         try:
-            return expected_outputs(reference, self.kernel.spec, case, precise=self.precise)
+            return expected_outputs(reference, self.spec, case, precise=self.precise, loose=self._loose)
         except Exception as error:
             if hasattr(error, "add_note"):  # from Python 3.11 on
                 shapes = ", ".join(f"{n}: {v.shape}" for n, v in case.arrays().items())
@@ -197,13 +208,18 @@ class Examiner:
         if executor in self.executors:
             self.executors.remove(executor)
 
-    def _untouched(self, case: Case, runs: Sequence[_Run]) -> Finding | None:
-        """Elements of Outs that hold the poison after each of two runs with different poison."""
+    def _untouched(self, case: Case, runs: Sequence[_Run], expected: Mapping[str, Any] | None) -> Finding | None:
+        """Elements of Outs that hold the poison after each of two runs with different poison. Of an Out that the reference
+        leaves out, nothing is asked."""
         if self.partial or len({r.outcome.poison for r in runs}) < 2:
             return None
         for name in self.outs:
+            if expected is not None and name not in expected:
+                continue
             for one, two in itertools.pairwise(runs):
                 untouched = one.outcome.untouched(name) & two.outcome.untouched(name)
+                if name in self._loose:
+                    untouched[self._rows(case, two, name) :] = False
                 if one.outcome.poison == two.outcome.poison or not untouched.any():
                     continue
                 untouched &= ~self.shadow.written(case, name)  # poison that was read and written back
@@ -215,25 +231,75 @@ class Examiner:
         return None
 
     def _differences(self, case: Case, runs: Sequence[_Run], expected: Mapping[str, Any] | None) -> Finding | None:
-        """Outputs that differ from the reference; those that it doesn't give, from the first run."""
+        """Outputs that differ from the reference or, without one, from the first run. Those that the reference leaves out
+        aren't compared; nor are, where properties stand in for a reference, those that may come in any order or as they
+        like."""
         spread = _Once(lambda: self.shadow.spread(case, PLAIN))
-        for name, given in case.arrays().items():
-            if name not in self.outputs:
+        kind = "disagreement" if expected is None else "reference"
+        compared = list(runs[1:]) if expected is None else [*runs[1:], *runs[:1]]
+        wanted = expected
+        if expected is None:
+            wanted = self._values(case, runs[0]) if runs else {}
+        for name in self.outputs:
+            if name not in (wanted or {}) or (expected is None and not self._has_to_agree(name)):
                 continue
             bounds = self._bounds(case, name, spread, expected)
-            if expected is not None and name in expected:
-                kind, wanted, compared = "reference", expected[name], [*runs[1:], *runs[:1]]
-            elif self.partial and name in self.outs:
-                continue
-            else:
-                kind, compared = "disagreement", list(runs[1:])
-                wanted = decode(runs[0].outcome.raw[name], given.dtype) if runs else None
             for run in compared:
-                value = decode(run.outcome.raw[name], given.dtype)
-                difference = compare(value, np.asarray(wanted), given.dtype, bounds)
+                difference = self._compared(case, run, name, wanted or {}, bounds)
                 if difference is not None:
-                    return self._difference(case, runs[0], run, kind, name, difference, expected)
+                    return self._difference(case, runs[0], run, kind, *difference, expected)
         return None
+
+    def _has_to_agree(self, name: str) -> bool:
+        """Whether runs are compared with each other in this output."""
+        if self.judges and self.reference is None:
+            return name in self._group_of or any(name == g.counter for g in self.unordered)
+        return not (self.partial and name in self.outs)
+
+    def _values(self, case: Case, run: _Run) -> dict[str, Any]:
+        """What the outputs hold after a run."""
+        arrays = case.arrays()
+        return {n: decode(raw, arrays[n].dtype) for n, raw in run.outcome.raw.items()}
+
+    def _rows(self, case: Case, run: _Run, name: str) -> int:
+        """How many rows of an unordered output a run has made."""
+        return rows_of(self._group_of[name], self._values(case, run), case.arrays()[name].shape[0])
+
+    def _compared(
+        self, case: Case, run: _Run, name: str, wanted: Mapping[str, Any], bounds: Bounds
+    ) -> tuple[str, Difference] | None:
+        """An output, or the counter of its rows, that is not what it should be."""
+        dtype, group = case.arrays()[name].dtype, self._group_of.get(name)
+        found = decode(run.outcome.raw[name], dtype)
+        if group is None or not found.ndim:
+            difference = compare(found, np.asarray(wanted[name]), dtype, bounds)
+            return None if difference is None else (name, difference)
+        values, extent = self._values(case, run), found.shape[0]
+        rows = rows_of(group, values, extent)
+        wanted_rows = len(wanted[name])
+        if wanted_rows == extent:  # the reference didn't say by fewer rows how many there are
+            wanted_rows = rows_of(group, wanted, extent) if group.counter in wanted else rows
+        if rows != wanted_rows and group.counter is not None:
+            counter = values[group.counter]
+            return group.counter, _counted(counter, wanted_rows, case.arrays()[group.counter].dtype)
+        placed = self._placed(case, group, values, wanted, rows)[name]
+        behind = found[rows:].astype(placed.dtype)  # nothing is asked of these
+        difference = compare(found, np.concatenate([placed, behind]), dtype, bounds.of_rows(found.shape))
+        return None if difference is None else (name, difference)
+
+    def _placed(
+        self, case: Case, group: Unordered, values: Mapping[str, Any], wanted: Mapping[str, Any], rows: int
+    ) -> dict[str, Any]:
+        """The expected rows of a group beside the found ones, of those outputs that are expected."""
+        arrays = case.arrays()
+        given = [n for n in group.names if n in wanted]
+        short = [n for n in given if len(wanted[n]) < rows]
+        if short:
+            raise ArgumentError(f"the reference gives {len(wanted[short[0]])} rows of {short[0]}, expected {rows}, as of "
+                                f"{next(n for n in given if n not in short)}")  # fmt: skip
+        expected = [np.asarray(wanted[n])[:rows] for n in given]
+        made = aligned([values[n][:rows] for n in given], expected, [arrays[n].dtype for n in given])
+        return dict(zip(given, made, strict=True))
 
     def _difference(
         self, case: Case, first: _Run, run: _Run, kind: str, name: str, difference: Difference,
@@ -247,31 +313,32 @@ class Examiner:
         other = f"{first.executor.name} (launched {first.schedule})" if kind == "disagreement" else ""
         return Finding(
             kind, case, run.executor.name, run.schedule, name, difference=difference, other=other, poison=poison,
-            expected=expected,
+            expected=expected, rows=self._rows(case, run, name) if name in self._group_of else None,
         )  # fmt: skip
 
     def _depends(self, case: Case, run: _Run, name: str) -> bool:
         """Whether the poison alone, under the same schedule, changes an Out."""
-        if name not in self.outs:
+        if name not in self.outs or name in self._group_of:
             return False
         one, two = (run.executor.run(case, run.schedule, poison).raw[name] for poison in POISONS)
         return one.tobytes() != two.tobytes()
 
     def _ask(self, case: Case, runs: Sequence[_Run]) -> Finding | None:
-        """Hands the arguments after each launch to the user's own function."""
-        if self.judge is None:
-            return None
-        for run in runs:
+        """Hands the arguments after each launch to the user's own functions."""
+        for judge, run in itertools.product(self.judges, runs):
             values = values_by_name(case, precise=False)
-            values.update({n: decode(raw, case.arrays()[n].dtype) for n, raw in run.outcome.raw.items()})
+            before = whole(self.spec, values)
+            after = whole(self.spec, {**values, **self._values(case, run)})
+            names = inspect.signature(judge).parameters
+            if "before" in names and "before" not in after:
+                after["before"] = before
             try:
-                call_by_name(self.judge, values, "the test")
+                text = "" if call_by_name(judge, after, "the test") is not False else "it gives False"
             except AssertionError as error:
-                text = f"the test's own assertion doesn't hold: {error or 'no message'}"
-                return Finding(
-                    "property", case, run.executor.name, run.schedule, error=KernelError(text),
-                    poison=run.outcome.poison,
-                )  # fmt: skip
+                text = str(error) or _line_of(error)
+            if text:
+                said = KernelError(f"{_name_of(judge)} doesn't hold: {text}")
+                return Finding("property", case, run.executor.name, run.schedule, error=said, poison=run.outcome.poison)
         return None
 
     # -- how exact results have to be
@@ -284,7 +351,7 @@ class Examiner:
             reference, wanted = self.reference, expected[name]
 
             def blur() -> Any:
-                return uncertainty(reference, self.kernel.spec, case, name, wanted, precise=self.precise)
+                return uncertainty(reference, self.spec, case, name, wanted, precise=self.precise, loose=self._loose)
 
         return Bounds(lambda: self._budget(case), lambda: spread()[name], self.tolerance, blur=blur)
 
@@ -347,6 +414,25 @@ class Examiner:
             return stores_of(launch.module, finding.array)
         ranks = {n: len(a.shape) for n, a in case.arrays().items()}  # nothing was launched: there are no workgroups
         return stores_of(module_of(self.kernel, case.dtypes, ranks, case.arguments), finding.array)
+
+
+def _name_of(judge: Callable[..., Any]) -> str:
+    name = getattr(judge, "__name__", "")
+    return "the test's own assertion" if not name or name.startswith(("<", "test")) else f"the property {name}"
+
+
+def _counted(counter: Any, rows: int, dtype: Any) -> Difference:
+    """A counter that should say `rows` in its first element."""
+    should, wrong = counter.copy(), np.zeros(counter.shape, bool)
+    should.reshape(-1)[0] = rows
+    wrong.reshape(-1)[0] = True
+    return Difference(wrong, counter, should, np.zeros(counter.shape), dtype)
+
+
+def _line_of(error: AssertionError) -> str:
+    """The statement that raised it, for an assertion without a message."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return (frames[-1].line or "") if frames else "no message"
 
 
 class _Once:

@@ -19,6 +19,7 @@ from ..errors import Loc, render_caret
 from ..jit import Kernel
 from .case import ArrayInput
 from .compare import ulps_between
+from .composites import whole
 from .dimensions import tiles_of
 from .examine import Finding
 from .localise import Mend
@@ -57,7 +58,8 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
     """A kernel that doesn't do what it should.
 
     kind: "sanitizer", "reference", "disagreement", "unwritten", "depends", "outside", "report" or "property".
-    kernel: its name. arguments: the smallest failing input by name (arrays as NumPy arrays; None for an Out).
+    kernel: its name. arguments: the smallest failing input by name (arrays as NumPy arrays, structured ones for structs;
+    None for an Out).
     dims: sizes by name. dtypes: element types by type variable. device, schedule: where it fails.
     array, index: the first wrong element. found, expected, ulps: its values. bad, total: how many are wrong, of all.
     pattern: what they have in common. lines: places in the source (file, line) that wrote it.
@@ -74,9 +76,8 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
         self.kind = finding.kind
         self.kernel = kernel.name
         self.case = finding.case
-        self.arguments: dict[str, Any] = {
-            n: v.values if isinstance(v, ArrayInput) else v for n, v in finding.case.arguments.items()
-        }
+        parts = {n: v.values if isinstance(v, ArrayInput) else v for n, v in finding.case.arguments.items()}
+        self.arguments: dict[str, Any] = whole(kernel.expanded_spec, parts)
         self.dims = dict(finding.case.dims)
         self.dtypes = dict(finding.case.dtypes)
         self.device = finding.executor
@@ -212,12 +213,12 @@ def _input_lines(kernel: Kernel, finding: Finding) -> list[str]:
     case = finding.case
     sizes = [f"{n} = {v}" for n, v in case.dims.items()] + [f"{n} = {t!r}" for n, t in case.dtypes.items()]
     lines = [f"    {', '.join(sizes)}"] if sizes else []
-    for param in kernel.spec.params:
+    for param in kernel.expanded_spec.params:
         value = case.arguments[param.name]
         if not isinstance(value, ArrayInput):
             lines.append(f"    {param.name} = {constant_text(value)}")
             continue
-        layout = "" if str(value.layout) == "C order" else f", {value.layout}"
+        layout = "" if value.layout.pitch or str(value.layout) == "C order" else f", {value.layout}"
         held = "an Out" if value.values is None else _shown(value.distinct)
         lines.append(f"    {param.name} = {held}  ({value.dtype!r}, shape {value.shape}{layout})")
     return lines
@@ -246,7 +247,9 @@ def _tiles(kernel: Kernel, finding: Finding) -> list[int]:
     """Lengths in which the work may be cut, the likely ones first."""
     local = finding.schedule.local or ()
     constants = [
-        v for p, v in zip(kernel.spec.params, finding.case.arguments.values(), strict=True) if p.kind == "const"
+        v
+        for p, v in zip(kernel.expanded_spec.params, finding.case.arguments.values(), strict=True)
+        if p.kind == "const"
     ]
     return list(dict.fromkeys(t for t in (*local, *tiles_of(kernel), *constants) if type(t) is int and t > 1))
 

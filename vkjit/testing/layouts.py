@@ -40,7 +40,8 @@ class Layout:
 
     `order`: the axes from the slowest to the fastest in memory (None: C order). `step`: distance of neighbours along
     the fastest axis. `backwards`: axes that run from high to low addresses. `repeated`: axes of stride 0. `offset`:
-    elements that lie before the array in its buffer.
+    elements that lie before the array in its buffer. `inner`: so many axes at the end lie in a row, and these rows
+    `pitch` elements apart, as a field does in an array of structs.
     """
 
     order: tuple[int, ...] | None = None
@@ -48,6 +49,8 @@ class Layout:
     backwards: tuple[int, ...] = ()
     repeated: tuple[int, ...] = ()
     offset: int = 0
+    inner: int = 0
+    pitch: int = 0
 
     def __str__(self) -> str:
         words = []
@@ -65,7 +68,10 @@ class Layout:
         """Strides and first element for a shape."""
         order = self.order if self.order is not None and len(self.order) == len(shape) else tuple(range(len(shape)))
         strides, reach = [0] * len(shape), self.step
+        first_inner = len(shape) - self.inner
         for axis in reversed(order):
+            if self.pitch and axis == first_inner - 1:
+                reach = self.pitch * self.step
             if axis in self.repeated:
                 continue
             strides[axis] = reach

@@ -228,6 +228,8 @@ class _Search:
 
     def _layouts(self) -> Iterator[tuple[Case, Schedule]]:
         for name, given in self.best.case.arrays().items():
+            if given.layout.pitch:
+                continue  # a field of structs, which lie as they are
             if given.layout != C_ORDER and given.distinct_shape == given.shape:
                 yield self.best.case.with_argument(name, replace(given, layout=C_ORDER)), self.best.schedule
             elif given.layout != C_ORDER and math.prod(given.shape) <= MOST_ELEMENTS:

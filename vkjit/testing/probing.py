@@ -36,7 +36,7 @@ def module_of(
 ) -> Module:
     """The front end's module for contiguous arrays of these types and ranks. Raises CompileError."""
     args: list[Any] = []
-    for param in kernel.spec.params:
+    for param in kernel.expanded_spec.params:
         if param.kind == "const":
             args.append(ConstArg(constants[param.name]))
             continue
@@ -50,7 +50,7 @@ def module_of(
         tuple(args), local_size=(local[0], local[1], local[2]), narrow=True, debug=True, bounds=True,
         typevars=tuple(sorted(types.items())),
     )  # fmt: skip
-    return lower_kernel(kernel.spec, signature)
+    return lower_kernel(kernel.expanded_spec, signature)
 
 
 def usable_types(
@@ -112,7 +112,7 @@ def _drop_unusable(
 
 
 def _variables(kernel: Kernel) -> list[TypeVar]:
-    found = {p.dtype.__name__: p.dtype for p in kernel.spec.params if isinstance(p.dtype, TypeVar)}
+    found = {p.dtype.__name__: p.dtype for p in kernel.expanded_spec.params if isinstance(p.dtype, TypeVar)}
     return list(found.values())
 
 
@@ -120,7 +120,7 @@ def _candidates(kernel: Kernel, variable: TypeVar) -> list[DType]:
     constrained = [t for t in map(dtype_of, variable.__constraints__) if t is not None]
     if constrained:
         return constrained
-    in_arrays = any(p.kind == "array" and p.dtype is variable for p in kernel.spec.params)
+    in_arrays = any(p.kind == "array" and p.dtype is variable for p in kernel.expanded_spec.params)
     # a scalar alone has the type that its Python value says
     return list(_DEFAULT) if in_arrays else [dtypes.f32, dtypes.i32]
 

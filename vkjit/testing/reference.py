@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,17 +17,19 @@ import numpy.typing as npt
 from ..errors import ArgumentError
 from ..frontend import KernelSpec
 from .case import ArrayInput, Case
+from .composites import outputs_by_parameter, parameters_of, taken_apart, whole
 
 __all__ = ["call_by_name", "expected_outputs", "outputs_of", "uncertainty", "values_by_name"]
 
 
 def outputs_of(spec: KernelSpec) -> list[str]:
-    """Names of the arrays that the kernel writes, in order."""
+    """Names of the arrays that the kernel writes, in order; structs by their parts where the specification has them."""
     return [p.name for p in spec.params if p.kind == "array" and p.mode != "in"]
 
 
 def values_by_name(case: Case, *, precise: bool) -> dict[str, Any]:
-    """The case's arguments as fresh C-order arrays and Python numbers; Outs are arrays of NaN or zero."""
+    """The case's arguments as fresh C-order arrays and Python numbers; Outs are arrays of NaN or zero. Structs are taken
+    apart; `whole` puts them together."""
     made = {}
     for name, value in case.arguments.items():
         made[name] = _array(value, precise) if isinstance(value, ArrayInput) else value
@@ -73,22 +75,29 @@ def call_by_name(function: Callable[..., Any], values: Mapping[str, Any], what: 
 
 
 def expected_outputs(
-    reference: Callable[..., Any], spec: KernelSpec, case: Case, *, precise: bool = True
+    reference: Callable[..., Any], spec: KernelSpec, case: Case, *, precise: bool = True, loose: Collection[str] = ()
 ) -> dict[str, npt.NDArray[Any]]:
     """The expected value of each output, by name.
 
     The reference returns one array, a tuple in order of the outputs, or a dictionary by name; or it returns None and
-    writes the outputs that it was given. Raises ArgumentError for a result of another shape.
+    writes the outputs that it was given. What a dictionary leaves out, or where a tuple holds None, it says nothing of.
+    `loose`: outputs of which it may give fewer rows than there are. Raises ArgumentError for a result of another shape.
     """
-    return _called(reference, spec, case, precise=precise, moved=lambda value: value)
+    return _called(reference, spec, case, precise=precise, moved=lambda value: value, loose=loose)
 
 
 def _called(
-    reference: Callable[..., Any], spec: KernelSpec, case: Case, *, precise: bool, moved: Callable[[Any], Any]
+    reference: Callable[..., Any],
+    spec: KernelSpec,
+    case: Case,
+    *,
+    precise: bool,
+    moved: Callable[[Any], Any],
+    loose: Collection[str] = (),
 ) -> dict[str, npt.NDArray[Any]]:
     """The outputs for inputs that `moved` has changed."""
-    values = {n: moved(v) for n, v in values_by_name(case, precise=precise).items()}
-    outs = [p.name for p in spec.params if p.kind == "array" and p.mode == "out"]
+    values = whole(spec, {n: moved(v) for n, v in values_by_name(case, precise=precise).items()})
+    outs = [p.name for p in parameters_of(spec) if p.kind == "array" and p.mode == "out"]
     wanted = set(inspect.signature(reference).parameters)
     constants = {p.name for p in spec.params if p.kind == "const"}
     unasked = set() if wanted & set(outs) else set(outs)
@@ -96,7 +105,7 @@ def _called(
     given = {n: v for n, v in values.items() if n not in unasked}
     with np.errstate(all="ignore"):
         result = call_by_name(reference, given, "the reference")
-    names = outputs_of(spec)
+    names = list(outputs_by_parameter(spec))
     if result is None:
         named = [n for n in names if n in given]
         if names and not named:  # nothing would be compared: a forgotten `return`
@@ -105,13 +114,21 @@ def _called(
                 "parameters and write into them"
             )
         result = {n: given[n] for n in named}
+    return _given_outputs(spec, case, names, result, loose)
+
+
+def _given_outputs(
+    spec: KernelSpec, case: Case, names: list[str], result: Any, loose: Collection[str]
+) -> dict[str, npt.NDArray[Any]]:
+    """What the reference's result says of each output, structs in parts; outputs that it leaves out are missing."""
     if isinstance(result, Mapping):
-        unknown = [n for n in result if n not in names]
+        known = [*names, *outputs_of(spec)]
+        unknown = [n for n in result if n not in known]
         if unknown:
             raise ArgumentError(
                 f"the reference gives {unknown[0]!r}, which is no output; outputs are {', '.join(names)}"
             )
-        made = dict(result)
+        made: dict[str, Any] = dict(result)
     elif isinstance(result, tuple) and len(names) > 1:
         if len(result) != len(names):
             raise ArgumentError(
@@ -122,7 +139,10 @@ def _called(
         if len(names) != 1:
             raise ArgumentError(f"the reference gives one result, expected {len(names)} ({', '.join(names)})")
         made = {names[0]: result}
-    return {n: _shaped(n, value, case.arguments[n].shape) for n, value in made.items()}
+    parts = {
+        n: v for name, value in made.items() if value is not None for n, v in taken_apart(spec, name, value).items()
+    }
+    return {n: _shaped(n, value, case.arguments[n].shape, n in loose) for n, value in parts.items()}
 
 
 _NUDGES = 4
@@ -131,7 +151,14 @@ _NUDGE = 16
 
 
 def uncertainty(
-    reference: Callable[..., Any], spec: KernelSpec, case: Case, name: str, expected: npt.NDArray[Any], *, precise: bool
+    reference: Callable[..., Any],
+    spec: KernelSpec,
+    case: Case,
+    name: str,
+    expected: npt.NDArray[Any],
+    *,
+    precise: bool,
+    loose: Collection[str] = (),
 ) -> npt.NDArray[Any] | None:
     """How far the reference's own roundings can put its results off, per element; None where it can't be told.
 
@@ -154,10 +181,10 @@ def uncertainty(
                 return value * (1 + _NUDGE * eps * rng.uniform(-1, 1, value.shape)).astype(value.dtype)
 
             try:
-                again = _called(reference, spec, case, precise=precise, moved=moved).get(name)
+                again = _called(reference, spec, case, precise=precise, moved=moved, loose=loose).get(name)
             except (ArithmeticError, ArgumentError, ValueError):
                 return None
-            if again is None:
+            if again is None or again.shape != np.shape(expected):
                 return None
             distance = np.abs(np.asarray(again, np.float64) - np.asarray(expected, np.float64))
             np.maximum(widest, np.where(np.isfinite(distance), distance, 0.0), out=widest)
@@ -168,9 +195,11 @@ def _takes_keywords(function: Callable[..., Any]) -> bool:
     return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
 
 
-def _shaped(name: str, value: Any, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+def _shaped(name: str, value: Any, shape: tuple[int, ...], fewer: bool) -> npt.NDArray[Any]:
     found = np.asarray(value)
-    if found.shape == shape:
+    if found.shape == shape or (
+        fewer and found.ndim == len(shape) and found.shape[1:] == shape[1:] and len(found) < shape[0]
+    ):
         return found
     if found.ndim == 0 and int(np.prod(shape)) == 1:
         return found.reshape(shape)

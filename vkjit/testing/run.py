@@ -26,6 +26,7 @@ from ..jit import Kernel
 from ..runtime.interface import Buffer, Device, DeviceArray
 from .aliasing import pairs_of
 from .case import ArrayInput, Case, array, decode, encode, storage_of
+from .composites import for_launch, plain_layouts, taken_apart, whole
 from .layouts import image, strays, view_of
 from .schedules import PLAIN, Schedule, variant
 
@@ -150,10 +151,11 @@ class Executor:
         if callable(groups):
             from .reference import call_by_name
 
-            groups = call_by_name(groups, {**case.arguments, "dev": device}, "groups=")
+            given = for_launch(kernel.expanded_spec, case.arguments)
+            groups = call_by_name(groups, {**given, "dev": device}, "groups=")
         launch = kernel if groups is None else kernel[groups]
         with use_device(device):
-            launch(**values)
+            launch(**for_launch(kernel.expanded_spec, values))
 
     def _variant(self, schedule: Schedule) -> Kernel:
         key = (schedule.local, schedule.strict, schedule.debug, schedule.optimisation, schedule.vector_width)
@@ -173,7 +175,7 @@ class Executor:
 
     def _collect(self, case: Case, before: Mapping[str, Any], after: Mapping[str, Any], poison: int) -> Outcome:
         raw, beside = {}, {}
-        written = {p.name for p in self.kernel.spec.params if p.kind == "array" and p.mode != "in"}
+        written = {p.name for p in self.kernel.expanded_spec.params if p.kind == "array" and p.mode != "in"}
         reached = written | {one for one, two in case.aliases if two in written}
         for name, given in case.arrays().items():
             found = after[name]
@@ -251,10 +253,10 @@ def run(
     poison: int = POISONS[0],
     aliases: Sequence[tuple[str, str]] = (),
 ) -> dict[str, npt.NDArray[Any]]:
-    """Runs the kernel once with guarded memory and gives its outputs by name.
+    """Runs the kernel once with guarded memory and gives its outputs by name, structs whole and in parts (`p`, `p.x`).
 
-    arguments: by parameter name; arrays as `vk.testing.array(...)` gives them, or plain NumPy arrays; numbers for
-    scalars.
+    arguments: by parameter name; arrays as `vk.testing.array(...)` gives them, or plain NumPy arrays, structured ones for
+    structs (or their parts by name, `p.x`); numbers for scalars.
     device: a number, a name or a device (default: the default device). poison: the byte that Outs hold before the
     launch. aliases: pairs of names whose arrays lie in the memory of the first one.
 
@@ -265,7 +267,8 @@ def run(
     if outcome.strays:
         name, places = next(iter(outcome.strays.items()))
         raise ArgumentError(f"{kernel.name} wrote outside of {name}, {places[0]} elements from its first one")
-    return {name: decode(raw, case.arguments[name].dtype) for name, raw in outcome.raw.items()}
+    found = {name: decode(raw, case.arguments[name].dtype) for name, raw in outcome.raw.items()}
+    return {**found, **whole(kernel.expanded_spec, found)}
 
 
 def run_sanitized(
@@ -289,7 +292,13 @@ def run_sanitized(
 def _case_of(kernel: Kernel, arguments: Mapping[str, Any] | Case, aliases: Sequence[tuple[str, str]]) -> Case:
     if isinstance(arguments, Case):
         return arguments
-    held = {n: array(v) if isinstance(v, np.ndarray) and v.ndim else v for n, v in arguments.items()}
+    spec = kernel.expanded_spec
+    given = {part: v for name, value in arguments.items() for part, v in taken_apart(spec, name, value).items()}
+    plain = plain_layouts(spec)
+    held = {n: array(v) if isinstance(v, np.ndarray) and v.ndim else v for n, v in given.items()}
+    held.update(
+        {n: replace(held[n], layout=plain[n]) for n, v in given.items() if n in plain and isinstance(v, np.ndarray)}
+    )
     return Case({}, {}, held, pairs_of(kernel.spec, aliases))
 
 

@@ -22,6 +22,7 @@ from ..frontend import DeviceFunction
 from ..jit import Kernel
 from .case import ArrayInput
 from .compare import Difference
+from .composites import for_launch
 from .examine import Finding
 from .reference import call_by_name
 from .schedules import PLAIN
@@ -36,7 +37,7 @@ def script_of(kernel: Kernel, finding: Finding, groups: Any = None) -> str:
     """The script."""
     title = f'"""{kernel.name}: a failing case, found by a property test."""'
     if callable(groups):
-        groups = call_by_name(groups, finding.case.arguments, "groups=")
+        groups = call_by_name(groups, for_launch(kernel.expanded_spec, finding.case.arguments), "groups=")
     blocks = [title, _imports(kernel), _arguments(kernel, finding), _check(finding, groups)]
     return "\n\n".join(blocks) + "\n"
 
@@ -83,7 +84,7 @@ def _written_out(kernel: Kernel) -> list[str]:
 
 def _arguments(kernel: Kernel, finding: Finding) -> str:
     lines = ["arguments = {"]
-    for param in kernel.spec.params:
+    for param in kernel.expanded_spec.params:
         value = finding.case.arguments[param.name]
         lines.append(f"    {param.name!r}: {_argument(value)},")
     return "\n".join([*lines, "}"])
@@ -105,9 +106,9 @@ def _layout_fields(value: ArrayInput) -> dict[str, Any]:
     layout = value.layout
     fields = {
         "order": layout.order, "step": layout.step, "backwards": layout.backwards, "repeated": layout.repeated,
-        "offset": layout.offset,
+        "offset": layout.offset, "inner": layout.inner, "pitch": layout.pitch,
     }  # fmt: skip
-    usual = {"order": None, "step": 1, "backwards": (), "repeated": (), "offset": 0}
+    usual = {"order": None, "step": 1, "backwards": (), "repeated": (), "offset": 0, "inner": 0, "pitch": 0}
     return {k: v for k, v in fields.items() if v != usual[k]}
 
 
@@ -184,14 +185,17 @@ def _check(finding: Finding, groups: Any) -> str:
             "np.testing.assert_array_equal(found, again)\nprint('right')"
         )
     assert finding.difference is not None
-    return "\n".join([f"found = {call}[{name!r}]", *_comparison(finding.difference), "print('right')"])
+    return "\n".join([f"found = {call}[{name!r}]", *_comparison(finding.difference, finding.rows), "print('right')"])
 
 
-def _comparison(difference: Difference) -> list[str]:
-    expected = f"expected = {array_text(difference.expected)}"
+def _comparison(difference: Difference, rows: int | None) -> list[str]:
+    expected = f"expected = {array_text(difference.expected if rows is None else difference.expected[:rows])}"
+    allowed = np.broadcast_to(difference.allowed, difference.found.shape)
+    if rows is not None:  # the order of rows isn't specified
+        expected += f"\nfound, expected = (np.array(sorted(v.tolist())) for v in (found[:{rows}], expected))"
+        allowed = np.broadcast_to(allowed[:rows].max(axis=0, initial=0.0), allowed[:rows].shape)
     if not difference.dtype.is_float:
         return [expected, "np.testing.assert_array_equal(found, expected)"]
-    allowed = np.broadcast_to(difference.allowed, difference.found.shape)
     return [
         expected,
         f"allowed = {array_text(np.ascontiguousarray(allowed))}",

@@ -18,6 +18,7 @@ from ..passes.inline import Inline
 from ..passes.lower_exits import LowerExits
 from ..passes.trip_bound import Intervals
 from .case import ArrayInput, Case
+from .composites import for_launch
 from .probing import module_of
 from .reference import call_by_name
 
@@ -47,10 +48,11 @@ def is_light(kernel: Kernel, case: Case, groups: Any) -> bool:
 def _groups(kernel: Kernel, case: Case, groups: Any) -> tuple[int, int, int] | None:
     """The grid, counted in workgroups of one invocation for kernels that run over an array."""
     if kernel.spec.over is not None:
-        return math.prod(case.arrays()[kernel.spec.over].shape), 1, 1
+        return math.prod(for_launch(kernel.expanded_spec, case.arguments)[kernel.spec.over].shape), 1, 1
     chosen = kernel._groups if groups is None else groups
     if callable(chosen):
-        chosen = call_by_name(chosen, {**case.arguments, "dev": None}, "groups=")
+        given = for_launch(kernel.expanded_spec, case.arguments)
+        chosen = call_by_name(chosen, {**given, "dev": None}, "groups=")
     if chosen is None:
         return None
     padded = (*(chosen if isinstance(chosen, tuple) else (chosen,)), 1, 1)

@@ -17,7 +17,7 @@ from ...errors import CompileError, InternalError, VkjitError
 from ...findings import checks_of
 from ...jit import Kernel
 from ..case import Case
-from ..checks import collected_cases
+from ..checks import collected_cases, functions_of
 from ..examine import Examiner
 from ..impatient import Clock
 from ..run import executors
@@ -138,7 +138,8 @@ class CaseProperty:
             made[searched] = _Remembering(
                 self._answers, changed, self.reference, executors(changed, "interpreter", groups), groups=groups,
                 tolerance=as_tolerance(settings["tolerance"]), precise=settings["precise"],
-                partial=settings["partial"], checks=checks,
+                partial=settings["partial"], checks=checks, unordered=settings["unordered"],
+                judges=functions_of(settings["properties"]),
             )  # fmt: skip
         return made[searched]
 
