@@ -267,9 +267,11 @@ def reserve(shop: Workshop, op: Op, label: str) -> tuple[Packed, list[Spot]]:
 
 
 def vectors(shop: Workshop, op: Op, operands: Sequence[Value], places: Sequence[Spot]) -> list[Value]:
-    """The vectors of a slice at these places."""
+    """The vectors of a slice at these places: whole ones where the slice begins with one, for then each of them lies inside or
+    outside as a whole, else element by element.
+    """
     array, starts, lengths, _ = slice_operands(operands)
-    b, kind = shop.builder, op.attrs["type"]
+    b, kind, along = shop.builder, op.attrs["type"], op.attrs["axes"][-1]
     each = _VECTOR_BYTES // kind.dtype.itemsize
 
     def packed() -> list[Value]:
@@ -278,31 +280,61 @@ def vectors(shop: Workshop, op: Op, operands: Sequence[Value], places: Sequence[
     assert isinstance(array.type, Array)
     if not (shop.function.attrs.get("aligned") and array.type.contiguous and array.type.space == "global"):
         return packed()
-    aligned = None
-    if constant_of(starts[-1]) is None or constant_of(starts[-1]) % each:
-        aligned = b.emit("eq", b.emit("floormod", starts[-1], b.index(each)), b.index(0))
+    known = shop.multiple(starts[-1], each)
+    aligned = None if known else b.emit("eq", b.emit("floormod", starts[-1], b.index(each)), b.index(0))
     test = shop.all_of([whole(shop, lengths, kind.shape), aligned])
+    types: list[Type] = [_VECTOR] * len(places)
 
     def direct() -> list[Value]:
-        found = array.type
-        assert isinstance(found, Array)
-        view = b.emit(
-            "linear", array, type=Array(_VECTOR, 1, access=found.access, restrict=found.restrict, linear=True)
-        )
-        base, stride = _base(shop, array, starts, op.attrs["axes"], each)
-        lines = [b.emit("add", base, b.emit("mul", line, stride)) for line, _, _ in places]
-        return [
-            b.emit("load", view, b.emit("add", at, column)) for at, (_, column, _) in zip(lines, places, strict=True)
-        ]
+        return _loaded(shop, op, operands, places, clipped=False)
+
+    def clipped() -> list[Value]:
+        return _loaded(shop, op, operands, places, clipped=True)
 
     if test is None:
         return direct()
     regions = [Region(), Region()]
-    for region, make in zip(regions, (direct, packed), strict=True):
+    careful = clipped if known and shop.multiple(lengths[along], each) else packed
+    for region, make in zip(regions, (direct, careful), strict=True):
         with b.at(region):
             b.op("yield", *make())
-    types: list[Type] = [_VECTOR] * len(places)
     return shop.choose(test, types, *regions)
+
+
+def _loaded(shop: Workshop, op: Op, operands: Sequence[Value], places: Sequence[Spot], *, clipped: bool) -> list[Value]:
+    """Vectors as they lie in memory; `clipped`: padding where they lie outside of the slice."""
+    array, starts, lengths, pad = slice_operands(operands)
+    b, kind, along = shop.builder, op.attrs["type"], op.attrs["axes"][-1]
+    each, found = _VECTOR_BYTES // kind.dtype.itemsize, array.type
+    assert isinstance(found, Array)
+    view = b.emit("linear", array, type=Array(_VECTOR, 1, access=found.access, restrict=found.restrict, linear=True))
+    base, stride = _base(shop, array, starts, op.attrs["axes"], each)
+    lines = [b.emit("add", base, b.emit("mul", line, stride)) for line, _, _ in places]
+    spots = [b.emit("add", at, column) for at, (_, column, _) in zip(lines, places, strict=True)]
+    if not clipped:
+        return [b.emit("load", view, spot) for spot in spots]
+    outside, wide = _padding(shop, pad, each), b.emit("floordiv", lengths[along], b.index(each))
+    values = []
+    for spot, (line, column, _) in zip(spots, places, strict=True):
+        inside = b.emit("and", b.emit("lt", line, lengths[1 - along]), b.emit("lt", column, wide))
+        regions = [Region(), Region()]
+        with b.at(regions[0]):
+            b.op("yield", b.emit("load", view, spot))
+        with b.at(regions[1]):
+            b.op("yield", outside)
+        values += shop.choose(inside, [_VECTOR], *regions)
+    return values
+
+
+def _padding(shop: Workshop, pad: Value, each: int) -> Value:
+    """A vector of `each` elements that are all the same."""
+    b = shop.builder
+    if constant_of(pad) == 0:
+        return b.const(0, _VECTOR)
+    word = _bits(shop, pad)
+    for place in range(1, each // 4):
+        word = b.emit("or", word, b.emit("shl_raw", _bits(shop, pad), b.const(place * 128 // each, dtypes.u32)))
+    return b.emit("vec_make", word, word, word, word, type=_VECTOR)
 
 
 def _base(

@@ -86,6 +86,8 @@ class Workshop:
     assumed: set[tuple[AliasClass, str]] = field(default_factory=set)
     written: set[AliasClass] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
+    counters: dict[Value, tuple[Value, Value]] = field(default_factory=dict)
+    """The first value and the step of counters of loops that are being lowered."""
 
     def __post_init__(self) -> None:
         self.builder = Builder(self.function.body)
@@ -172,6 +174,27 @@ class Workshop:
                 test = found if test is None else b.emit("and", test, found)
             self.numbers[key] = b.const(True, BOOL) if test is None else test
         return self.numbers[key]
+
+    # -- numbers
+    def multiple(self, value: Value, of: int) -> bool:
+        """Whether a number is known to be a multiple of a power of two, however it may wrap."""
+        if value in self.counters:
+            return all(self.multiple(v, of) for v in self.counters[value])
+        op = value.op
+        if op is None:
+            return False
+        if op.name == "const":
+            return int(op.attrs["value"]) % of == 0
+        if op.name == "mul":
+            return any(self.multiple(v, of) for v in op.operands)
+        if op.name in ("add", "sub", "min", "max"):
+            return all(self.multiple(v, of) for v in op.operands)
+        if op.name != "extent":
+            return False
+        array = op.operands[0].type
+        assert isinstance(array, Array)  # rows begin at multiples of 16 bytes, so they are as long
+        rows = self.function.attrs.get("aligned") and array.contiguous and array.space == "global"
+        return bool(rows) and op.attrs["axis"] == array.rank - 1 > 0 and _LINE_BYTES % (of * _bytes(array.element)) == 0
 
     # -- conditions
     def all_of(self, tests: Iterable[Value | None]) -> Value | None:

@@ -211,6 +211,8 @@ class _Lowering:
         old = list(body.args)
         body.args[:] = [Value(t, body, n) for n, t in enumerate([*self.types_of(old), *kinds])]
         self.received(old, body.args)
+        if op.name == "for":
+            self.shop.counters[body.args[0]] = (fixed[0], fixed[2])
         if ahead:
             ahead.enter(body.args[0], body.args[len(body.args) - len(more) :])
         before, assumed = set(self.shop.pending), self.shop.assume(body)  # rule 3
