@@ -27,12 +27,13 @@ from ...ir.rewrite import LOOPS, constant_of, exits_of, replace_uses, resolve
 from ...ir.types import Scalar, Tile, Type
 from ...runtime.interface import DeviceCaps
 from ..memory import AliasClass, alias_class
-from . import access, exchange, fragments, prefetch, products
+from . import access, exchange, fragments, matrices, packing, prefetch, products
 from .assign import Assignment, assign
 from .engines import Choice, choose_engine
-from .fragments import Fragments, Packed, Plan, Splat
+from .fragments import Fragments, Plan, Splat
 from .held import Deferred, Held, Options, Staged, Workshop
 from .layout import Layout
+from .packing import Packed
 from .prefetch import Ahead
 
 __all__ = ["LowerTiles", "options_for"]
@@ -266,14 +267,14 @@ class _Lowering:
         if isinstance(found, Splat):
             return Held(wanted, (found.value,) * wanted.held)
         if isinstance(found, Fragments):
-            return exchange.moved(self.shop, fragments.to_registers(self.shop, found, self.layouts.of(value)), wanted)
+            return exchange.moved(self.shop, matrices.to_registers(self.shop, found, self.layouts.of(value)), wanted)
         raise InternalError("a tile that only products read is needed in registers")
 
     def matrices(self, value: Value, plan: Plan) -> Fragments:
         """The sums of a product in matrices."""
         found = self.tiles[value]
         if isinstance(found, Splat):
-            return fragments.fill(self.shop, plan, found.value)
+            return matrices.fill(self.shop, plan, found.value)
         if not isinstance(found, Fragments):
             raise InternalError("sums in registers are needed in matrices")
         return found
@@ -325,8 +326,8 @@ def _load(low: _Lowering, op: Op) -> None:
         if padded and low.stays(op) and (near or (alike and choice.engine not in ("fma", "matrix"))):
             low.tiles[op.result] = Deferred(op, tuple(operands))
             return
-        if alike and choice.engine == "matrix" and fragments.can_pack(op, low.plans[uses[0].result]):
-            (low.tiles[op.result],) = fragments.stage(shop, [(op, operands, _label(operands[0]))])
+        if alike and choice.engine == "matrix" and packing.can_pack(op, low.plans[uses[0].result]):
+            (low.tiles[op.result],) = packing.stage(shop, [(op, operands, _label(operands[0]))])
             shop.notes.append(f"{op.loc}: the slice is staged in shared memory once, for {len(uses)} products")
             return
         if alike and choice.engine in ("fma", "matrix"):
@@ -357,7 +358,7 @@ def _store(low: _Lowering, op: Op) -> None:
         def through_registers() -> None:
             access.store(low.shop, op, operands, low.held(op.operands[-1]))
 
-        fragments.store(low.shop, op, operands, source, access.kind_of(op.operands[-1]), through_registers)
+        matrices.store(low.shop, op, operands, source, access.kind_of(op.operands[-1]), through_registers)
         return
     tile = low.held(op.operands[-1])
     low.shop.access(operands[0], "w", tile.layout.scope)
@@ -385,7 +386,7 @@ def _map(low: _Lowering, op: Op) -> None:
     plan = low.plans.get(op.result)
     if plan is not None:
         factor = low.held(op.operands[1])
-        low.tiles[op.result] = fragments.scale_rows(low.shop, low.matrices(op.operands[0], plan), factor)
+        low.tiles[op.result] = matrices.scale_rows(low.shop, low.matrices(op.operands[0], plan), factor)
         return
     low.check_held(op.result)
     layout = low.layouts.of(op.result)
@@ -482,8 +483,8 @@ def _factors(low: _Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list
     found: list[Place] = [low.tiles[v] for v in op.operands[:2]]
     slices = [(s.op, s.operands, _label(s.operands[0])) for s in found if isinstance(s, Deferred)]
     staged: Iterator[Place]
-    if packed and all(fragments.can_pack(o, low.plans[op.result]) for o, _, _ in slices):
-        staged = iter(fragments.stage(low.shop, slices))
+    if packed and all(packing.can_pack(o, low.plans[op.result]) for o, _, _ in slices):
+        staged = iter(packing.stage(low.shop, slices))
     else:
         staged = iter(products.stage_slices(low.shop, slices, lines=packed))
     sources: list[Place] = []
@@ -518,7 +519,7 @@ def _matrix_product(low: _Lowering, op: Op, depth: int) -> None:
     left, right = sources
     assert isinstance(left, Staged | Packed)
     assert isinstance(right, Staged | Packed)
-    low.tiles[op.result] = fragments.multiply(low.shop, left, right, acc, depth)
+    low.tiles[op.result] = matrices.multiply(low.shop, left, right, acc, depth)
     _release(low, op, made)
 
 

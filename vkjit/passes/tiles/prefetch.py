@@ -28,10 +28,11 @@ from ...ir.ops import OPS, Effect
 from ...ir.rewrite import clone_op, constant_of, exits_of, is_constant
 from ...ir.types import Scalar, Type, Vector
 from ..memory import AliasClass, alias_class
-from . import fragments, products
+from . import packing, products
 from .access import load
-from .fragments import Packed, Plan
+from .fragments import Plan
 from .held import Held, Staged, Workshop
+from .packing import Packed
 
 __all__ = ["Ahead", "Piece", "begin", "fits"]
 
@@ -169,7 +170,7 @@ def begin(
 ) -> Ahead:
     """Loads the factors of the first round, before the loop."""
     loads = [v.op for v in product.operands[:2] if v.op is not None]
-    packs = plan is not None and all(fragments.can_pack(op, plan) for op in loads)
+    packs = plan is not None and all(packing.can_pack(op, plan) for op in loads)
     pieces = []
     for op in loads:
         label = op.operands[0].name or "tile"
@@ -184,12 +185,12 @@ def begin(
 
 
 def _packed(shop: Workshop, op: Op, label: str) -> Piece:
-    place, spots = fragments.reserve(shop, op, label)
+    place, spots = packing.reserve(shop, op, label)
 
     def fetch(operands: Sequence[Value]) -> list[Value]:
-        return fragments.vectors(shop, op, operands, spots)
+        return packing.vectors(shop, op, operands, spots)
 
-    return Piece(op, place, fetch, lambda values: fragments.write(shop, place, spots, values))
+    return Piece(op, place, fetch, lambda values: packing.write(shop, place, spots, values))
 
 
 def _staged(shop: Workshop, op: Op, label: str, *, lines: bool) -> Piece:

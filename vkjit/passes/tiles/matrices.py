@@ -1,0 +1,272 @@
+"""Products of tiles on cooperative matrices, and the way of their sums out of these.
+
+Enters: factors in shared memory, sums in matrices. Leaves: `mat_*` operations. Sums leave the matrices by a store to global memory
+where the tile lies inside an array of their type, or through shared memory, a row of matrices of each subgroup at a time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+from ... import dtypes
+from ...ir.core import Op, Region, Value
+from ...ir.types import Array, Matrix, Scalar, Tile
+from .access import indices, slice_operands, whole
+from .fragments import Fragments, Plan
+from .held import Held, Staged, Workshop
+from .layout import Layout
+from .packing import VECTOR, VECTOR_BYTES, Packed
+
+__all__ = ["fill", "multiply", "scale_rows", "store", "to_registers"]
+
+_WORD = Scalar(dtypes.u32)
+
+
+def fill(shop: Workshop, plan: Plan, value: Value) -> Fragments:
+    """Sums that begin with one number."""
+    shop.uses_lanes()
+    made = shop.builder.emit("mat_fill", value, type=plan.kind)
+    return Fragments(plan, (made,) * plan.held)
+
+
+def _corner(shop: Workshop, plan: Plan) -> tuple[Value, Value]:
+    """The first row and column of the subgroup's block."""
+    shop.uses_lanes()
+    key = ("corner", plan.down, plan.across)
+    if key not in shop.numbers:
+        shop.numbers[key] = shop.entry.emit("subgroup_id")
+    b, own = shop.builder, shop.numbers[key]
+    down, across = b.emit("floordiv", own, b.index(plan.across)), b.emit("floormod", own, b.index(plan.across))
+    rows, columns = plan.rows * plan.shape.m, plan.columns * plan.shape.n
+    return b.emit("mul", down, b.index(rows)), b.emit("mul", across, b.index(columns))
+
+
+def multiply(shop: Workshop, a: Packed | Staged, b: Packed | Staged, acc: Fragments, depth: int) -> Fragments:
+    """acc + a @ b."""
+    plan, sums = acc.plan, list(acc.values)
+    row, column = _corner(shop, plan)
+    shape = plan.shape
+    for k in range(0, depth, shape.k):
+        left = [_factor(shop, a, plan, "a", shop.at(row, i * shape.m), k) for i in range(plan.rows)]
+        right = [_factor(shop, b, plan, "b", shop.at(column, j * shape.n), k) for j in range(plan.columns)]
+        for i in range(plan.rows):
+            for j in range(plan.columns):
+                place = i * plan.columns + j
+                sums[place] = shop.builder.emit("mat_mma", left[i], right[j], sums[place], type=plan.kind)
+    return Fragments(plan, tuple(sums))
+
+
+def _factor(shop: Workshop, source: Packed | Staged, plan: Plan, use: str, outer: Value, k: int) -> Value:
+    """The matrix of a factor at `outer` along the sums' axis and `k` along the inner dimension."""
+    b, shape = shop.builder, plan.shape
+    size = (shape.m, shape.k) if use == "a" else (shape.k, shape.n)
+    kind = Matrix(plan.factor, *size, use)
+    inner = 1 if use == "a" else 0
+    along = source.along if isinstance(source, Packed) else 1
+    each = VECTOR_BYTES // plan.factor.itemsize if isinstance(source, Packed) else 1
+    line, place = (outer, b.index(k)) if along == inner else (b.index(k), outer)
+    place = b.emit("floordiv", place, b.index(each)) if each > 1 else place
+    at = b.emit("add", b.emit("mul", line, b.index(source.pitch)), place)
+    layout = "row" if along == 1 else "column"
+    return b.emit("mat_load", source.array, at, b.index(source.pitch), layout=layout, type=kind)
+
+
+def scale_rows(shop: Workshop, sums: Fragments, factors: Held) -> Fragments:
+    """Each row of the sums times a factor: matrices whose columns are all the same are loaded for it."""
+    b, plan, shape = shop.builder, sums.plan, sums.plan.shape
+    rows = factors.layout.axes[0]
+    array = shop.scratch(plan.total, rows.size * shape.n, "factors")
+    lines = shop.positions(rows, factors.layout.scope)
+    tests = shop.inside(rows, lines)
+    owner = shop.owns(factors.layout)
+    shop.access(array, "w")
+    for line, test, value in zip(lines, tests, factors.values, strict=True):
+        condition = shop.all_of([owner, test])
+        first = b.emit("mul", line, b.index(shape.n))
+
+        def write(first: Value = first, value: Value = value) -> None:
+            for column in range(shape.n):
+                b.op("store", array, shop.at(first, column), value)
+
+        if condition is None:
+            write()
+            continue
+        with b.when(condition):
+            write()
+    shop.access(array, "r")
+    row, _ = _corner(shop, plan)
+    values = list(sums.values)
+    for i in range(plan.rows):
+        at = b.emit("mul", shop.at(row, i * shape.m), b.index(shape.n))
+        same = b.emit("mat_load", array, at, b.index(shape.n), layout="row", type=plan.kind)
+        for j in range(plan.columns):
+            place = i * plan.columns + j
+            values[place] = b.emit("mat_map", values[place], same, op="mul", type=plan.kind)
+    return Fragments(plan, tuple(values))
+
+
+# -- out of matrices
+def to_registers(shop: Workshop, sums: Fragments, layout: Layout) -> Held:
+    """The sums in registers, one row of matrices of each subgroup at a time; only of the subgroups of one column of them where
+    all of these would need more shared memory than there is already.
+    """
+    b, plan, shape = shop.builder, sums.plan, sums.plan.shape
+    rows, columns = layout.axes
+    around = 1 << rows.bits
+    whole_rows, whole_columns = plan.rows * shape.m, plan.columns * shape.n
+    parts = plan.rows if rows.group == 1 and shape.m % around == 0 and rows.exact else 1
+    high = plan.down * (shape.m if parts > 1 else whole_rows)
+    apart = columns.exact and whole_columns % columns.round == 0
+    between = _Exchange(shop, plan, layout, high, whole_columns if apart else columns.size)
+    blocks = plan.across if between.wide < columns.size else 1
+    if blocks > 1:
+        shop.notes.append(
+            f"{b.loc}: sums go to registers in the memory of factors, {blocks} columns of subgroups one after the other"
+        )
+    row, column = _corner(shop, plan)
+    lines = shop.positions(rows, layout.scope)
+    values: dict[tuple[int, int], Value] = {}
+    own = b.emit("floordiv", row, b.index(plan.rows)) if parts > 1 else row
+
+    def put(part: int, left: Value) -> None:
+        for i in range(part, part + 1) if parts > 1 else range(plan.rows):
+            for j in range(plan.columns):
+                line = own if parts > 1 else shop.at(row, i * shape.m)
+                between.put(line, shop.at(left, j * shape.n), sums.values[i * plan.columns + j])
+
+    for part, block in itertools.product(range(parts), range(blocks)):
+        shop.access(between.array, "w")
+        if blocks == 1:
+            put(part, column)
+        else:
+            with b.when(b.emit("eq", column, b.index(block * whole_columns))):
+                put(part, b.index(0))
+        shop.access(between.array, "r")
+        for slot, line in enumerate(lines):
+            shift = _shift(slot * around, whole_rows, shape.m, part) if parts > 1 else 0
+            if shift is None:
+                continue
+            line = b.emit("min", line, b.index(rows.size - 1)) if not rows.exact else line
+            for place, value in enumerate(between.line(shop.at(line, shift)), block * between.held):
+                values[slot, place] = value
+    between.close()
+    return Held(layout, tuple(values[slot] for slot in layout.slots()))  # type: ignore[index]
+
+
+class _Exchange:
+    """Shared memory through which sums go from matrices to registers. Where an invocation reads neighbours that make whole words,
+    it is made of vectors of 16 bytes, as that of factors, whose memory it takes if that is free; else of elements.
+    """
+
+    def __init__(self, shop: Workshop, plan: Plan, layout: Layout, high: int, least: int) -> None:
+        """Of `high` lines and all columns; of `least` columns where memory that is free suffices for no more."""
+        self.shop, self.kind, columns = shop, plan.total, layout.axes[1]
+        self.wide = columns.size
+        self.each = max(1, VECTOR_BYTES // self.kind.itemsize)
+        self.run = min(columns.group, self.each)
+        fits = columns.exact and self.run * self.kind.itemsize % 4 == 0 and self.kind.itemsize <= 4
+        self.packed = fits and columns.size % self.each == 0 and plan.shape.n % self.each == 0
+        if self.packed:
+            room = shop.room(VECTOR)
+            if least % self.each == 0 and 0 < room < high * (self.wide // self.each + 1):
+                self.wide = least
+            self.pitch = self.wide // self.each + 1
+            self.array = shop.stage(VECTOR, high * self.pitch, "sums", again=True)
+        else:
+            self.pitch = self.wide + self.each
+            self.array = shop.scratch(self.kind, high * self.pitch, "sums")
+        self.held = columns.held * self.wide // columns.size
+        b, across = shop.builder, shop.positions(columns, layout.scope)[: self.held]
+        ends = zip(across, shop.inside(columns, across), strict=True)
+        self.across = [p if t is None else b.emit("min", p, b.index(columns.size - 1)) for p, t in ends]
+
+    def _at(self, line: Value, column: Value) -> Value:
+        b = self.shop.builder
+        column = b.emit("floordiv", column, b.index(self.each)) if self.packed else column
+        return b.emit("add", b.emit("mul", line, b.index(self.pitch)), column)
+
+    def put(self, line: Value, column: Value, matrix: Value) -> None:
+        """Writes a matrix whose first element stands there."""
+        b = self.shop.builder
+        b.op("mat_store", self.array, self._at(line, column), b.index(self.pitch), matrix, layout="row")
+
+    def line(self, line: Value) -> list[Value]:
+        """The elements of a line that the invocation holds."""
+        b = self.shop.builder
+        if not self.packed:
+            return [b.emit("load", self.array, self._at(line, column)) for column in self.across]
+        found: list[Value] = []
+        for first in self.across[:: self.run]:
+            vector = b.emit("load", self.array, self._at(line, first))
+            words = [b.emit("vec_extract", vector, lane=lane, type=_WORD) for lane in range(4)]
+            count = self.run * self.kind.itemsize // 4
+            part = b.emit("floormod", b.emit("floordiv", first, b.index(self.run)), b.index(4 // count))
+            chosen = words[:count]
+            for number in range(1, 4 // count):
+                here = b.emit("eq", part, b.index(number))
+                others = words[number * count : (number + 1) * count]
+                chosen = [b.emit("select", here, x, y) for x, y in zip(others, chosen, strict=True)]
+            found += [value for word in chosen for value in _from_bits(self.shop, word, self.kind)]
+        return found
+
+    def close(self) -> None:
+        """Gives the memory back."""
+        if self.packed:
+            self.shop.release(self.array)
+
+
+def _from_bits(shop: Workshop, word: Value, kind: dtypes.DType) -> list[Value]:
+    """The elements of a u32, the lowest first."""
+    b, plain = shop.builder, {1: dtypes.u8, 2: dtypes.u16, 4: dtypes.u32}[kind.itemsize]
+    found = []
+    for place in range(4 // kind.itemsize):
+        bits = b.emit("shr_raw", word, b.const(place * kind.bits, dtypes.u32)) if place else word
+        bits = b.cast(bits, plain) if plain is not dtypes.u32 else bits
+        found.append(b.emit("bitcast", bits, type=Scalar(kind)) if kind is not plain else bits)
+    return found
+
+
+def _shift(row: int, whole_rows: int, high: int, part: int) -> int | None:
+    """What takes a row of the tile to its row in shared memory; None where another part holds it."""
+    subgroup, inside = divmod(row, whole_rows)
+    if inside // high != part:
+        return None
+    return subgroup * high + inside % high - row
+
+
+def store(
+    shop: Workshop, op: Op, operands: Sequence[Value], sums: Fragments, tile: Tile, otherwise: Callable[[], None]
+) -> None:
+    """Stores matrices directly where the whole tile lies inside an array of their type, else does something else."""
+    array, starts, lengths, _ = slice_operands([*operands, operands[0]])
+    b, plan, axes = shop.builder, sums.plan, op.attrs["axes"]
+    kind = array.type
+    assert isinstance(kind, Array)
+    each = VECTOR_BYTES // plan.total.itemsize
+    in_order = axes[-2:] == (0, 1) and kind.contiguous and kind.dtype is plan.total and kind.space == "global"
+    if not in_order or not shop.function.attrs.get("aligned"):
+        otherwise()
+        return
+    aligned = b.emit("eq", b.emit("floormod", starts[-1], b.index(each)), b.index(0))
+    test = shop.all_of([whole(shop, lengths, tile.shape), aligned])
+    assert test is not None
+
+    def direct() -> None:
+        row, column = _corner(shop, plan)
+        pitch = b.emit("stride", array, axis=kind.rank - 2)
+        for i in range(plan.rows):
+            for j in range(plan.columns):
+                at = [shop.at(row, i * plan.shape.m), shop.at(column, j * plan.shape.n)]
+                place = indices(shop, starts, axes, at)
+                b.op("mat_store", array, *place, pitch, sums.values[i * plan.columns + j], layout="row")
+
+    regions = [Region(), Region()]
+    pending, assumed = set(shop.pending), set(shop.assumed)
+    for region, make in zip(regions, (direct, otherwise), strict=True):
+        with b.at(region):
+            make()
+            b.op("yield")
+    shop.choose(test, [], *regions)
+    shop.pending |= pending  # whichever way was taken
+    shop.assumed |= assumed

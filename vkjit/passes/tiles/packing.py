@@ -1,0 +1,214 @@
+"""Factors of products on matrices, in shared memory as they lie in global memory.
+
+Enters: slices. Leaves: loads of vectors of 16 bytes, and stores of these to lines that are one vector longer than what they hold,
+so that the columns of a matrix lie in different banks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ... import dtypes
+from ...ir.core import Op, Region, Value
+from ...ir.rewrite import constant_of
+from ...ir.types import Array, Scalar, Type, Vector
+from .access import indices, slice_operands, whole
+from .fragments import Plan
+from .held import Workshop
+
+__all__ = ["VECTOR", "VECTOR_BYTES", "Packed", "Spot", "can_pack", "reserve", "stage", "vectors", "write"]
+
+VECTOR_BYTES = 16
+VECTOR = Vector(dtypes.u32, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A factor in shared memory as it lies in global memory: `lines` of `pitch` vectors; axis `along` of the tile runs along
+    a line.
+    """
+
+    array: Value
+    pitch: int
+    along: int
+
+
+Spot = tuple[Value, Value, "Value | None"]
+"""A vector's line and column, and whether there is one."""
+
+
+def stage(shop: Workshop, slices: Sequence[tuple[Op, Sequence[Value], str]]) -> list[Packed]:
+    """Slices in shared memory: everything is read before anything is written."""
+    ready: list[tuple[Packed, list[Spot], list[Value]]] = []
+    for op, operands, label in slices:
+        shop.access(operands[0], "r")
+        packed, spots = reserve(shop, op, label)
+        ready.append((packed, spots, vectors(shop, op, operands, spots)))
+    for packed, _, _ in ready:
+        shop.access(packed.array, "w")
+    for packed, spots, found in ready:
+        write(shop, packed, spots, found)
+    return [packed for packed, _, _ in ready]
+
+
+def write(shop: Workshop, packed: Packed, spots: Sequence[Spot], found: Sequence[Value]) -> None:
+    """Puts the vectors of an invocation into their places in shared memory."""
+    b = shop.builder
+    for (line, column, test), vector in zip(spots, found, strict=True):
+        place = b.emit("add", b.emit("mul", line, b.index(packed.pitch)), column)
+        if test is None:
+            b.op("store", packed.array, place, vector)
+            continue
+        with b.when(test):
+            b.op("store", packed.array, place, vector)
+
+
+def can_pack(op: Op, plan: Plan) -> bool:
+    """Whether a slice, and each matrix of it, is cut into whole vectors along the last axis of its array."""
+    kind, along, shape = op.attrs["type"], op.attrs["axes"][-1], plan.shape
+    each = VECTOR_BYTES // kind.dtype.itemsize
+    if along is None or len(kind.shape) != 2 or kind.shape[along] % each:
+        return False
+    return not any(size % each for size in (shape.m, shape.n, shape.k))
+
+
+def reserve(shop: Workshop, op: Op, label: str) -> tuple[Packed, list[Spot]]:
+    """Shared memory for a slice, and which vectors of it the invocation brings."""
+    b, kind = shop.builder, op.attrs["type"]
+    along = op.attrs["axes"][-1]
+    each = VECTOR_BYTES // kind.dtype.itemsize
+    lines, wide = kind.shape[1 - along], kind.shape[along] // each
+    pitch, count, total = wide + 1, shop.invocations, lines * wide
+    array = shop.stage(VECTOR, lines * pitch, label)
+    shop.notes.append(f"{b.loc}: {label} staged in lines of {wide} vectors of 16 bytes, {pitch} apart: other banks")
+    places: list[Spot] = []
+    for step in range(-(-total // count)):
+        number = shop.at(shop.rank("workgroup"), step * count)
+        test = None if (step + 1) * count <= total else b.emit("lt", number, b.index(total))
+        number = number if test is None else b.emit("min", number, b.index(total - 1))
+        places.append((b.emit("floordiv", number, b.index(wide)), b.emit("floormod", number, b.index(wide)), test))
+    return Packed(array, pitch, along), places
+
+
+def vectors(shop: Workshop, op: Op, operands: Sequence[Value], places: Sequence[Spot]) -> list[Value]:
+    """The vectors of a slice at these places: whole ones where the slice begins with one, for then each of them lies inside or
+    outside as a whole, else element by element.
+    """
+    array, starts, lengths, _ = slice_operands(operands)
+    b, kind, along = shop.builder, op.attrs["type"], op.attrs["axes"][-1]
+    each = VECTOR_BYTES // kind.dtype.itemsize
+
+    def packed() -> list[Value]:
+        return [_elements(shop, op, operands, line, column, each) for line, column, _ in places]
+
+    assert isinstance(array.type, Array)
+    if not (shop.function.attrs.get("aligned") and array.type.contiguous and array.type.space == "global"):
+        return packed()
+    known = shop.multiple(starts[-1], each)
+    aligned = None if known else b.emit("eq", b.emit("floormod", starts[-1], b.index(each)), b.index(0))
+    test = shop.all_of([whole(shop, lengths, kind.shape), aligned])
+    types: list[Type] = [VECTOR] * len(places)
+
+    def direct() -> list[Value]:
+        return _loaded(shop, op, operands, places, clipped=False)
+
+    def clipped() -> list[Value]:
+        return _loaded(shop, op, operands, places, clipped=True)
+
+    if test is None:
+        return direct()
+    regions = [Region(), Region()]
+    careful = clipped if known and shop.multiple(lengths[along], each) else packed
+    for region, make in zip(regions, (direct, careful), strict=True):
+        with b.at(region):
+            b.op("yield", *make())
+    return shop.choose(test, types, *regions)
+
+
+def _loaded(shop: Workshop, op: Op, operands: Sequence[Value], places: Sequence[Spot], *, clipped: bool) -> list[Value]:
+    """Vectors as they lie in memory; `clipped`: padding where they lie outside of the slice."""
+    array, starts, lengths, pad = slice_operands(operands)
+    b, kind, along = shop.builder, op.attrs["type"], op.attrs["axes"][-1]
+    each, found = VECTOR_BYTES // kind.dtype.itemsize, array.type
+    assert isinstance(found, Array)
+    view = b.emit("linear", array, type=Array(VECTOR, 1, access=found.access, restrict=found.restrict, linear=True))
+    base, stride = _base(shop, array, starts, op.attrs["axes"], each)
+    lines = [b.emit("add", base, b.emit("mul", line, stride)) for line, _, _ in places]
+    spots = [b.emit("add", at, column) for at, (_, column, _) in zip(lines, places, strict=True)]
+    if not clipped:
+        return [b.emit("load", view, spot) for spot in spots]
+    outside, wide = _padding(shop, pad, each), b.emit("floordiv", lengths[along], b.index(each))
+    values = []
+    for spot, (line, column, _) in zip(spots, places, strict=True):
+        inside = b.emit("and", b.emit("lt", line, lengths[1 - along]), b.emit("lt", column, wide))
+        regions = [Region(), Region()]
+        with b.at(regions[0]):
+            b.op("yield", b.emit("load", view, spot))
+        with b.at(regions[1]):
+            b.op("yield", outside)
+        values += shop.choose(inside, [VECTOR], *regions)
+    return values
+
+
+def _padding(shop: Workshop, pad: Value, each: int) -> Value:
+    """A vector of `each` elements that are all the same."""
+    b = shop.builder
+    if constant_of(pad) == 0:
+        return b.const(0, VECTOR)
+    word = _bits(shop, pad)
+    for place in range(1, each // 4):
+        word = b.emit("or", word, b.emit("shl_raw", _bits(shop, pad), b.const(place * 128 // each, dtypes.u32)))
+    return b.emit("vec_make", word, word, word, word, type=VECTOR)
+
+
+def _base(
+    shop: Workshop, array: Value, starts: Sequence[Value], axes: Sequence[int | None], each: int
+) -> tuple[Value, Value]:
+    """Where a slice begins and how far its lines are apart, in vectors."""
+    b = shop.builder
+    base = b.emit("floordiv", starts[-1], b.index(each))
+    between = b.index(0)
+    for axis, (start, which) in enumerate(zip(starts[:-1], axes[:-1], strict=True)):
+        stride = b.emit("floordiv", b.emit("stride", array, axis=axis), b.index(each))
+        base = b.emit("add", base, b.emit("mul", start, stride))
+        between = stride if which is not None else between
+    return base, between
+
+
+def _elements(shop: Workshop, op: Op, operands: Sequence[Value], line: Value, column: Value, each: int) -> Value:
+    """A vector put together from single elements, as far as they lie inside the array."""
+    array, starts, lengths, pad = slice_operands(operands)
+    b, along = shop.builder, op.attrs["axes"][-1]
+    first = b.emit("mul", column, b.index(each))
+    words: list[Value | None] = [None] * 4
+    per_word = each // 4
+    for number in range(each):
+        at: list[Value] = [line, line]
+        at[along] = shop.at(first, number)
+        inside = shop.all_of(b.emit("lt", p, n) for p, n in zip(at, lengths, strict=True))
+        assert inside is not None
+        taken, other = Region(), Region()
+        with b.at(taken):
+            b.op("yield", b.emit("load", array, *indices(shop, starts, op.attrs["axes"], at)))
+        with b.at(other):
+            b.op("yield", pad)
+        (element,) = shop.choose(inside, [pad.type], taken, other)
+        word, place = _bits(shop, element), number % per_word
+        if place:
+            word = b.emit("shl_raw", word, b.const(place * 32 // per_word, dtypes.u32))
+        before = words[number // per_word]
+        words[number // per_word] = word if before is None else b.emit("or", before, word)
+    return b.emit("vec_make", *[w for w in words if w is not None], type=VECTOR)
+
+
+def _bits(shop: Workshop, element: Value) -> Value:
+    """The bits of an element as a u32."""
+    b = shop.builder
+    assert isinstance(element.type, Scalar)
+    dtype = element.type.dtype
+    if dtype is dtypes.bf16:
+        wide = b.emit("bitcast", b.cast(element, dtypes.f32), type=Scalar(dtypes.u32))
+        return b.emit("shr_raw", wide, b.const(16, dtypes.u32))
+    plain = {8: dtypes.u8, 16: dtypes.u16, 32: dtypes.u32}[dtype.bits]
+    return b.cast(element if dtype is plain else b.emit("bitcast", element, type=Scalar(plain)), dtypes.u32)
