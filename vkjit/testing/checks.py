@@ -23,6 +23,7 @@ from ..errors import ArgumentError, BoundsError, CompileError, KernelError, Kern
 from ..findings import checks_of
 from ..jit import Kernel
 from ._extra import load_hypothesis
+from .blocks import MOST_CASES
 from .case import Case
 from .choosing import Chooser, Drawn, Seeded
 from .directed import directed_cases
@@ -297,9 +298,12 @@ class _Check:
         return remembered or self._search_directed() or self._search_drawn(now)
 
     def _search_directed(self) -> Finding | None:
-        """The cases that most mistakes fail on, at most half of the examples."""
+        """The cases that most mistakes fail on, at most half of the examples, and some more that are long."""
         plain = dict.fromkeys((e.name for e in self.executors), PLAIN)
-        for case in itertools.islice(directed_cases(self.drawing), max(self.settings["max_examples"] // 2, 1)):
+        most = self.settings["max_examples"] // 2 + (
+            MOST_CASES if self.settings["max_examples"] > 2 * MOST_CASES else 0
+        )
+        for case in itertools.islice(directed_cases(self.drawing), max(most, 1)):
             self.examples += 1
             finding = self.examiner.examine(case, plain)
             if finding is not None:

@@ -1,8 +1,8 @@
 """Cases that are tried first, before any are drawn: what most mistakes fail on, in a fixed order.
 
-Enters: a `Drawing`. Leaves: `Case`s: small and long sizes, values of both signs, each special value at the first and the
-last place of each array, empty dimensions, other layouts, arrays passed twice, and shapes past 2^31 elements in arrays
-whose strides are 0. A case that `where`, `elements` or `dims` forbid is left out.
+Enters: a `Drawing`. Leaves: `Case`s: small and long sizes, sizes past a fixed grid or a block, values of both signs, each
+special value at the first and the last place of each array, empty dimensions, other layouts, arrays passed twice, and shapes
+past 2^31 elements in arrays whose strides are 0. A case that `where`, `elements` or `dims` forbid is left out.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import numpy as np
 from ..dtypes import DType
 from ..frontend import ParamSpec
 from .aliasing import joined
+from .blocks import LARGEST, MOST_CASES, sizes_past
 from .case import ArrayInput, Case, decode, encode
 from .dimensions import interesting_sizes, tiles_of
 from .drawing import MOST_ELEMENTS, Drawing, dtype_of_param, number_of, scalar_of
 from .elements import special_values
 from .layouts import Layout
+from .weight import is_short
 
 __all__ = ["directed_cases"]
 
@@ -37,7 +39,7 @@ def directed_cases(drawing: Drawing) -> Iterator[Case]:
     """The cases, those that find most first."""
     builder = _Builder(drawing)
     makers = (
-        builder.plain, builder.special, builder.aliased, builder.huge, builder.empty, builder.laid_out, builder.long,
+        builder.plain, builder.past, builder.special, builder.aliased, builder.huge, builder.empty, builder.laid_out, builder.long,
     )  # fmt: skip
     for make in makers:
         for case in make():
@@ -67,6 +69,24 @@ class _Builder:
         yield self.case(self.sizes(3), negative)
         yield self.case(self.sizes(3), large)
         yield self.case(self.sizes(3), small_fractions)
+
+    def past(self) -> Iterator[Case | None]:
+        """Each dimension just past what a fixed grid covers, or what a block holds; only where a launch is over soon."""
+        made = 0
+        for name in self.plain_names:
+            for size in sizes_past(self.drawing, lambda n, name=name: self._long(name, n)):  # type: ignore[misc]
+                case = self._long(name, size)
+                if made == MOST_CASES or case is None:
+                    continue
+                if is_short(self.drawing.kernel, case, self.drawing.groups):
+                    made += 1
+                    yield case
+
+    def _long(self, name: str, size: int) -> Case | None:
+        """A case in which one dimension has just that size; None where it can't."""
+        if self.size(name, size) != size:
+            return None
+        return self.case({**self.sizes(2), name: size}, alternating, most=2 * LARGEST)
 
     def special(self) -> Iterator[Case | None]:
         """Each special value at the last and at the first place of each floating point array."""
@@ -185,7 +205,9 @@ class _Builder:
                 made[name] = self.size(name, wanted)
         return made
 
-    def case(self, env: Mapping[str, Any], fill: Fill, huge: frozenset[str] = frozenset()) -> Case | None:
+    def case(
+        self, env: Mapping[str, Any], fill: Fill, huge: frozenset[str] = frozenset(), most: int = MOST_ELEMENTS
+    ) -> Case | None:
         """A case of these sizes; None where there is none."""
         if any(n not in env for n in self.dimensions.names):
             return None
@@ -197,7 +219,7 @@ class _Builder:
         for param in self.drawing.spec.params:
             if param.kind == "array":
                 repeated = [a for n in huge for a in self._axes(param.name, n) or [] if self._has(param.name, n)]
-                made = self._array(param, shapes[param.name], env, fill, tuple(sorted(repeated)))
+                made = self._array(param, shapes[param.name], env, fill, tuple(sorted(repeated)), most)
             elif param.kind == "scalar":
                 made = self._scalar(param, env, fill)
             else:
@@ -208,12 +230,18 @@ class _Builder:
         return Case(dict(env), dict(self.types), arguments)
 
     def _array(
-        self, param: ParamSpec, shape: tuple[int, ...], env: Mapping[str, Any], fill: Fill, repeated: tuple[int, ...]
+        self,
+        param: ParamSpec,
+        shape: tuple[int, ...],
+        env: Mapping[str, Any],
+        fill: Fill,
+        repeated: tuple[int, ...],
+        most: int,
     ) -> ArrayInput | None:
         dtype, domain = dtype_of_param(param, self.types), self.drawing.domains[param.name]
         layout = Layout(repeated=repeated) if repeated else self.drawing.layout(param)
         distinct = tuple(1 if axis in repeated else n for axis, n in enumerate(shape))
-        if math.prod(distinct) > MOST_ELEMENTS:
+        if math.prod(distinct) > most:
             return None
         if param.mode == "out":
             return ArrayInput(dtype, shape, None, layout)

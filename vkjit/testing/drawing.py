@@ -111,6 +111,7 @@ class Drawing:
         self.special = width_of(special)
         self.aliases = pairs_of(kernel.spec, aliases)
         self.groups = groups
+        self.devices = list(devices)
         self.types, self.left_out = usable_types(kernel, self.dimensions, devices, dtypes, self._constants())
 
     def _constants(self) -> dict[str, Any]:

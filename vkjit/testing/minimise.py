@@ -311,7 +311,11 @@ def _simpler_values(values: Any) -> Iterator[Any]:
 def _resized(given: ArrayInput, shape: tuple[int, ...], from_end: bool) -> Any:
     """Values for another shape; axes that repeat are repeated anew. None for an array that would be too large."""
     if given.distinct_shape == given.shape or not _fits(given, shape):
-        return None if math.prod(shape) > MOST_ELEMENTS else _cut(given.values, shape, from_end)
+        return (
+            None
+            if math.prod(shape) > max(MOST_ELEMENTS, math.prod(given.shape))
+            else _cut(given.values, shape, from_end)
+        )
     distinct = ArrayInput(given.dtype, shape, None, given.layout).distinct_shape
     return np.broadcast_to(_cut(given.distinct, distinct, from_end), shape)
 

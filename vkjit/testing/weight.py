@@ -17,42 +17,62 @@ from ..jit import Kernel
 from ..passes.inline import Inline
 from ..passes.lower_exits import LowerExits
 from ..passes.trip_bound import Intervals
+from ..runtime.interface import Device
 from .case import ArrayInput, Case
 from .composites import for_launch
 from .probing import module_of
 from .reference import call_by_name
 
-__all__ = ["is_light"]
+__all__ = ["grid_of", "is_light", "is_short"]
 
 MOST_STEPS = 1 << 16
 """Iterations of all workgroups together."""
+
+MOST_LANES = 1 << 24
+"""Iterations of all invocations together, if there are as many as elements."""
 
 
 def is_light(kernel: Kernel, case: Case, groups: Any) -> bool:
     """Whether a launch of the case is over soon."""
     try:
-        wanted = _groups(kernel, case, groups)
+        wanted = grid_of(kernel, case, groups)
         if wanted is None or math.prod(wanted) > MOST_STEPS:
             return False
-        ranks = {n: len(a.shape) for n, a in case.arrays().items()}
-        module = module_of(kernel, case.dtypes, ranks, case.arguments)
+        rounds = _rounds_of(kernel, case, wanted)
     except (CompileError, ZeroDivisionError):
         return False
-    values = list(case.arguments.values())
-    extents = {i: v.shape for i, v in enumerate(values) if isinstance(v, ArrayInput)}
-    scalars = {i: v for i, v in enumerate(values) if isinstance(v, int)}
-    rounds = _rounds(module, extents, scalars, wanted)
     return rounds is not None and rounds * math.prod(wanted) <= MOST_STEPS
 
 
-def _groups(kernel: Kernel, case: Case, groups: Any) -> tuple[int, int, int] | None:
-    """The grid, counted in workgroups of one invocation for kernels that run over an array."""
+def is_short(kernel: Kernel, case: Case, groups: Any) -> bool:
+    """Whether one invocation of the case, among those of a long array, is over soon; a loop whose length isn't known counts as
+    one round."""
+    try:
+        wanted = grid_of(kernel, case, groups)
+        rounds = None if wanted is None else _rounds_of(kernel, case, wanted)
+    except (CompileError, ZeroDivisionError, AttributeError):
+        return False
+    return rounds is None or rounds * max(case.size(), 1) <= MOST_LANES
+
+
+def _rounds_of(kernel: Kernel, case: Case, grid: tuple[int, int, int]) -> int | None:
+    ranks = {n: len(a.shape) for n, a in case.arrays().items()}
+    module = module_of(kernel, case.dtypes, ranks, case.arguments)
+    values = list(case.arguments.values())
+    extents = {i: v.shape for i, v in enumerate(values) if isinstance(v, ArrayInput)}
+    scalars = {i: v for i, v in enumerate(values) if isinstance(v, int)}
+    return _rounds(module, extents, scalars, grid)
+
+
+def grid_of(kernel: Kernel, case: Case, groups: Any, device: Device | None = None) -> tuple[int, int, int] | None:
+    """The grid, counted in workgroups of one invocation for kernels that run over an array; `device` is that of functions that
+    ask for it."""
     if kernel.spec.over is not None:
         return math.prod(for_launch(kernel.expanded_spec, case.arguments)[kernel.spec.over].shape), 1, 1
     chosen = kernel._groups if groups is None else groups
     if callable(chosen):
         given = for_launch(kernel.expanded_spec, case.arguments)
-        chosen = call_by_name(chosen, {**given, "dev": None}, "groups=")
+        chosen = call_by_name(chosen, {**given, "dev": device}, "groups=")
     if chosen is None:
         return None
     padded = (*(chosen if isinstance(chosen, tuple) else (chosen,)), 1, 1)
