@@ -91,14 +91,59 @@ def test_products_on_matrices(how: str, aligned: bool, depth: int) -> None:
     np.testing.assert_array_equal(c, np.matmul(a.astype(np.float32), b.astype(np.float32)))
 
 
+def turned_halves(
+    a: vk.In[vk.f16, "G K M"], b: vk.In[vk.f16, "G N K"], c: vk.Out[vk.f32, "G M N"], HOW: vk.Const[str],
+    BM: vk.Const[int], BN: vk.Const[int], BK: vk.Const[int],
+):  # fmt: skip
+    wg, g = vk.workgroup(), vk.group_id(2)
+    i, j = vk.group_id(1) * BM, vk.group_id(0) * BN
+    acc = wg.zeros((BM, BN), vk.f32)
+    for k in range(0, a.shape[1], BK):
+        acc = wg.mma(a[g, k : k + BK, i : i + BM].T, b[g, j : j + BN, k : k + BK].T, acc, prefetch=HOW)
+    wg.store(c[g, i : i + BM, j : j + BN], acc)
+
+
+@pytest.mark.parametrize("how", ["overlap", "overlap late"])
+@pytest.mark.parametrize(("room", "parts"), [(48, 1), (20, 2), (16, 4)])
+@pytest.mark.parametrize("depth", [256, 136, 64, 8])
+@pytest.mark.parametrize("turn", [False, True])
+def test_rounds_that_overlap(how: str, room: int, parts: int, depth: int, turn: bool) -> None:
+    """Factors in parts where shared memory is small; rounds that there aren't, edges, an odd number of rounds."""
+    a, b = whole((1, 40, depth), 1, np.float16), whole((1, depth, 72), 2, np.float16)
+    c = np.full((1, 40, 72), 7, np.float32)
+    given = [np.ascontiguousarray(x.swapaxes(1, 2)) if turn else x for x in (a, b)]
+    tile = [64, 32, 64] if turn else [32, 64, 64]
+    arguments = [*given, c, how, *tile]
+    module = lowered(
+        high(turned_halves if turn else halves, arguments, 64, contiguous=True, aligned=True),
+        caps_with(matrices(16, 16, 16), 16), dataclasses.replace(OPTIONS, shared_bytes=room << 10),
+    )  # fmt: skip
+    assert f"rounds overlap, {'a' if turn else 'b'} is staged in {parts} parts" in notes(module) or parts == 1
+    loop = next(op for op in module.kernel.body.walk() if op.name == "for")
+    assert sum(op.name == "barrier" for op in loop.regions[0].walk()) == 2 * parts
+    run_module(module, (3, 1, 1) if turn else (2, 2, 1), arguments[:3], subgroup_size=16)
+    np.testing.assert_array_equal(c, np.matmul(a.astype(np.float32), b.astype(np.float32)))
+
+
+@pytest.mark.parametrize("how", ["overlap", "overlap late"])
+def test_what_cannot_overlap_is_loaded_ahead(how: str) -> None:
+    """Products without matrices, and factors that aren't cut into whole vectors."""
+    arguments = [whole((1, 16, 16), 1), whole((1, 16, 16), 2), np.zeros((1, 16, 16), np.float32)]
+    module = lowered(high(product, [*arguments, np.int32(0), np.int32(4), how, 16, 16, 8, False], 32))
+    assert f"are loaded {'after' if 'late' in how else 'before'} the barrier" in notes(module)
+    run_module(module, (1, 1, 1), [*arguments, np.int32(0), np.int32(4)], subgroup_size=8)
+    np.testing.assert_array_equal(arguments[2], np.matmul(*arguments[:2]))
+
+
 @pytest.mark.skipif(not tools.available("spirv-val"), reason="spirv-val isn't installed")
-@pytest.mark.parametrize("kind", ["f16", "f32"])
+@pytest.mark.parametrize("kind", ["f16", "f32", "overlap"])
 def test_spirv_is_valid(kind: str) -> None:
     gpu = dataclasses.replace(caps_with(matrices(16, 16, 16), 32), kind="discrete", push_constant_bytes=256)
     gpu = dataclasses.replace(gpu, features=gpu.features | {"cooperative_matrix"})
-    if kind == "f16":
+    if kind != "f32":
+        how = "early" if kind == "f16" else kind
         arguments: list[Any] = [*(whole((1, 64, 64), n, np.float16) for n in (1, 2)), np.zeros((1, 64, 64), np.float32)]
-        module = high(halves, [*arguments, "early", 64, 64, 32], 128, contiguous=True, aligned=True)
+        module = high(halves, [*arguments, how, 64, 64, 32], 128, contiguous=True, aligned=True)
     else:
         arguments = [
             *(whole((1, 64, 64), n) for n in (1, 2)),
@@ -109,7 +154,7 @@ def test_spirv_is_valid(kind: str) -> None:
         module = high(product, [*arguments, "late", 64, 64, 16, False], 128, contiguous=True, aligned=True)
     module = pipeline.run(module, gpu)
     tools.validate(emit_module(module, gpu).code)
-    assert ("engine matrix" in notes(module)) == (kind == "f16")
+    assert ("engine matrix" in notes(module)) == (kind != "f32")
     assert "the next round's factors are loaded" in notes(module)
 
 
@@ -160,7 +205,9 @@ def test_engines_without_shared_memory_say_so() -> None:
 
 def test_other_words_are_errors() -> None:
     arguments = [whole((1, 16, 16), 1), whole((1, 16, 16), 2), np.zeros((1, 16, 16), np.float32)]
-    with pytest.raises(CompileError, match="prefetch is early or late, found the literal 'soon'"):
+    with pytest.raises(
+        CompileError, match="prefetch is one of early, late, overlap, overlap late, found the literal 'soon'"
+    ):
         high(product, [*arguments, np.int32(0), np.int32(4), "soon", 16, 16, 8, False], 32)
 
 

@@ -290,6 +290,10 @@ def write_element(ctx: Context, array: Value, at: list[Value], value: Value, ato
 
 
 # -- products
+PREFETCHES = ("", "early", "late", "overlap", "overlap late")
+"""What a product may be asked to load ahead, and when: see `passes.tiles.prefetch` and `passes.tiles.overlap`."""
+
+
 @method("mma", "workgroup")
 def _mma(
     ctx: Context,
@@ -300,8 +304,9 @@ def _mma(
     acc: KernelValue,
     prefetch: KernelValue,
 ) -> KernelValue:
-    if prefetch not in ("", "early", "late"):
-        raise ctx.error(call.node, f"prefetch is early or late, found {describe_value(prefetch)}", 'prefetch="early"')
+    if prefetch not in PREFETCHES:
+        known = ", ".join(PREFETCHES[1:])
+        raise ctx.error(call.node, f"prefetch is one of {known}, found {describe_value(prefetch)}", 'prefetch="early"')
     return product(ctx, call, scope, a, b, acc, {"prefetch": prefetch} if prefetch else {})
 
 

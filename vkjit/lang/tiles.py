@@ -78,7 +78,9 @@ class WorkgroupTiles(ScopeTiles):
         arrays are padded with zeros; `wg.store(c[i:i+BM, j:j+BN], acc)` clips.
 
         `prefetch` ("early" or "late"): in a loop, on devices with shared memory, the slices of its next round are loaded while
-        this one's are multiplied, their loads before or after the wait for this one's. Results are the same.
+        this one's are multiplied, their loads before or after the wait for this one's. "overlap" and "overlap late": on
+        devices with matrices the next slices are in shared memory and on their way into matrices by then as well, and a
+        factor that there is no room for is there a part at a time; elsewhere as "early" and "late". Results are the same.
         """
 
     @kernel_only

@@ -27,12 +27,13 @@ from ...ir.rewrite import LOOPS, constant_of, exits_of, replace_uses, resolve
 from ...ir.types import Scalar, Tile, Type
 from ...runtime.interface import DeviceCaps
 from ..memory import AliasClass, alias_class
-from . import access, exchange, fragments, matrices, packing, prefetch, products
+from . import access, exchange, fragments, matrices, overlap, packing, prefetch, products
 from .assign import Assignment, assign
 from .engines import Choice, choose_engine
 from .fragments import Fragments, Plan, Splat
 from .held import Deferred, Held, Options, Staged, Workshop
 from .layout import Layout
+from .overlap import Overlapped
 from .packing import Packed
 from .prefetch import Ahead
 
@@ -239,9 +240,10 @@ class _Lowering:
                 self.shop.notes.append(f"{op.loc}: nothing is loaded ahead: {why}")
             return None
         plan = self.plans.get(product.result)
-        made = prefetch.begin(self.shop, op, product, fixed, plan, lambda v: resolve(self.replaced, v))
+        begin: Callable[..., Ahead] = overlap.begin if prefetch.overlaps(product, plan) else prefetch.begin
+        made = begin(self.shop, op, product, fixed, plan, lambda v: resolve(self.replaced, v))
         self.ahead[product] = made
-        when = "before" if product.attrs["prefetch"] == "early" else "after"
+        when = "after" if product.attrs["prefetch"].endswith("late") else "before"
         held = len(made.current)
         self.shop.notes.append(
             f"{product.loc}: the next round's factors are loaded {when} the barrier, {held} values per invocation"
@@ -515,6 +517,9 @@ def _staged_product(low: _Lowering, op: Op, acc: Held, depth: int) -> None:
 def _matrix_product(low: _Lowering, op: Op, depth: int) -> None:
     acc = low.matrices(op.operands[2], low.plans[op.result])
     ahead = low.ahead.get(op)
+    if isinstance(ahead, Overlapped):
+        low.tiles[op.result] = ahead.multiply(low.shop, acc)
+        return
     sources, made = (ahead.places(low.shop), []) if ahead else _factors(low, op, packed=True)
     left, right = sources
     assert isinstance(left, Staged | Packed)

@@ -18,7 +18,7 @@ from .held import Held, Staged, Workshop
 from .layout import Layout
 from .packing import VECTOR, VECTOR_BYTES, Packed
 
-__all__ = ["fill", "multiply", "scale_rows", "store", "to_registers"]
+__all__ = ["add_products", "fill", "multiply", "scale_rows", "slice_of", "store", "to_registers"]
 
 _WORD = Scalar(dtypes.u32)
 
@@ -44,16 +44,27 @@ def _corner(shop: Workshop, plan: Plan) -> tuple[Value, Value]:
 
 def multiply(shop: Workshop, a: Packed | Staged, b: Packed | Staged, acc: Fragments, depth: int) -> Fragments:
     """acc + a @ b."""
-    plan, sums = acc.plan, list(acc.values)
+    for k in range(0, depth, acc.plan.shape.k):
+        acc = add_products(shop, acc, *slice_of(shop, acc.plan, (a, k), (b, k)))
+    return acc
+
+
+def slice_of(
+    shop: Workshop, plan: Plan, a: tuple[Packed | Staged, int], b: tuple[Packed | Staged, int]
+) -> tuple[list[Value], list[Value]]:
+    """The matrices of a subgroup from both factors, each from its place along the inner dimension on."""
     row, column = _corner(shop, plan)
-    shape = plan.shape
-    for k in range(0, depth, shape.k):
-        left = [_factor(shop, a, plan, "a", shop.at(row, i * shape.m), k) for i in range(plan.rows)]
-        right = [_factor(shop, b, plan, "b", shop.at(column, j * shape.n), k) for j in range(plan.columns)]
-        for i in range(plan.rows):
-            for j in range(plan.columns):
-                place = i * plan.columns + j
-                sums[place] = shop.builder.emit("mat_mma", left[i], right[j], sums[place], type=plan.kind)
+    left = [_factor(shop, a[0], plan, "a", shop.at(row, i * plan.shape.m), a[1]) for i in range(plan.rows)]
+    right = [_factor(shop, b[0], plan, "b", shop.at(column, j * plan.shape.n), b[1]) for j in range(plan.columns)]
+    return left, right
+
+
+def add_products(shop: Workshop, acc: Fragments, left: Sequence[Value], right: Sequence[Value]) -> Fragments:
+    """acc + the products of each matrix on the left with each on the right."""
+    plan, sums = acc.plan, list(acc.values)
+    for i, j in itertools.product(range(plan.rows), range(plan.columns)):
+        place = i * plan.columns + j
+        sums[place] = shop.builder.emit("mat_mma", left[i], right[j], sums[place], type=plan.kind)
     return Fragments(plan, tuple(sums))
 
 

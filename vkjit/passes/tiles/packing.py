@@ -17,7 +17,7 @@ from .access import indices, slice_operands, whole
 from .fragments import Plan
 from .held import Workshop
 
-__all__ = ["VECTOR", "VECTOR_BYTES", "Packed", "Spot", "can_pack", "reserve", "stage", "vectors", "write"]
+__all__ = ["VECTOR", "VECTOR_BYTES", "Packed", "Spot", "bytes_of", "can_pack", "reserve", "stage", "vectors", "write"]
 
 VECTOR_BYTES = 16
 VECTOR = Vector(dtypes.u32, 4)
@@ -73,12 +73,22 @@ def can_pack(op: Op, plan: Plan) -> bool:
     return not any(size % each for size in (shape.m, shape.n, shape.k))
 
 
-def reserve(shop: Workshop, op: Op, label: str) -> tuple[Packed, list[Spot]]:
-    """Shared memory for a slice, and which vectors of it the invocation brings."""
-    b, kind = shop.builder, op.attrs["type"]
+def _lines(op: Op, shape: tuple[int, int]) -> tuple[int, int]:
+    """How many lines a slice, or a part of one, has in shared memory, and vectors in each."""
     along = op.attrs["axes"][-1]
-    each = VECTOR_BYTES // kind.dtype.itemsize
-    lines, wide = kind.shape[1 - along], kind.shape[along] // each
+    return shape[1 - along], shape[along] * op.attrs["type"].dtype.itemsize // VECTOR_BYTES
+
+
+def bytes_of(op: Op, shape: tuple[int, int]) -> int:
+    """Shared memory of a slice, or of a part of one of that shape."""
+    lines, wide = _lines(op, shape)
+    return lines * (wide + 1) * VECTOR_BYTES
+
+
+def reserve(shop: Workshop, op: Op, label: str, shape: tuple[int, int] | None = None) -> tuple[Packed, list[Spot]]:
+    """Shared memory for a slice, or for a part of one of that shape, and which vectors of it the invocation brings."""
+    b, along = shop.builder, op.attrs["axes"][-1]
+    lines, wide = _lines(op, shape or op.attrs["type"].shape)
     pitch, count, total = wide + 1, shop.invocations, lines * wide
     array = shop.stage(VECTOR, lines * pitch, label)
     shop.notes.append(f"{b.loc}: {label} staged in lines of {wide} vectors of 16 bytes, {pitch} apart: other banks")
@@ -91,13 +101,16 @@ def reserve(shop: Workshop, op: Op, label: str) -> tuple[Packed, list[Spot]]:
     return Packed(array, pitch, along), places
 
 
-def vectors(shop: Workshop, op: Op, operands: Sequence[Value], places: Sequence[Spot]) -> list[Value]:
-    """The vectors of a slice at these places: whole ones where the slice begins with one, for then each of them lies inside or
-    outside as a whole, else element by element.
+def vectors(
+    shop: Workshop, op: Op, operands: Sequence[Value], places: Sequence[Spot], shift: tuple[int, int] = (0, 0)
+) -> list[Value]:
+    """The vectors of a slice at these places, or so many lines and columns further: whole ones where the slice begins with one,
+    for then each of them lies inside or outside as a whole, else element by element.
     """
     array, starts, lengths, _ = slice_operands(operands)
     b, kind, along = shop.builder, op.attrs["type"], op.attrs["axes"][-1]
     each = VECTOR_BYTES // kind.dtype.itemsize
+    places = [(shop.at(line, shift[0]), shop.at(column, shift[1]), test) for line, column, test in places]
 
     def packed() -> list[Value]:
         return [_elements(shop, op, operands, line, column, each) for line, column, _ in places]

@@ -34,7 +34,7 @@ from .fragments import Plan
 from .held import Held, Staged, Workshop
 from .packing import Packed
 
-__all__ = ["Ahead", "Piece", "begin", "fits"]
+__all__ = ["Ahead", "Piece", "begin", "fits", "overlaps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Ahead:
         rest = iter(self.current)
         for piece, count in zip(self.pieces, self.counts, strict=True):
             piece.write([next(rest) for _ in range(count)])
-        early = self.product.attrs["prefetch"] == "early"
+        early = not self.product.attrs["prefetch"].endswith("late")
         if early:
             self._load_next(shop)
         for array in arrays:
@@ -163,6 +163,13 @@ def _movable(value: Value, inside: frozenset[Op], body: Region) -> bool:
     if row.effect != Effect.NONE or not row.speculatable or row.convergent or value.op.regions:
         return False
     return all(_movable(v, inside, body) for v in value.op.operands)
+
+
+def overlaps(product: Op, plan: Plan | None) -> bool:
+    """Whether rounds are to overlap, and may: see `overlap`."""
+    if plan is None or not product.attrs["prefetch"].startswith("overlap"):
+        return False
+    return all(v.op is not None and packing.can_pack(v.op, plan) for v in product.operands[:2])
 
 
 def begin(
