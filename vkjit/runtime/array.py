@@ -24,6 +24,9 @@ __all__ = ["ROW_ALIGNMENT", "DeviceArray", "Form", "contiguous_strides", "fresh_
 ROW_ALIGNMENT = 16
 """Bytes of the widest access of one invocation."""
 
+LAYOUT_ALIGNMENT = 64
+"""Bytes that the address of an array is a multiple of, where nothing about its launches depends on the address."""
+
 NARROW_LIMIT = 2**31 - 1
 _MOST_LAYOUTS = 1 << 16
 
@@ -48,10 +51,11 @@ class Form:
 class DeviceArray:
     """A strided view of a buffer: what a kernel gets for an array parameter. It isn't changed once it is made.
 
-    `offset` is in bytes, `strides` in elements. `words` holds the address, the shape and the strides, one after another.
+    `offset` is in bytes, `strides` in elements. `words` holds the address, the shape and the strides, one after another. Arrays
+    with the same `layout` have the same type, shape and strides and are aligned alike; None where the address is an odd one.
     """
 
-    __slots__ = ("buffer", "dtype", "form", "offset", "shape", "strides", "words")
+    __slots__ = ("buffer", "dtype", "form", "layout", "offset", "shape", "strides", "words")
 
     def __init__(
         self, buffer: Buffer, offset: int, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]
@@ -63,7 +67,11 @@ class DeviceArray:
         if layout is None:
             layout = _layout(dtype, shape, strides)
         address = buffer.address + offset
-        self.form: Form = layout[0] if address % ROW_ALIGNMENT else layout[1]
+        if address % LAYOUT_ALIGNMENT:
+            self.form: Form = layout[0] if address % ROW_ALIGNMENT else layout[1]
+            self.layout: object | None = None
+        else:
+            self.form, self.layout = layout[1], layout[5]
         self.words: tuple[int, ...] = (address, *layout[2])
         self.shape, self.strides = layout[3], layout[4]  # mostly the same objects for equal shapes
 
@@ -95,8 +103,9 @@ class DeviceArray:
         return self.buffer, self.offset, self.dtype, self.shape, self.strides
 
 
-_Layout = tuple[Form, Form, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-"""Forms at an address that isn't a multiple of `ROW_ALIGNMENT`, and at one that is; shape and strides together, and each."""
+_Layout = tuple[Form, Form, tuple[int, ...], tuple[int, ...], tuple[int, ...], object]
+"""Forms at an address that isn't a multiple of `ROW_ALIGNMENT`, and at one that is; shape and strides together, and each; an
+object that stands for all of this."""
 
 _layouts: dict[tuple[DType, tuple[int, ...], tuple[int, ...]], _Layout] = {}
 _forms: dict[tuple[Any, ...], Form] = {}
@@ -131,7 +140,7 @@ def _layout(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]) -> _
     steps = strides[:-1] if not contiguous else shape[-1:] if len(shape) > 1 else ()
     rows = not any(step * dtype.itemsize % ROW_ALIGNMENT for step in steps)
     known = (dtype, len(shape), contiguous, _is_narrow(shape, strides), any(stride < 0 for stride in strides))
-    layout = (_form(*known, False), _form(*known, rows), (*shape, *strides), shape, strides)
+    layout = (_form(*known, False), _form(*known, rows), (*shape, *strides), shape, strides, object())
     if len(_layouts) >= _MOST_LAYOUTS:
         _layouts.clear()
     _layouts[dtype, shape, strides] = layout

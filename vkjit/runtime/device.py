@@ -23,7 +23,7 @@ from .buffer import HostView, Storage, VulkanBuffer
 from .copy_queue import CopyQueue
 from .cuda_clock import NVIDIA, CudaClock
 from .cuda_share import CudaShare
-from .direct import DirectEntry, DirectLaunch, DirectRecorder
+from .direct import DirectEntry, DirectLaunch, DirectRecorder, Repeater
 from .features import enabling_chain, extensions_for
 from .graph import Entry
 from .handles import Handle, close_at_exit, on_fork
@@ -38,6 +38,7 @@ from .queue import Queue
 from .queue_graph import QueueGraph
 from .queue_group import QueueGroup
 from .queue_streams import QueueEvent, QueueStream, Timestamps
+from .repeat import Launching
 from .reports import Reports
 from .streams import DeviceStream
 from .transfer import Transfer
@@ -173,6 +174,16 @@ class VulkanDevice(Device):
             return None
         claim = functools.partial(self._reports.claim, kernel) if kernel.report_offset >= 0 else None
         return self._direct.entry(kernel, launch, claim)
+
+    def repeater(self, launch: Launching) -> Repeater | None:
+        """As in `Device`."""
+        kernel = launch.kernel
+        if not isinstance(kernel, VulkanKernel) or kernel.queue is not self._queue:
+            raise self._not_ours(kernel)
+        if kernel.print_offset >= 0 or kernel.artifact.indirect:
+            return None
+        claim = functools.partial(self._reports.claim, kernel) if kernel.report_offset >= 0 else None
+        return self._direct.repeater(kernel, launch, claim)
 
     def watch(self, change: int) -> None:
         """As in `Device`."""

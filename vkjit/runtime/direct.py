@@ -12,7 +12,7 @@ launch fills the rest by one `pack_into`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,12 @@ from ._gen_direct import MAKERS
 from .array import DeviceArray
 
 if TYPE_CHECKING:
+    from .buffer import VulkanBuffer
     from .pipeline import VulkanKernel
     from .queue import Queue
+    from .repeat import Launching
 
-__all__ = ["ARRAYS", "Calls", "DirectEntry", "DirectLaunch", "DirectRecorder"]
+__all__ = ["ARRAYS", "Calls", "DirectEntry", "DirectLaunch", "DirectRecorder", "Repeater"]
 
 ARRAYS = frozenset(MAKERS)
 """The numbers of arrays of launches that have a short way."""
@@ -33,6 +35,9 @@ DirectEntry = tuple[Any, ...]
 """A `DirectLaunch` made ready by its device."""
 
 Picker = Callable[[Any], tuple[Any, ...]]
+
+Repeater = Callable[[Sequence[Any], tuple[int, ...]], bool]
+"""Records a launch with these buffers, by number, and the addresses of arrays in them; False where that is left to others."""
 
 _NATIVE_AFTER = 8
 """Submissions by this way after which the native recorder is compiled: short programs do without."""
@@ -97,7 +102,7 @@ class DirectRecorder:
     def __init__(self, queue: Queue, current: Any, limits: tuple[int, int, int]) -> None:
         """`current.queue` is the queue of the thread that asks, `limits` are the most workgroups along each axis."""
         self._queue = queue
-        self._current = current
+        self.current = current
         self._limits = limits
         self._submissions = 0
         self._ffi = queue.vulkan.ffi
@@ -125,11 +130,26 @@ class DirectRecorder:
         packer = struct.Struct((native.FLAT if flat else native.DEEP) + launch.block)
         deep = (launch.over[1], launch.local[1], self._limits[1]) if len(launch.over) > 1 else None
         return (
-            self._current, self, kernel, launch.constants, launch.left, launch.right, launch.mixed, launch.pick,
+            self.current, self, kernel, launch.constants, launch.left, launch.right, launch.mixed, launch.pick,
             launch.over[0] if launch.over else None, launch.local[0], self._limits[0], launch.grid, deep, x,
             packer.pack_into, native.FLAT_PLACE if flat else 0, memory,
             tuple(address | flags for flags in range(4)), place + native.BLOCK, launch.fresh, claim,
         )  # fmt: skip
+
+    def repeater(self, kernel: VulkanKernel, launch: Launching, claim: Callable[[], int] | None) -> Repeater:
+        """A function that records this launch with the buffers and addresses it is given, or says False: as the functions of
+        `Calls`, for a launch of which everything is known but these.
+        """
+        self._make_table()
+        size = kernel.artifact.block_size
+        memory = bytearray(native.BLOCK + size)
+        place = self._ffi.from_buffer(memory)
+        fixed, (_, y, z) = (self._table, kernel.pipeline, kernel.layout), launch.groups
+        native.RECORD.pack_into(memory, 0, *map(self._address, fixed), size, y, z)
+        kernel.records.append(memory)
+        address = self._address(place)
+        addresses, block = tuple(address | flags for flags in range(4)), place + native.BLOCK
+        return _recording(self, kernel, launch, claim, memory, addresses, block)
 
     def _make_table(self) -> bool:
         """Fills the table of the driver's functions; False where they aren't the driver's own, as in tests."""
@@ -145,3 +165,79 @@ class DirectRecorder:
 
     def _address(self, value: Any) -> int:
         return int(self._ffi.cast("uintptr_t", value))
+
+
+def _recording(  # noqa: C901  # calls in between would cost more than what is done
+    owner: DirectRecorder, kernel: VulkanKernel, launch: Launching, claim: Callable[[], int] | None, memory: bytearray,
+    addresses: tuple[int, ...], block: Any,
+) -> Repeater:  # fmt: skip
+    """See `DirectRecorder.repeater`: what happens for each launch, in the order of the functions in `_gen_direct`."""
+    pack = struct.Struct(native.FLAT + launch.packer.format[1:]).pack_into
+    reads, writes, words_of, current, (x, _, _) = (
+        launch.reads,
+        launch.writes,
+        launch.words,
+        owner.current,
+        launch.groups,
+    )
+
+    def record(buffers: Sequence[VulkanBuffer], places: tuple[int, ...]) -> bool:
+        queue = current.queue
+        lock = queue.lock
+        lock.acquire()
+        try:
+            command = queue.ticket or queue.open_ticket()
+            if not command:
+                return False
+            epoch, hazard = queue.epoch, False
+            for number in reads:
+                buffer = buffers[number]
+                if buffer.queue is not queue:
+                    return False
+                if buffer.write_epoch == epoch:
+                    hazard = True
+            for number in writes:
+                buffer = buffers[number]
+                if buffer.queue is not queue or buffer.readers is not None:
+                    return False
+                if epoch in (buffer.write_epoch, buffer.read_epoch):
+                    hazard = True
+            flags = 0
+            if hazard:
+                if queue.transferred:
+                    queue.order()
+                    epoch = queue.epoch
+                else:
+                    flags, epoch = 2, next(queue.group.epochs)
+            if queue.bound is not kernel:
+                flags += 1
+            words = words_of(places) if claim is None else words_of(places, claim())
+            pack(memory, native.FLAT_PLACE, command, x, *words)
+            serial = queue.serial
+            for number in reads:
+                buffer = buffers[number]
+                buffer.read_epoch, buffer.last_use = epoch, serial
+            for number in writes:
+                buffer = buffers[number]
+                buffer.write_epoch, buffer.last_use, buffer.last_write = epoch, serial, serial
+            queue.epoch = epoch
+            call = owner.call
+            if call is None:
+                queue.emit(kernel, flags, memory, block)
+            else:
+                call(addresses[flags])
+            if flags & 1:
+                queue.bound = kernel
+                kernel.last_use, kernel.user = serial, queue
+            recorded = queue.recorded = queue.recorded + 1
+            if recorded >= queue.budget:
+                queue.submit()
+                owner.submitted()
+        except BaseException:
+            queue.distrust()
+            raise
+        finally:
+            lock.release()
+        return True
+
+    return record

@@ -22,7 +22,7 @@ from .artifact import ArgField
 if TYPE_CHECKING:
     from .interface import Buffer, Device, LoadedKernel
 
-__all__ = ["Capture", "Copy", "DeviceGraph", "Entry", "Fill", "Launch", "Place", "is_capturing"]
+__all__ = ["Capture", "Copy", "DeviceGraph", "Entry", "Fill", "Launch", "Place", "is_capturing", "shadowing"]
 
 _REFUSED = {
     "write": "uploads",
@@ -33,7 +33,9 @@ _REFUSED = {
 }
 """Methods that make no sense while nothing runs, and what the caller does who ends up there."""
 
-_lock = threading.Lock()
+shadowing = threading.Lock()
+"""Whoever puts something before a device's methods, or takes it away, holds this."""
+
 _noted = threading.local()
 
 
@@ -220,7 +222,7 @@ class Capture:
 
     def start(self) -> None:
         """Begins to note."""
-        with _lock:
+        with shadowing:
             if "launch" in vars(self.device):
                 raise DeviceError(f"{self.device.name} is being captured already: captures of a device can't overlap")
             self.device.watch(1)
@@ -232,7 +234,7 @@ class Capture:
 
     def stop(self) -> None:
         """Ends noting; the device runs what it is asked again."""
-        with _lock:
+        with shadowing:
             for name in self._shadows:
                 delattr(self.device, name)
             self.device.watch(-1)

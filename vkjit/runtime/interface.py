@@ -5,10 +5,12 @@ Implemented by the Vulkan device here, by the interpreter's device in `interp`, 
 
 from __future__ import annotations
 
+import functools
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +18,9 @@ import numpy.typing as npt
 from ..errors import ArgumentError
 from .array import DeviceArray, contiguous_strides
 from .artifact import KernelArtifact
-from .direct import DirectEntry, DirectLaunch
+from .direct import DirectEntry, DirectLaunch, Repeater
 from .graph import DeviceGraph, Entry
+from .repeat import Launching
 from .streams import DeviceEvent, DeviceStream, ImmediateEvent, ImmediateStream
 
 __all__ = ["Buffer", "Device", "DeviceArray", "DeviceCaps", "LoadedKernel", "MatrixShape", "contiguous_strides"]
@@ -105,6 +108,11 @@ class Device(ABC):
     caps: DeviceCaps
     index: int
 
+    @functools.cached_property
+    def ways(self) -> dict[Any, Any]:
+        """What the layers above remember of calls that they repeat on this device, by keys of theirs."""
+        return {}
+
     @abstractmethod
     def allocate(self, nbytes: int) -> Buffer:
         """A buffer of at least `nbytes` bytes (0 gives a valid buffer). Raises OutOfMemoryError."""
@@ -143,6 +151,11 @@ class Device(ABC):
     def direct(self, kernel: LoadedKernel, launch: DirectLaunch) -> DirectEntry | None:
         """A short way to launch the kernel; None where there is none. It may refuse single launches; `launch` takes them."""
         del kernel, launch
+        return None
+
+    def repeater(self, launch: Launching) -> Repeater | None:
+        """As `direct`, for a launch of which everything is known but where its buffers are."""
+        del launch
         return None
 
     def watch(self, change: int) -> None:

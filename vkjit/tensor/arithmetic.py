@@ -55,7 +55,7 @@ def _numbers_only(dtype: DType, name: str) -> DType:
     return dtype
 
 
-@operation("add")
+@operation("add", repeated=True)
 def add(a: Operand, b: Operand, *, alpha: float = 1) -> Tensor:
     """a + alpha b."""
     a, b, dtype = _pair(a, b, "add")
@@ -67,7 +67,7 @@ def add(a: Operand, b: Operand, *, alpha: float = 1) -> Tensor:
     return run_map(functions.add, (a, b), dtype, arithmetic_type(dtype))
 
 
-@operation("sub")
+@operation("sub", repeated=True)
 def sub(a: Operand, b: Operand, *, alpha: float = 1) -> Tensor:
     """a - alpha b."""
     a, b, dtype = _pair(a, b, "sub")
@@ -78,14 +78,14 @@ def sub(a: Operand, b: Operand, *, alpha: float = 1) -> Tensor:
     return run_map(functions.sub, (a, b), dtype, arithmetic_type(dtype))
 
 
-@operation("mul")
+@operation("mul", repeated=True)
 def mul(a: Operand, b: Operand) -> Tensor:
     """a * b; `and` for bool."""
     a, b, dtype = _pair(a, b, "mul")
     return run_map(functions.mul, (a, b), dtype, arithmetic_type(dtype))
 
 
-@operation("true_divide")
+@operation("true_divide", repeated=True)
 def true_divide(a: Operand, b: Operand) -> Tensor:
     """a / b; integers give f32."""
     a, b, dtype = _pair(a, b, "div")
@@ -116,7 +116,7 @@ def _binary(name: str, function: Any, meaning: str, *, floats: bool = False) -> 
 
     forward.__name__ = forward.__qualname__ = name
     forward.__doc__ = f"{meaning}, elementwise."
-    return operation(name)(forward)
+    return operation(name, repeated=True)(forward)
 
 
 floor_divide = _binary("floor_divide", functions.floordiv, "The quotient rounded down; integers divided by 0 give 0")
@@ -143,7 +143,7 @@ def fmin(a: Operand, b: Operand) -> Tensor:
     return _fmin(a, b) if result_type(a, b).is_float else minimum(a, b)
 
 
-@operation("pow")
+@operation("pow", repeated=True)
 def pow(a: Operand, b: Operand) -> Tensor:
     """a ** b. Exponents 2, 3, 0.5, -1 and the like are multiplications and roots; integers take exponents of at least
     0.
@@ -195,7 +195,7 @@ def _comparison(name: str, function: Any, sign: str) -> Binary:
 
     forward.__name__ = forward.__qualname__ = name
     forward.__doc__ = f"a {sign} b, elementwise, as bool; a number past the type's ends is compared as it is."
-    return operation(name)(forward)
+    return operation(name, repeated=True)(forward)
 
 
 eq = _comparison("eq", functions.eq, "==")
@@ -213,7 +213,7 @@ def _logic(name: str, function: Any, meaning: str) -> Binary:
 
     forward.__name__ = forward.__qualname__ = name
     forward.__doc__ = f"{meaning}, elementwise, as bool; numbers count as true unless they are 0."
-    return operation(name)(forward)
+    return operation(name, repeated=True)(forward)
 
 
 logical_and = _logic("logical_and", functions.bitwise_and, "a and b")
@@ -230,7 +230,7 @@ def _bits(name: str, function: Any, sign: str, *, bools: bool = True) -> Binary:
 
     forward.__name__ = forward.__qualname__ = name
     forward.__doc__ = f"a {sign} b, bit by bit."
-    return operation(name)(forward)
+    return operation(name, repeated=True)(forward)
 
 
 bitwise_and = _bits("bitwise_and", functions.bitwise_and, "&")
@@ -262,7 +262,7 @@ def _choice_type(dtype: DType) -> DType:
     return dtype if dtype.kind == "bool" else arithmetic_type(dtype)
 
 
-@operation("where")
+@operation("where", repeated=True)
 def where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
     """x where the condition is true, else y."""
     if not isinstance(condition, Tensor) or condition.dtype.kind != "bool":
@@ -292,7 +292,7 @@ def clamp(x: Tensor, min: Operand = None, max: Operand = None) -> Tensor:
     return clamp_low(x, bounds[0]) if max is None else clamp_high(x, bounds[0])
 
 
-@operation("clamp")
+@operation("clamp", repeated=True)
 def clamp_both(x: Tensor, low: Operand, high: Operand) -> Tensor:
     """x limited from both sides."""
     dtype = result_type(x, low, high)
@@ -305,7 +305,7 @@ clamp_high = _binary("clamp_high", lang.min, "a limited to b from above")
 clip = clamp
 
 
-@operation("lerp")
+@operation("lerp", repeated=True)
 def lerp(start: Tensor, end: Tensor, weight: Operand) -> Tensor:
     """start + weight (end - start)."""
     dtype = result_type(start, end, operand(weight, "lerp"))

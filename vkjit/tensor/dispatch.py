@@ -16,6 +16,7 @@ from ..autograd.autocast import converted
 from ..autograd.mode import state
 from ..errors import ArgumentError, InternalError
 from .parts import check_written, record_written
+from .repeats import repeats
 from .tensor import Tensor
 
 __all__ = ["OPERATIONS", "is_recording", "operation", "run_in_place"]
@@ -39,16 +40,17 @@ def is_recording(operands: tuple[Any, ...]) -> bool:
     return wanted
 
 
-def operation(name: str) -> Callable[[F], F]:
+def operation(name: str, *, repeated: bool = False) -> Callable[[F], F]:
     """Registers a forward function. Its positional arguments are the operands, its keyword arguments parameters.
 
     The forward function sees tensors as values: what it computes is not recorded step by step. It returns a new tensor
-    or a tuple of them.
+    or a tuple of them. `repeated`: what it does hangs on layouts, numbers and parameters alone, see `repeats`.
     """
 
-    def register(forward: F) -> F:
+    def register(function: F) -> F:
         if name in OPERATIONS:
             raise InternalError(f"operation {name} is registered already")
+        forward = repeats(name, function) if repeated else function
 
         @functools.wraps(forward)
         def run(*operands: Any, **params: Any) -> Any:

@@ -93,7 +93,7 @@ def _floats(name: str, function: Any, meaning: str) -> Unary:
 
     forward.__name__ = forward.__qualname__ = name
     forward.__doc__ = f"{meaning}, elementwise; integers give f32."
-    return operation(name)(forward)
+    return operation(name, repeated=True)(forward)
 
 
 exp = _floats("exp", lang.exp, "e ** x")
@@ -137,7 +137,7 @@ def _same(name: str, function: Any, meaning: str, *, integers: bool = True) -> U
 
     forward.__name__ = forward.__qualname__ = name
     forward.__doc__ = f"{meaning}, elementwise; the type stays."
-    return operation(name)(forward)
+    return operation(name, repeated=True)(forward)
 
 
 neg = _same("neg", functions.neg, "-x")
@@ -169,7 +169,7 @@ def round(x: Tensor, *, decimals: int = 0) -> Tensor:
     return _round(x * scale) / scale if decimals > 0 else _round(x / scale) * scale
 
 
-@operation("abs")
+@operation("abs", repeated=True)
 def abs(x: Tensor) -> Tensor:
     """The absolute value, elementwise; unsigned integers are copied."""
     dtype = checked(x, "abs").dtype
@@ -186,7 +186,7 @@ def _predicate(name: str, function: Any, meaning: str) -> Unary:
 
     forward.__name__ = forward.__qualname__ = name
     forward.__doc__ = f"{meaning}, elementwise, as bool."
-    return operation(name)(forward)
+    return operation(name, repeated=True)(forward)
 
 
 isnan = _predicate("isnan", lang.isnan, "Whether x is NaN")
@@ -194,13 +194,13 @@ isinf = _predicate("isinf", lang.isinf, "Whether x is an infinity")
 isfinite = _predicate("isfinite", lang.isfinite, "Whether x is neither NaN nor an infinity")
 
 
-@operation("logical_not")
+@operation("logical_not", repeated=True)
 def logical_not(x: Tensor) -> Tensor:
     """Whether x is 0 or False, elementwise, as bool."""
     return run_map(functions.logical_not, (x,), dtypes.boolean, arithmetic_type(checked(x, "logical_not").dtype))
 
 
-@operation("bitwise_not")
+@operation("bitwise_not", repeated=True)
 def bitwise_not(x: Tensor) -> Tensor:
     """The complement of integers, elementwise; `not` for bool."""
     dtype = checked(x, "bitwise_not").dtype
@@ -226,7 +226,7 @@ def frac(x: Tensor) -> Tensor:
 # -- activations with parameters
 
 
-@operation("gelu")
+@operation("gelu", repeated=True)
 def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
     """x times the normal distribution's cumulative function at x; `approximate="tanh"` for the tanh form."""
     if approximate not in ("none", "tanh"):
@@ -236,7 +236,7 @@ def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
     return run_map(function, (x,), result, arithmetic_type(result))
 
 
-@operation("softplus")
+@operation("softplus", repeated=True)
 def softplus(x: Tensor, *, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta x)) / beta; x itself where beta x is above the threshold."""
     result = float_type(checked(x, "softplus").dtype)
@@ -245,14 +245,14 @@ def softplus(x: Tensor, *, beta: float = 1.0, threshold: float = 20.0) -> Tensor
     )
 
 
-@operation("elu")
+@operation("elu", repeated=True)
 def elu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     """x where it is positive, else alpha (exp(x) - 1)."""
     result = float_type(checked(x, "elu").dtype)
     return run_map(functions.elu, (x, alpha), result, arithmetic_type(result))
 
 
-@operation("leaky_relu")
+@operation("leaky_relu", repeated=True)
 def leaky_relu(x: Tensor, *, negative_slope: float = 0.01) -> Tensor:
     """x where it is positive, else negative_slope x."""
     result = float_type(checked(x, "leaky_relu").dtype)
@@ -273,7 +273,7 @@ def _gradient(name: str, function: Any) -> Callable[[Tensor, Tensor], Tensor]:
 
     forward.__name__ = forward.__qualname__ = name
     forward.__doc__ = "The gradient of an activation's input from its result's and from the input or result."
-    return operation(name)(forward)
+    return operation(name, repeated=True)(forward)
 
 
 relu_grad = _gradient("relu_grad", functions.relu_grad)
@@ -284,7 +284,7 @@ gelu_erf_grad = _gradient("gelu_erf_grad", functions.gelu_erf_grad)
 gelu_tanh_grad = _gradient("gelu_tanh_grad", functions.gelu_tanh_grad)
 
 
-@operation("leaky_relu_grad")
+@operation("leaky_relu_grad", repeated=True)
 def leaky_relu_grad(gradient: Tensor, x: Tensor, *, negative_slope: float) -> Tensor:
     """The gradient of leaky_relu's input."""
     compute = arithmetic_type(gradient.dtype)

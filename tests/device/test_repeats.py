@@ -1,0 +1,185 @@
+"""Operations called again with arrays of the same layouts repeat what they did: with the same results, whatever is special."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkjit as vk
+from vkjit.runtime.interface import Device
+
+CALLS = 6
+
+
+def numbers(count: int, seed: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).standard_normal(count).astype(np.float32)
+
+
+def ways(device: Device, name: str) -> int:
+    """How many calls of this operation are repeated."""
+    return sum(key[0] == name and bool(way) and not isinstance(way, int) for key, way in device.ways.items())
+
+
+@pytest.fixture(autouse=True)
+def fresh(device: Device) -> Iterator[None]:
+    device.ways.clear()
+    with vk.use_device(device):
+        yield
+
+
+@pytest.fixture
+def on(device: Device) -> Any:
+    def tensor(values: Any) -> vk.Tensor:
+        return vk.tensor(values, device=device)
+
+    return tensor
+
+
+def repeats_here(device: Device) -> bool:
+    return device.caps.kind != "interpreter"
+
+
+@pytest.mark.parametrize("count", [5, 3000])
+def test_other_values_give_other_results(device: Device, on: Any, count: int) -> None:
+    for seed in range(CALLS):
+        a, b = numbers(count, seed), numbers(count, seed + 100)
+        x, y = on(a), on(b)
+        np.testing.assert_array_equal((x + y).numpy(), a + b)
+        np.testing.assert_array_equal((x * 1.5).numpy(), a * np.float32(1.5))
+        np.testing.assert_array_equal(vk.where(x > y, x, 0.5).numpy(), np.where(a > b, a, np.float32(0.5)))
+    for name in ("add", "mul", "gt", "where"):
+        assert ways(device, name) == repeats_here(device), name
+
+
+def test_numbers_are_told_apart_by_type_and_sign(on: Any) -> None:
+    x, k = on(np.array([1, -2, 0, 3], np.float32)), on(np.array([1, -2, 0, 3], np.int32))
+    for _ in range(CALLS):
+        assert np.signbit((x * 0.0).numpy()).tolist() == [False, True, False, False]
+        assert np.signbit((x * -0.0).numpy()).tolist() == [True, False, True, True]
+        assert (k + 1).dtype is vk.i32 and (k + 1.0).dtype is vk.f32 and (k + True).dtype is vk.i32
+        assert np.isnan((x + float("nan")).numpy()).all()
+        assert [(x**n).numpy()[1] for n in (1, 2, 3)] == [-2, 4, -8]
+
+
+def test_operands_that_share_memory(on: Any) -> None:
+    for seed in range(CALLS):
+        values = numbers(4096, seed)
+        x = on(values)
+        near, far = x[:1024], x[1024 * (1 + seed % 3) : 1024 * (2 + seed % 3)]
+        start = 1024 * (1 + seed % 3)
+        np.testing.assert_array_equal((x + x).numpy(), values + values)
+        np.testing.assert_array_equal((near - far).numpy(), values[:1024] - values[start : start + 1024])
+        np.testing.assert_array_equal((far - near).numpy(), values[start : start + 1024] - values[:1024])
+
+
+def test_views_at_odd_places(on: Any) -> None:
+    for seed in range(2 * CALLS):
+        values = numbers(4200, seed)
+        x, start = on(values), seed % 5
+        np.testing.assert_array_equal((-x[start : start + 4096]).numpy(), -values[start : start + 4096])
+
+
+def test_steps_in_one_buffer_after_another(on: Any) -> None:
+    """A result's memory is used again at once, for the next result."""
+    x = on(np.ones(70_000, np.float32))
+    for _ in range(50):
+        y = x
+        for _ in range(20):
+            y = y + 1.0
+        assert y.numpy()[[0, 35_000, -1]].tolist() == [21, 21, 21]
+
+
+def test_gradients(on: Any) -> None:
+    for seed in range(CALLS):
+        a, b = numbers(300, seed), numbers(300, seed + 50)
+        x, y = on(a).requires_grad_(), on(b).requires_grad_()
+        (x * y + x).sum().backward()
+        np.testing.assert_allclose(x.grad.numpy(), b + 1, rtol=1e-6)
+        np.testing.assert_allclose(y.grad.numpy(), a, rtol=1e-6)
+
+
+def test_results_are_tensors_of_their_own(on: Any) -> None:
+    x = on(numbers(64, 0))
+    kept = [x + 1.0 for _ in range(CALLS)]
+    kept[-1].add_(5.0)
+    assert all(np.array_equal(y.numpy(), kept[0].numpy()) for y in kept[:-1])
+    assert not kept[-1].is_view and kept[-1].version == 1 and kept[-2].version == 0
+
+
+def test_captured(device: Device, on: Any) -> None:
+    x = on(numbers(256, 1))
+    for _ in range(CALLS):
+        vk.exp(x) * 2.0
+    with vk.capture(device) as graph:
+        y = vk.exp(x) * 2.0
+    x.copy_(on(numbers(256, 2)))
+    graph.replay()
+    np.testing.assert_allclose(y.numpy(), np.exp(numbers(256, 2)) * 2, rtol=1e-6)
+
+
+def test_a_profile_sees_each_launch(device: Device, on: Any) -> None:
+    x = on(numbers(256, 1))
+    for _ in range(CALLS):
+        x + x
+    with vk.profile(device) as profile:
+        for _ in range(3):
+            x + x
+    assert sum(row.launches for row in profile.kernels()) == 3
+
+
+def test_the_sanitizer_sees_each_launch(on: Any) -> None:
+    x = on(numbers(64, 1))
+    for _ in range(CALLS):
+        x + x
+    with vk.testing.sanitized():
+        np.testing.assert_array_equal((x + x).numpy(), 2 * numbers(64, 1))
+
+
+def test_operands_of_two_devices(device: Device, on: Any) -> None:
+    x = on(numbers(64, 1))
+    other = vk.tensor(numbers(64, 2), device="cpu" if "interpreter" in device.name else "interpreter")
+    for _ in range(CALLS):
+        x + x
+        with pytest.raises(vk.ArgumentError, match="lie on"):
+            x + other
+
+
+def test_an_own_stream(device: Device, on: Any) -> None:
+    x = on(numbers(5000, 3))
+    for _ in range(CALLS):
+        first = x + x
+    with vk.Stream(device):
+        second = x + x
+        third = first + second
+    np.testing.assert_array_equal(third.numpy(), 4 * numbers(5000, 3))
+
+
+def test_threads(on: Any) -> None:
+    failures: list[str] = []
+
+    def work(seed: int) -> None:
+        values = numbers(1000, seed)
+        x = on(values)
+        for n in range(40):
+            y = x * 2.0 + x
+            if n % 8 == 0 and not np.allclose(y.numpy(), values * 3, rtol=1e-6):
+                failures.append(f"thread {seed}, round {n}")
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_classes_of_their_own_and_no_elements(on: Any) -> None:
+    parameter = vk.nn.Parameter(on(numbers(32, 1)))
+    empty = on(np.zeros((0, 3), np.float32))
+    for _ in range(CALLS):
+        np.testing.assert_array_equal((parameter + 1.0).detach().numpy(), numbers(32, 1) + 1)
+        assert (empty + 1.0).shape == (0, 3)
