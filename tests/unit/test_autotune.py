@@ -27,8 +27,6 @@ from vkjit.errors import ArgumentError, FeatureError
 from vkjit.stdlib import matmul_tuned, matmul_tuning
 from vkjit.stdlib.matmul_variants import variants_of
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture(autouse=True)
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -319,7 +317,7 @@ tune(problem, 1e9)
 
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
 def test_a_run_that_is_killed_goes_on_where_it_stood(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = dict(os.environ)
     with subprocess.Popen(
         [sys.executable, "-c", SCRIPT], env=environment, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -36,12 +35,10 @@ def test_counted(x, count):
 
 def test_options_and_fixtures(tmp_path: Path) -> None:
     (tmp_path / "test_kernels.py").write_text(PROGRAM, encoding="utf-8")
-    root = Path(__file__).resolve().parents[2]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "vkjit.testing.plugin", "-p", "no:cacheprovider", "--rootdir",
                str(tmp_path), "--vkjit-device=interpreter", "--vkjit-sanitize", "--vkjit-artifacts=left",
                str(tmp_path)]  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": str(root)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     text = done.stdout
     assert "1 passed" in text and "2 failed" in text, text + done.stderr
     assert "the sanitizer found" in text and "race_global" in text

@@ -20,6 +20,7 @@ from . import Pass
 from .assumptions import CheckAssumptions, DropAssumptions, UseAssumptions
 from .barriers import RemoveBarriers
 from .bounds import Bounds
+from .carry_words import CarryWords
 from .check_matrices import CheckMatrices
 from .check_promises import CheckPromises
 from .check_written import CheckWritten
@@ -100,6 +101,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
         HideZeros("literal_float_zero" in caps.quirks),
         HideParity("parity_products" in caps.quirks),
         HideHalves("unrounded_halves" in caps.quirks),
+        CarryWords("carried_truths" in caps.quirks),
     )
     arithmetic = LowerArithmetic(native, rounded_root=caps.kind in ("cpu", "llvm-cpu"))
     return [

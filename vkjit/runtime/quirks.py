@@ -16,6 +16,8 @@ The names:
   others; relaxed ones are as strong there as any;
 - ``parity_products``: in some kernels the lowest bit of an integer is taken for 1 where it is a factor, as in the offset of
   `y[i & 1, j]`; seen with driver 580.159 in a seventh of generated programs;
+- ``carried_truths``: making a pipeline of a loop that carries truth values, such as one that swaps two, can take the process
+  down;
 - ``unrounded_halves``: a float that is rounded to a half and widened again keeps all its digits;
 - ``scalar_loads``: non-uniform loads and stores are done lane by lane, so wider elements per lane are cheaper.
 """
@@ -55,7 +57,12 @@ class _Row:
 
 
 _ROWS = (
-    _Row(NVIDIA_PROPRIETARY, None, None, frozenset({"unfolded_constants", "parity_products", "unrounded_halves"})),
+    _Row(
+        NVIDIA_PROPRIETARY,
+        None,
+        None,
+        frozenset({"unfolded_constants", "parity_products", "unrounded_halves", "carried_truths"}),
+    ),
     _Row(
         MESA_LLVMPIPE,
         None,

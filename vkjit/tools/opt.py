@@ -23,6 +23,7 @@ from ..passes import Pass, pipeline
 from ..passes.assumptions import CheckAssumptions, DropAssumptions, UseAssumptions
 from ..passes.barriers import RemoveBarriers
 from ..passes.bounds import Bounds
+from ..passes.carry_words import CarryWords
 from ..passes.check_matrices import CheckMatrices
 from ..passes.check_promises import CheckPromises
 from ..passes.check_written import CheckWritten
@@ -70,6 +71,7 @@ PLAIN_DEVICE = DeviceCaps(
 
 PASSES: dict[str, Callable[[], Pass]] = {
     Bounds.name: Bounds,
+    CarryWords.name: CarryWords,
     CheckAssumptions.name: CheckAssumptions,
     CheckMatrices.name: lambda: CheckMatrices(PLAIN_DEVICE.matrices),
     CheckPromises.name: CheckPromises,

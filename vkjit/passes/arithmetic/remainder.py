@@ -168,14 +168,22 @@ def truncdiv(f: Formula, x: Term, y: Term) -> Term:
     return f.call("trunc", quotient(f, x, y))
 
 
+def _signs_differ(a: Term, b: Term) -> Term:
+    """By the sign bits: a compiler may compare what was raised as it was before, where devices take it for 0."""
+    return ((a.bits() ^ b.bits()) & format_of(a).sign_mask).differs(0)
+
+
+def _is_zero(x: Term) -> Term:
+    return (x.bits() & format_of(x).magnitude_mask).equals(0)
+
+
 def floormod(f: Formula, x: Term, y: Term) -> Term:
     """Python's %: the remainder has the divisor's sign, zeros too."""
     pair = _raised(f, x, y)
     rest = _signed_remainder(f, pair)
-    other_sign = (rest < 0.0) ^ (y < 0.0)
-    moved = f.select(other_sign, rest + pair.y, rest)
+    moved = f.select(_signs_differ(rest, y), rest + pair.y, rest)
     zero = f.term(0.0, x.dtype)
-    return pair.lowered(f.select(rest.equals(0.0), _with_sign_of(zero, y), moved))
+    return pair.lowered(f.select(_is_zero(rest), _with_sign_of(zero, y), moved))
 
 
 def floordiv(f: Formula, x: Term, y: Term) -> Term:
@@ -185,7 +193,7 @@ def floordiv(f: Formula, x: Term, y: Term) -> Term:
     plain = x / y
     whole = (pair.x - rest) / pair.y
     whole = whole if pair.far is None else f.select(pair.far, plain, whole)  # too large for the remainder to count
-    lower = rest.differs(0.0) & ((rest < 0.0) ^ (y < 0.0))
+    lower = ~_is_zero(rest) & _signs_differ(rest, y)
     whole = f.select(lower, whole - 1.0, whole)
     floor = f.call("floor", whole)
     floor = f.select(whole - floor > 0.5, floor + 1.0, floor)
