@@ -7,6 +7,7 @@ workgroups and added in order. Results are the same every time.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ import vkjit as vk
 from vkjit.errors import ArgumentError
 from vkjit.runtime.array import ROW_ALIGNMENT
 from vkjit.runtime.interface import DeviceArray
+from vkjit.runtime.matrix_shapes import native_shape
 from vkjit.stdlib.partial import scratch
 from vkjit.stdlib.registry import CPU_LOOP, choose, variant
 from vkjit.stdlib.tile_gemm import ACTIVATIONS, gemm_of_parts, gemm_of_views, gemm_parts
@@ -41,6 +43,10 @@ class TilePlan:
 
 WANTED_GROUPS = 256
 """Workgroups that keep a large GPU busy."""
+LEAST_GROUPS = 96
+"""Workgroups of large tiles from which on a large GPU is busy."""
+SHARED_OF_LARGE = 48 << 10
+"""Shared memory with room for the factors of a tile of 256 x 128."""
 LEAST_DEPTH = 512
 """Depth of a part from which on another one is worth its sums."""
 MOST_PARTS = 16
@@ -56,9 +62,9 @@ def parts_for(tiles: int, depth: int, wanted: int, longest: int = 0) -> int:
     return max(1, busy, vk.cdiv(depth, longest) if longest else 1)
 
 
-def plan_of_tiles(a: DeviceArray, c: DeviceArray) -> TilePlan:
-    """The plan for a product on the device of c."""
-    plan: TilePlan = choose("gemm", c.device)(a, c)
+def plan_of_tiles(a: DeviceArray, c: DeviceArray, accumulate: Any = None) -> TilePlan:
+    """The plan for a product on the device of c, with sums in `accumulate`, else in the type of c."""
+    plan: TilePlan = choose("gemm", c.device)(a, c, accumulate or c.dtype)
     return plan
 
 
@@ -67,16 +73,35 @@ def _count(c: DeviceArray, rows: int, columns: int) -> int:
 
 
 @variant("gemm", "gpu")
-def _on_gpu(a: DeviceArray, c: DeviceArray) -> TilePlan:
+def _on_gpu(a: DeviceArray, c: DeviceArray, accumulate: Any) -> TilePlan:
     """Large tiles where there are enough of them, else small ones; 64 bytes of the depth."""
+    for plan in _on_matrices(a, c, accumulate):
+        if _count(c, plan.rows, plan.columns) >= LEAST_GROUPS:
+            return plan
     depth = max(16, 64 // a.dtype.itemsize)
     threads = 256 if a.dtype.itemsize >= 4 else 128
     size = 128 if _count(c, 128, 128) >= WANTED_GROUPS // 2 and a.dtype.itemsize < 8 else 64
     return TilePlan(size, size, depth, threads, parts_for(_count(c, size, size), a.shape[2], WANTED_GROUPS))
 
 
+def _on_matrices(a: DeviceArray, c: DeviceArray, accumulate: Any) -> Iterator[TilePlan]:
+    """The plans of large products on matrices, the largest tile first: a whole line of memory of the depth, rounds that overlap,
+    blocks of 64 x 64 sums for each subgroup, or of as many bytes.
+    """
+    caps, kind = c.device.caps, a.dtype.name
+    if a.dtype.itemsize > 2 or native_shape(caps.matrices, kind, kind, accumulate.name) is None:
+        return
+    depth, threads = 128 // a.dtype.itemsize, 8 * caps.subgroup_size
+    if caps.shared_bytes >= SHARED_OF_LARGE and caps.max_invocations >= threads:
+        if accumulate.itemsize == 2:
+            yield TilePlan(256, 256, depth // 2, threads, prefetch="overlap late")
+        yield TilePlan(256, 128, depth, threads, prefetch="overlap")
+    if caps.shared_bytes >= SHARED_OF_LARGE // 2:
+        yield TilePlan(128, 128, depth, threads // 2, prefetch="overlap")
+
+
 @variant("gemm", "cpu")
-def _on_cpu(a: DeviceArray, c: DeviceArray) -> TilePlan:
+def _on_cpu(a: DeviceArray, c: DeviceArray, _accumulate: Any) -> TilePlan:
     """Tiles that a subgroup holds in registers; no invocation loops longer than drivers let it."""
     if c.device.caps.kind == "interpreter":
         return TilePlan(64, 64, 64, 64)
@@ -84,7 +109,7 @@ def _on_cpu(a: DeviceArray, c: DeviceArray) -> TilePlan:
 
 
 @variant("gemm", "llvm-cpu")
-def _on_processor(a: DeviceArray, c: DeviceArray) -> TilePlan:
+def _on_processor(a: DeviceArray, c: DeviceArray, _accumulate: Any) -> TilePlan:
     return TilePlan(64, 64, 64, 64, parts_for(_count(c, 64, 64), a.shape[2], BUSY_PROCESSOR))
 
 
@@ -119,7 +144,7 @@ def multiply_by_tiles(
         raise ArgumentError(f"no activation {activation!r} for sums of {accumulate!r}: expected one of {known}")
     if 0 in c.shape:
         return
-    plan = plan or plan_of_tiles(a, c)
+    plan = plan or plan_of_tiles(a, c, accumulate)
     (left, a_turned), (right, b_turned) = _seen(a), _seen(b)
     biased = bias is not None
     added = bias if bias is not None else _nothing(a, c, accumulate)

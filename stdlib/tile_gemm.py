@@ -59,13 +59,14 @@ def gemm(
     ACTIVATION: vk.Const[str] = "",
     BIASED: vk.Const[bool] = False,
     THREADS: vk.Const[int] = 256,  # noqa: ARG001  `local` asks for it
+    PREFETCH: vk.Const[str] = "",
 ) -> None:
     """c = activation(a @ b + bias), batch by batch; `bias` isn't read unless `BIASED`."""
     wg, g = vk.workgroup(), vk.group_id(2)
     i, j = vk.group_id(1) * BM, vk.group_id(0) * BN
     acc = wg.zeros((BM, BN), ACC)
     for k in range(0, a.shape[2], BK):
-        acc = wg.mma(a[g, i : i + BM, k : k + BK], b[g, k : k + BK, j : j + BN], acc)
+        acc = wg.mma(a[g, i : i + BM, k : k + BK], b[g, k : k + BK, j : j + BN], acc, prefetch=PREFETCH)
     if BIASED:
         acc = acc + ACC(bias[j : j + BN])
     if ACTIVATION:

@@ -30,8 +30,8 @@ from vkjit.stdlib.tile_rows import layer_norm, row_size, softmax
 REPEATS = 7
 UNITS: dict[str, float] = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}
 """Half an ulp of 1 by element type."""
-Tiles = dict[str, tuple[int, int, int, int]]
-"""Rows, columns and depth of the tiles, and invocations of a workgroup, by the type of the factors."""
+Tiles = dict[str, tuple[int, int, int, int, str]]
+"""Rows, columns and depth of the tiles, invocations of a workgroup, and what is loaded ahead, by the types of factors and sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +154,9 @@ def product_rate(at: Setting, dtype: str, total: str) -> float:
         kind, result, side = getattr(vk, dtype), getattr(vk, total), at.side
         a, b = (vk.tensor(x, dtype=kind) for x in factors(dtype, side))
         c, bias = vk.empty((1, side, side), dtype=result), vk.zeros(side, dtype=result)
-        bm, bn, bk, threads = at.tiles[dtype]
-        run = functools.partial(gemm, a, b, bias, c, BM=bm, BN=bn, BK=bk, ACC=result, THREADS=threads)
+        bm, bn, bk, threads, ahead = at.tiles[f"{dtype} {total}"]
+        sizes: dict[str, Any] = {"BM": bm, "BN": bn, "BK": bk, "THREADS": threads, "PREFETCH": ahead}
+        run = functools.partial(gemm, a, b, bias, c, ACC=result, **sizes)
         run()
         rows = np.linspace(0, side - 1, 16).astype(int)
         exact = a.to(vk.f32).numpy()[0, rows].astype(np.float64) @ b.to(vk.f32).numpy()[0].astype(np.float64)
@@ -334,18 +335,26 @@ def torch_conv_rate(at: Setting) -> float:
 
 # -- rows
 
+PRODUCTS = (("f16", "f32"), ("bf16", "f32"), ("f16", "f16"), ("i8", "i32"), ("f32", "f32"))
+"""The types of factors and sums."""
+LARGE_TILES: Tiles = {
+    "f16 f32": (256, 128, 64, 256, "overlap"),
+    "bf16 f32": (256, 128, 64, 256, "overlap"),
+    "f16 f16": (256, 256, 32, 256, "overlap late"),
+    "i8 i32": (256, 128, 128, 256, "overlap"),
+    "f32 f32": (128, 128, 16, 256, "early"),
+}
 HARDWARE = Setting(
     "", ("discrete", "integrated", "virtual"), 4096, (4096, 8192), 1 << 28, 8192, (4, 16, 4096, 128), (32, 256, 56),
-    {"f16": (128, 128, 32, 128), "bf16": (128, 128, 32, 128), "f32": (128, 128, 16, 256), "i8": (128, 128, 64, 128)}, 1e12,
+    LARGE_TILES, 1e12,
 )  # fmt: skip
-PROCESSOR_TILES = (64, 64, 32, 64)
 PROCESSOR = Setting(
     ", cpu", ("llvm-cpu",), 512, (1024, 1024), 1 << 22, 1024, (1, 2, 256, 64), (2, 32, 28),
-    dict.fromkeys(("f16", "bf16", "f32", "i8"), PROCESSOR_TILES), 1e9,
+    dict.fromkeys(LARGE_TILES, (64, 64, 32, 64, "")), 1e9,
 )  # fmt: skip
 SOFTWARE = Setting(
     ", software driver", ("cpu",), 128, (256, 1024), 1 << 20, 512, (1, 1, 128, 64), (1, 16, 14),
-    dict.fromkeys(("f16", "bf16", "f32", "i8"), (16, 32, 32, 64)), 1e9,
+    dict.fromkeys(LARGE_TILES, (16, 32, 32, 64, "")), 1e9,
 )  # fmt: skip
 
 
@@ -357,7 +366,7 @@ def rows_of(at: Setting, product: Target, f32: Target, copy: Target, heads: Targ
         first, second = (functools.partial(f, at, *more) for f in (ours, theirs))
         made.append(Row(name + at.suffix, unit, first, target, "torch", second, at.rounds))
 
-    for dtype, total in (("f16", "f32"), ("bf16", "f32"), ("f16", "f16"), ("i8", "i32"), ("f32", "f32")):
+    for dtype, total in PRODUCTS:
         name = f"gemm {dtype} -> {total} {at.side}^3" if dtype != "f32" else f"gemm f32 {at.side}^3"
         target = f32 if dtype == "f32" else product
         row(name, flops, product_rate, target, torch_product_rate, dtype, total)

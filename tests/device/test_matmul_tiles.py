@@ -119,6 +119,25 @@ def test_the_plan_is_chosen_by_device(device: Device) -> None:
         check(a, b, None)
 
 
+@pytest.mark.parametrize(
+    ("kind", "total", "side", "plan"),
+    [
+        ("f16", "f32", 4096, TilePlan(256, 128, 64, 256, prefetch="overlap")),
+        ("bf16", "f32", 1024, TilePlan(64, 64, 32, 128)),
+        ("f16", "f32", 1536, TilePlan(128, 128, 64, 128, prefetch="overlap")),
+        ("f16", "f16", 4096, TilePlan(256, 256, 32, 256, prefetch="overlap late")),
+        ("i8", "i32", 4096, TilePlan(256, 128, 128, 256, prefetch="overlap")),
+        ("f32", "f32", 4096, TilePlan(128, 128, 16, 256)),
+    ],
+)
+def test_large_products_on_matrices_overlap(kind: str, total: str, side: int, plan: TilePlan) -> None:
+    with vk.use_device("interpreter") as device, as_class("gpu"):
+        x = vk.zeros(64, device=device)._array
+        a, c = (DeviceArray(x.buffer, 0, getattr(vk, dtype), (1, side, side), (0, 0, 0)) for dtype in (kind, total))
+        assert plan_of_tiles(a, c) == plan
+        assert plan_of_tiles(a, c, vk.f64).prefetch == ""
+
+
 def test_activations_that_there_are_not() -> None:
     with vk.use_device("interpreter"):
         x = vk.ones((1, 4, 4))._array

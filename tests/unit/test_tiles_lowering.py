@@ -71,7 +71,7 @@ def product_arguments(
     else:
         a, b = a.astype(factor), b.astype(factor)
     c = np.full(expected.shape, 77, total)
-    return [a, b, np.zeros(n, total), c, *tile, acc, "", False, threads], expected
+    return [a, b, np.zeros(n, total), c, *tile, acc, "", False, threads, ""], expected
 
 
 def run_product(module: Module, arguments: list[Any], subgroup: int) -> None:
