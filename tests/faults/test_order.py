@@ -214,21 +214,27 @@ def many_short_lives(device: Any, random: Random, steps: int) -> None:
     device.synchronize()
 
 
-def test_memory_that_is_used_again_at_once_stays_in_order(physical: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "in flight"])
+def test_memory_that_is_used_again_at_once_stays_in_order(
+    physical: Any, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     revived, careless, wrong = 0, False, 0
-    real = buffers_module._Recent.revive
+    place = (buffers_module.VulkanBuffer, "again") if kept else (buffers_module._Recent, "revive")
+    real = getattr(*place)
 
-    def revive(self: Any, *arguments: Any) -> Any:
+    def revive(*arguments: Any) -> Any:
         nonlocal revived
-        made = real(self, *arguments)
+        made = real(*arguments)
         revived += made is not None
         if careless and made is not None:
             made.read_epoch = made.write_epoch = 0
         return made
 
+    if not kept:
+        monkeypatch.setattr(buffers_module, "_KEPT", 0)
+        monkeypatch.setattr(memory.Pool, "find", _only_once(memory.Pool.find))
     monkeypatch.setattr(buffers_module, "_REUSED_FROM", 1)
-    monkeypatch.setattr(buffers_module._Recent, "revive", revive)
-    monkeypatch.setattr(memory.Pool, "find", _only_once(memory.Pool.find))
+    monkeypatch.setattr(*place, staticmethod(revive) if kept else lambda *arguments: revive(*arguments))
     for seed in range(4):
         assert unordered(traced_work(physical, seed, 60, many_short_lives, lambda _: open_staged())) == [], seed
     assert revived > 80, revived

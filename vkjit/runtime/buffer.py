@@ -28,6 +28,11 @@ __all__ = ["Storage", "VulkanBuffer"]
 _REUSED_FROM = 256 << 10
 """The smallest buffer whose memory is used again while the device still works on it: less isn't worth a dependence."""
 
+_KEPT = 8
+"""Dropped buffers of one size that a queue keeps for the next ones of that size."""
+_KEPT_PART, _KEPT_PART_OF_SIZE = 64, 256
+"""The part of the heap that they may take together, and those of one size (1/64, 1/256)."""
+
 _WAIT_BEFORE_GROWTH = 64 << 20
 """A pool of at least this many bytes waits for buffers in flight rather than take more from the driver."""
 
@@ -77,11 +82,35 @@ class VulkanBuffer(Buffer):
         queue, self.queue = self.queue, None
         if queue is not None:
             item: Releasable = self.chunk
+            if self.readers is None and self.device is not None:
+                row = queue.kept.get(self.nbytes)
+                if (
+                    row is not None and len(row[0]) < row[1]
+                ):  # without the lock: it is taken from and added to in one step
+                    row[0].append((self.chunk, self.last_use, self.last_write, self.read_epoch, self.write_epoch))
+                    if queue.kept.get(self.nbytes) is not row:  # the queue let go of its row in between
+                        queue.drop_kept(row[0])
+                    return
             if self.readers is not None:
                 item = Awaited(self.chunk, list(self.readers.items()))
             elif self.nbytes >= _REUSED_FROM and self.last_use > queue.completed and not queue.foreign:
                 item = _Recent(self, queue)
             queue.dropped.append((self.last_use, item))
+
+    @staticmethod
+    def again(device: VulkanDevice, queue: Queue, nbytes: int) -> VulkanBuffer | None:
+        """A buffer of memory that the queue kept, ordered after its former users; None where it has none of that size."""
+        row = queue.kept.get(nbytes)
+        if row is None or not row[0]:
+            return None
+        try:
+            chunk, last_use, last_write, read_epoch, write_epoch = row[0].pop(0)
+        except IndexError:  # another thread took it
+            return None
+        buffer = VulkanBuffer(device, queue, chunk, nbytes)
+        buffer.last_use, buffer.last_write = last_use, last_write
+        buffer.read_epoch, buffer.write_epoch = read_epoch, write_epoch
+        return buffer
 
     def is_idle(self) -> bool:
         """True when nothing on the device uses the buffer; never waits."""
@@ -170,6 +199,7 @@ class Storage:
         self._queue = queue
         self._group = queue.group
         self._reuses = reuses
+        self._keeps = memory.budget.limit(memory.main.kind.heap) // _KEPT_PART if reuses else 0
         self._growth = max(_WAIT_BEFORE_GROWTH, memory.budget.limit(memory.main.kind.heap) // 4 if reuses else 0)
 
     def buffer(self, device: VulkanDevice | None, pool: Pool, nbytes: int, home: Queue | None = None) -> VulkanBuffer:
@@ -180,6 +210,8 @@ class Storage:
             for queue in self._group.queues:
                 if queue.dropped:
                     queue.reclaim()
+            if device is not None and self._keeps:
+                self._keep(home, nbytes)
             chunk = pool.find(max(nbytes, 1))
             buffer = None
             if chunk is None and device is not None and nbytes >= _REUSED_FROM and self._reuses:
@@ -190,15 +222,32 @@ class Storage:
             ledger.note(buffer)
         return buffer
 
+    def _keep(self, queue: Queue, nbytes: int) -> None:
+        """Has the queue keep dropped buffers of this size from now on. Call it under the lock."""
+        room = min(_KEPT, self._keeps * _KEPT_PART // _KEPT_PART_OF_SIZE // max(nbytes, 1))
+        if nbytes in queue.kept or not room:
+            return
+        while queue.kept and sum(size * row[1] for size, row in queue.kept.items()) + room * nbytes > self._keeps:
+            queue.let_go(next(iter(queue.kept)))
+        queue.kept[nbytes] = ([], room)
+
+    def let_go(self) -> None:
+        """Releases what queues keep. Call it under the lock."""
+        for queue in self._group.queues:
+            while queue.kept:
+                queue.let_go(next(iter(queue.kept)))
+
     def stats(self) -> dict[str, int]:
         """See `Memory.stats`; what was dropped and is done with doesn't count."""
         with self._queue.lock:
+            self.let_go()
             self._group.poll()
             return self.memory.stats()
 
     def trim(self) -> None:
         """Gives every block that holds nothing back to the driver."""
         with self._queue.lock:
+            self.let_go()
             self._group.poll()
             self.memory.trim()
 
@@ -213,6 +262,7 @@ class Storage:
         return None
 
     def _chunk(self, device: VulkanDevice | None, pool: Pool, nbytes: int) -> Chunk:
+        self.let_go()
         self._group.poll()
         chunk = pool.find(nbytes)
         for queue in self._group.queues:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ArgumentError, DeviceError, DeviceLostError, FeatureError, OutOfMemoryError
+from . import ledger
 from .artifact import KernelArtifact
 from .budgeted_queue import DISPATCH_BASE, BudgetedQueue, time_budget
 from .buffer import HostView, Storage, VulkanBuffer
@@ -101,7 +102,12 @@ class VulkanDevice(Device):
     def allocate(self, nbytes: int) -> VulkanBuffer:
         if nbytes < 0:
             raise DeviceError(f"a buffer of {nbytes} bytes: expected zero or more")
-        return self._storage.buffer(self, self._storage.memory.main, nbytes, self._current.queue)
+        queue = self._current.queue
+        if nbytes in queue.kept and self._group.failure is None and not ledger.tracing:
+            buffer = VulkanBuffer.again(self, queue, nbytes)
+            if buffer is not None:
+                return buffer
+        return self._storage.buffer(self, self._storage.memory.main, nbytes, queue)
 
     def write(self, buffer: Buffer, offset: int, data: npt.NDArray[np.uint8]) -> None:
         self._queue.check()
@@ -266,6 +272,8 @@ class VulkanDevice(Device):
 
     def reset_peak_memory(self) -> None:
         with self._group.lock:
+            self._storage.let_go()
+            self._group.poll()
             self._storage.memory.reset_peak()
 
     def empty_cache(self) -> None:

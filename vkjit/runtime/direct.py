@@ -181,7 +181,7 @@ def _recording(  # noqa: C901  # calls in between would cost more than what is d
         launch.groups,
     )
 
-    def record(buffers: Sequence[VulkanBuffer], places: tuple[int, ...]) -> bool:
+    def record(buffers: Sequence[VulkanBuffer], places: tuple[int, ...]) -> bool:  # noqa: C901  # likewise
         queue = current.queue
         lock = queue.lock
         lock.acquire()

@@ -33,7 +33,7 @@ class SentWork:
     __slots__ = (
         "__weakref__", "_all", "_deferred", "_family", "_free", "_in_flight", "_next_budget", "_open", "_pool",
         "_spin_ns", "_timeline", "_waits", "completed", "deferred_bytes", "device", "dropped", "functions", "group",
-        "handle", "lock", "serial", "ticket", "vulkan",
+        "handle", "kept", "lock", "serial", "ticket", "vulkan",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +53,9 @@ class SentWork:
         self.lock = group.lock
         self.serial, self.completed = 1, 0
         self.dropped: deque[tuple[int, Releasable]] = deque()  # appended to from finalizers, so never under the lock
+        self.kept: dict[int, tuple[list[tuple[Any, int, int, int, int]], int]] = {}
+        """By bytes, what was dropped and waits for the next buffer of that size here (chunk, and the buffer's last uses), and how
+        many there may be."""
         self.deferred_bytes = 0
         self._deferred: dict[int, list[Releasable]] = {}
         self._spin_ns = spin_ns
@@ -204,6 +207,19 @@ class SentWork:
                     row = deferred[serial] = []
                 row.append(item)
                 self.deferred_bytes += item.nbytes
+
+    def let_go(self, nbytes: int) -> None:
+        """Drops what is kept of this size. Call it under the lock."""
+        self.drop_kept(self.kept.pop(nbytes)[0])
+
+    def drop_kept(self, row: list[tuple[Any, int, int, int, int]]) -> None:
+        """Drops what is in the list, which others may add to and take from meanwhile."""
+        while row:
+            try:
+                chunk, last_use, *_ = row.pop()
+            except IndexError:  # another thread took it
+                return
+            self.dropped.append((last_use, chunk))
 
     def oldest_deferred(self) -> int | None:
         """The serial whose completion will release something; None when nothing waits."""
