@@ -20,7 +20,6 @@ from . import Pass
 from .assumptions import CheckAssumptions, DropAssumptions, UseAssumptions
 from .barriers import RemoveBarriers
 from .bounds import Bounds
-from .carry_words import CarryWords
 from .check_matrices import CheckMatrices
 from .check_promises import CheckPromises
 from .check_written import CheckWritten
@@ -29,9 +28,6 @@ from .dce import DCE
 from .dead_stores import DeadStores
 from .fold import Fold
 from .fuse_multiply_add import FuseMultiplyAdd
-from .hide_halves import HideHalves
-from .hide_parity import HideParity
-from .hide_zeros import HideZeros
 from .inline import Inline
 from .licm import LICM
 from .loop_guard import LoopGuard
@@ -51,6 +47,10 @@ from .tiles import LowerTiles, options_for
 from .uniformity import CheckUniformity
 from .unroll import Unroll
 from .widen_access import WidenAccess
+from .workarounds.carry_words import CarryWords
+from .workarounds.hide_halves import HideHalves
+from .workarounds.hide_parity import HideParity
+from .workarounds.hide_zeros import HideZeros
 
 __all__ = ["LLVM_FLOATS", "AfterPass", "own_functions", "passes_for", "run"]
 

@@ -23,7 +23,6 @@ from ..passes import Pass, pipeline
 from ..passes.assumptions import CheckAssumptions, DropAssumptions, UseAssumptions
 from ..passes.barriers import RemoveBarriers
 from ..passes.bounds import Bounds
-from ..passes.carry_words import CarryWords
 from ..passes.check_matrices import CheckMatrices
 from ..passes.check_promises import CheckPromises
 from ..passes.check_written import CheckWritten
@@ -32,9 +31,6 @@ from ..passes.dce import DCE
 from ..passes.dead_stores import DeadStores
 from ..passes.fold import Fold
 from ..passes.fuse_multiply_add import FuseMultiplyAdd
-from ..passes.hide_halves import HideHalves
-from ..passes.hide_parity import HideParity
-from ..passes.hide_zeros import HideZeros
 from ..passes.inline import Inline
 from ..passes.licm import LICM
 from ..passes.loop_guard import LoopGuard
@@ -53,6 +49,10 @@ from ..passes.tiles import LowerTiles, options_for
 from ..passes.uniformity import CheckUniformity
 from ..passes.unroll import Unroll
 from ..passes.widen_access import WidenAccess
+from ..passes.workarounds.carry_words import CarryWords
+from ..passes.workarounds.hide_halves import HideHalves
+from ..passes.workarounds.hide_parity import HideParity
+from ..passes.workarounds.hide_zeros import HideZeros
 from ..runtime.interface import DeviceCaps
 
 __all__ = ["PASSES", "PIPELINES", "main", "run_passes"]

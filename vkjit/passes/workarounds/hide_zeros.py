@@ -20,13 +20,13 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from .. import dtypes
-from ..dtypes import DType
-from ..ir.builder import Builder
-from ..ir.core import Module, Region, Value
-from ..ir.rewrite import constant_of, is_constant
-from ..ir.types import U32, Scalar, Type, Vector
-from .fold import Fold
+from ... import dtypes
+from ...dtypes import DType
+from ...ir.builder import Builder
+from ...ir.core import Module, Region, Value
+from ...ir.rewrite import constant_of, is_constant
+from ...ir.types import U32, Scalar, Type, Vector
+from ..fold import Fold
 
 __all__ = ["HideZeros"]
 

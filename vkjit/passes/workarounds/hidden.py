@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from .. import dtypes
-from ..ir.builder import Builder
-from ..ir.core import Module, Region, Value
-from ..ir.types import Array, Scalar, Type, Vector
+from ... import dtypes
+from ...ir.builder import Builder
+from ...ir.core import Module, Region, Value
+from ...ir.types import Array, Scalar, Type, Vector
 
 __all__ = ["HiddenNumbers"]
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .. import dtypes
-from ..dtypes import DType
-from ..ir.builder import Builder
-from ..ir.core import Module, Op, Value
-from ..ir.rewrite import rewrite_region
-from ..ir.types import Scalar, Type, Vector
+from ... import dtypes
+from ...dtypes import DType
+from ...ir.builder import Builder
+from ...ir.core import Module, Op, Value
+from ...ir.rewrite import rewrite_region
+from ...ir.types import Scalar, Type, Vector
 from .hidden import HiddenNumbers
 
 __all__ = ["HideHalves"]

@@ -19,10 +19,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..ir.builder import Builder
-from ..ir.core import Module, Op, Region, Value
-from ..ir.rewrite import constant_of, is_constant, rewrite_region
-from ..ir.types import Scalar, Type, Vector
+from ...ir.builder import Builder
+from ...ir.core import Module, Op, Region, Value
+from ...ir.rewrite import constant_of, is_constant, rewrite_region
+from ...ir.types import Scalar, Type, Vector
 from .hidden import HiddenNumbers
 
 __all__ = ["HideParity"]
