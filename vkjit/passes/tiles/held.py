@@ -177,7 +177,9 @@ class Workshop:
 
     # -- numbers
     def multiple(self, value: Value, of: int) -> bool:
-        """Whether a number is known to be a multiple of a power of two, however it may wrap."""
+        """Whether an integer is known to be a multiple of a power of two, however it may wrap."""
+        if not isinstance(value.type, Scalar) or value.type.dtype.is_float or value.type == BOOL:
+            return False
         if value in self.counters:
             return all(self.multiple(v, of) for v in self.counters[value])
         op = value.op
@@ -187,7 +189,7 @@ class Workshop:
             return int(op.attrs["value"]) % of == 0
         if op.name == "mul":
             return any(self.multiple(v, of) for v in op.operands)
-        if op.name in ("add", "sub", "min", "max"):
+        if op.name in ("add", "sub", "min", "max", "cast"):
             return all(self.multiple(v, of) for v in op.operands)
         if op.name != "extent":
             return False

@@ -207,48 +207,54 @@ class _Lowering:
         body = op.regions[0]
         fixed = [resolve(self.replaced, value) for value in op.operands[:first]]
         carried = self.handed(op.operands[first:], body.args[1 if first else 0 :])
-        ahead = self._prefetched(op, fixed)
-        more = ahead.current if ahead else []
+        ahead = self._prefetched(op, fixed) if op.name == "for" else []
+        more = [value for one in ahead for value in one.current]
         kinds = [v.type for v in more]
         old = list(body.args)
         body.args[:] = [Value(t, body, n) for n, t in enumerate([*self.types_of(old), *kinds])]
         self.received(old, body.args)
         if op.name == "for":
             self.shop.counters[body.args[0]] = (fixed[0], fixed[2])
-        if ahead:
-            ahead.enter(body.args[0], body.args[len(body.args) - len(more) :])
+        rest = iter(body.args[len(body.args) - len(more) :])
+        for one in ahead:
+            one.enter(body.args[0], [next(rest) for _ in one.current])
         before, assumed = set(self.shop.pending), self.shop.assume(body)  # rule 3
         self._loop_body(op, old[1 if first else 0 :])
         self.shop.pending |= before
         self.shop.assumed = assumed
-        if ahead:
-            body.terminator.operands += ahead.following
-            for piece in ahead.pieces:
+        for one in ahead:
+            body.terminator.operands += one.following
+            for piece in one.pieces:
                 self.shop.release(piece.place.array)
         types = [*self.types_of(op.results), *kinds]
         made = Op(op.name, [*fixed, *carried, *more], types, op.attrs, op.regions, op.loc)
         self.shop.builder.region.ops.append(made)
         self.received(op.results, made.results)
 
-    def _prefetched(self, op: Op, fixed: Sequence[Value]) -> Ahead | None:
+    def _prefetched(self, loop: Op, fixed: Sequence[Value]) -> list[Ahead]:
         """Rule 5: the factors of a loop's first round, loaded in front of it."""
-        product, why = prefetch.fits(op, self.shop.written, self.uses) if op.name == "for" else (None, "")
-        if product is not None and self.engine(product).engine not in ("fma", "matrix"):
-            product, why = None, "this engine reads the factors where they are"
-        if product is None:
-            if why:
-                self.shop.notes.append(f"{op.loc}: nothing is loaded ahead: {why}")
-            return None
-        plan = self.plans.get(product.result)
-        begin: Callable[..., Ahead] = overlap.begin if prefetch.overlaps(product, plan) else prefetch.begin
-        made = begin(self.shop, op, product, fixed, plan, lambda v: resolve(self.replaced, v))
-        self.ahead[product] = made
-        when = "after" if product.attrs["prefetch"].endswith("late") else "before"
-        held = len(made.current)
-        self.shop.notes.append(
-            f"{product.loc}: the next round's factors are loaded {when} the barrier, {held} values per invocation"
-        )
-        return made
+        found = []
+        for product in prefetch.asked_for(loop):
+            numbers, why = prefetch.fits(loop, product, self.shop.written, self.uses)
+            if numbers and self.engine(product).engine not in ("fma", "matrix"):
+                numbers, why = [], "this engine reads the factors where they are"
+            if not numbers:
+                self.shop.notes.append(f"{product.loc}: nothing is loaded ahead: {why}")
+                continue
+            plan = self.plans.get(product.result)
+            begin: Callable[..., Ahead] = prefetch.begin
+            if prefetch.overlaps(product, plan, numbers):
+                begin = overlap.begin
+            made = begin(self.shop, loop, product, numbers, fixed, plan, lambda v: resolve(self.replaced, v))
+            self.ahead[product] = made
+            found.append(made)
+            when = "after" if product.attrs["prefetch"].endswith("late") else "before"
+            what = "factors are" if len(numbers) == 2 else f"{('left', 'right')[numbers[0]]} factor is"
+            held = len(made.current)
+            self.shop.notes.append(
+                f"{product.loc}: the next round's {what} loaded {when} the barrier, {held} values per invocation"
+            )
+        return found
 
     def _loop_body(self, op: Op, arguments: Sequence[Value]) -> None:
         """The body, whose exits hand on what the loop carries or gives."""
@@ -504,10 +510,33 @@ def _factors(low: _Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list
     return sources, made
 
 
-def _staged_product(low: _Lowering, op: Op, acc: Held, depth: int) -> None:
+def _places(low: _Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list[Value]]:
+    """As `_factors`, of a product whose factors may have been loaded ahead."""
     ahead = low.ahead.get(op)
-    sources, made = (ahead.places(low.shop), []) if ahead else _factors(low, op, packed=False)
-    left, right = sources
+    if ahead is None:
+        return _factors(low, op, packed=packed)
+    made: list[Value] = []
+
+    def put(number: int) -> Callable[[], Staged | Packed]:
+        value = op.operands[number]
+        found = low.tiles[value]
+        if isinstance(found, Staged | Packed):
+            return lambda: found
+        tile = low.held(value)
+
+        def stage() -> Staged:
+            place = _stage(low, tile, value)
+            made.append(place.array)
+            return place
+
+        return stage
+
+    others = {number: put(number) for number in (0, 1) if number not in ahead.numbers}
+    return list(ahead.places(low.shop, others)), made
+
+
+def _staged_product(low: _Lowering, op: Op, acc: Held, depth: int) -> None:
+    (left, right), made = _places(low, op, packed=False)
     assert isinstance(left, Staged)
     assert isinstance(right, Staged)
     low.tiles[op.result] = products.multiply(low.shop, left, right, acc, depth)
@@ -520,8 +549,7 @@ def _matrix_product(low: _Lowering, op: Op, depth: int) -> None:
     if isinstance(ahead, Overlapped):
         low.tiles[op.result] = ahead.multiply(low.shop, acc)
         return
-    sources, made = (ahead.places(low.shop), []) if ahead else _factors(low, op, packed=True)
-    left, right = sources
+    (left, right), made = _places(low, op, packed=True)
     assert isinstance(left, Staged | Packed)
     assert isinstance(right, Staged | Packed)
     low.tiles[op.result] = matrices.multiply(low.shop, left, right, acc, depth)

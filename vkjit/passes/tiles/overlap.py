@@ -183,8 +183,9 @@ class Overlapped(Ahead):
 
 
 def begin(
-    shop: Workshop, loop: Op, product: Op, fixed: Sequence[Value], plan: Plan, resolve: Callable[[Value], Value]
-) -> Overlapped:
+    shop: Workshop, loop: Op, product: Op, numbers: Sequence[int], fixed: Sequence[Value], plan: Plan,
+    resolve: Callable[[Value], Value],
+) -> Overlapped:  # fmt: skip
     """Loads what comes first, before the loop. Both factors are cut into whole vectors."""
     loads = [v.op for v in product.operands[:2] if v.op is not None]
     parts = _parts(shop, plan, loads)
@@ -193,7 +194,7 @@ def begin(
         sides.append(_side(shop, op, 1 - inner, count))
     body = loop.regions[0]
     made = Overlapped(
-        loop, product, sides, list(fixed), resolve, frozenset(body.ops), [body.args[0]], plan=plan, parts=max(parts),
+        loop, product, list(numbers), sides, list(fixed), resolve, frozenset(body.ops), [body.args[0]], plan=plan, parts=max(parts),
         late=product.attrs["prefetch"] == "overlap late",
     )  # fmt: skip
     shop.notes.append(f"{product.loc}: rounds overlap{_told(loads, parts)}")

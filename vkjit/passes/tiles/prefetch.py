@@ -1,6 +1,7 @@
 """Factors of the next round of a loop, on their way into registers while this round's are multiplied.
 
-Enters: a `for` with a product whose attribute `prefetch` asks for it. Leaves: what a loop carries besides, and how it is made::
+Enters: a `for` with products whose attribute `prefetch` asks for it, each. Leaves: what a loop carries besides, and
+how it is made::
 
     next = load(first slices)                 where the loop has a first round
     for k, next:
@@ -10,8 +11,9 @@ Enters: a `for` with a product whose attribute `prefetch` asks for it. Leaves: w
         ("late": the same here)
         multiply
 
-1. Both factors are slices that nothing else reads, padded with zeros, of arrays that the kernel never writes; where they lie
-   follows from the counter by operations that may run at any time.
+1. What is loaded ahead are factors that are slices which nothing else reads, padded with zeros, of arrays that the kernel never
+   writes; where they lie follows from the counter by operations that may run at any time. A factor that is no slice is put
+   into shared memory when its product comes, if it isn't there.
 2. The loop's step is a constant above 0, and nothing leaves it early.
 3. Nothing is read for a round that there isn't: promises about slices hold in rounds alone.
 4. The arrays in shared memory are the product's own for as long as the loop runs.
@@ -34,7 +36,7 @@ from .fragments import Plan
 from .held import Held, Staged, Workshop
 from .packing import Packed
 
-__all__ = ["Ahead", "Piece", "begin", "fits", "overlaps"]
+__all__ = ["Ahead", "Piece", "asked_for", "begin", "fits", "overlaps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Ahead:
 
     loop: Op
     product: Op
+    numbers: list[int]
     pieces: list[Piece]
     fixed: list[Value]
     resolve: Callable[[Value], Value]
@@ -69,22 +72,27 @@ class Ahead:
         self.counters.append(counter)
         self.current = list(given)
 
-    def places(self, shop: Workshop) -> list[Staged | Packed]:
-        """Writes what this round was given, loads what the next one gets; gives where the factors are."""
-        arrays = [piece.place.array for piece in self.pieces]
-        for array in arrays:
-            shop.access(array, "w")
+    def places(
+        self, shop: Workshop, others: dict[int, Callable[[], Staged | Packed]]
+    ) -> tuple[Staged | Packed, Staged | Packed]:
+        """Writes what this round was given, loads what the next one gets; gives where the factors are. `others` puts those which
+        aren't loaded ahead there, by their number.
+        """
+        for piece in self.pieces:
+            shop.access(piece.place.array, "w")
         rest = iter(self.current)
         for piece, count in zip(self.pieces, self.counts, strict=True):
             piece.write([next(rest) for _ in range(count)])
+        places = {number: piece.place for number, piece in zip(self.numbers, self.pieces, strict=True)}
+        places |= {number: put() for number, put in others.items()}
         early = not self.product.attrs["prefetch"].endswith("late")
         if early:
             self._load_next(shop)
-        for array in arrays:
-            shop.access(array, "r")
+        for place in places.values():
+            shop.access(place.array, "r")
         if not early:
             self._load_next(shop)
-        return [piece.place for piece in self.pieces]
+        return places[0], places[1]
 
     def _load_next(self, shop: Workshop) -> None:
         at = shop.builder.emit("add", self.counters[-1], self.fixed[2])
@@ -130,27 +138,30 @@ def _zero(builder: Builder, kind: Type) -> Value:
     return builder.const(0.0 if kind.dtype.is_float else 0, kind)
 
 
-def fits(loop: Op, written: Collection[AliasClass], uses: dict[Value, list[Op]]) -> tuple[Op | None, str]:
-    """The product of a loop whose factors can be loaded ahead; else None, and why not."""
+def asked_for(loop: Op) -> list[Op]:
+    """The products of a loop that ask for it."""
+    return [op for op in loop.regions[0].ops if op.name == "tile_mma" and op.attrs.get("prefetch")]
+
+
+def fits(loop: Op, product: Op, written: Collection[AliasClass], uses: dict[Value, list[Op]]) -> tuple[list[int], str]:
+    """Which factors of a product in a loop can be loaded ahead, 0 being the left one; why none is."""
     body = loop.regions[0]
-    asked = [op for op in body.ops if op.name == "tile_mma" and op.attrs.get("prefetch")]
-    if not asked:
-        return None, ""
     step, exits = loop.operands[2], list(exits_of(body))
-    if len(asked) > 1:
-        return None, "a loop prefetches for one product"
     if not is_constant(step) or constant_of(step) <= 0 or exits != [body.terminator]:
-        return None, "the loop's step isn't a constant above 0, or it is left early"
-    inside = frozenset(body.ops)
-    for value in asked[0].operands[:2]:
+        return [], "the loop's step isn't a constant above 0, or it is left early"
+    inside, found = frozenset(body.ops), []
+    for number, value in enumerate(product.operands[:2]):
         source = value.op
-        if source is None or source.name != "tile_load" or source not in inside or len(uses.get(value, ())) != 1:
-            return None, "a factor isn't a slice that this product alone reads"
+        if source is None or source.name != "tile_load" or source not in inside:
+            continue
+        if len(uses.get(value, ())) != 1:
+            return [], "a factor isn't a slice that this product alone reads"
         if alias_class(source.operands[0]) in written or constant_of(source.operands[-1]) != 0:
-            return None, "a factor's array is written by the kernel, or padded with something else than 0"
+            return [], "a factor's array is written by the kernel, or padded with something else than 0"
         if not all(_movable(v, inside, body) for v in source.operands):
-            return None, "where a factor lies doesn't follow from the loop's counter alone"
-    return asked[0], ""
+            return [], "where a factor lies doesn't follow from the loop's counter alone"
+        found.append(number)
+    return found, "" if found else "no factor is a slice that is loaded in the loop"
 
 
 def _movable(value: Value, inside: frozenset[Op], body: Region) -> bool:
@@ -165,18 +176,20 @@ def _movable(value: Value, inside: frozenset[Op], body: Region) -> bool:
     return all(_movable(v, inside, body) for v in value.op.operands)
 
 
-def overlaps(product: Op, plan: Plan | None) -> bool:
+def overlaps(product: Op, plan: Plan | None, numbers: Sequence[int]) -> bool:
     """Whether rounds are to overlap, and may: see `overlap`."""
-    if plan is None or not product.attrs["prefetch"].startswith("overlap"):
+    if plan is None or len(numbers) < 2 or not product.attrs["prefetch"].startswith("overlap"):
         return False
     return all(v.op is not None and packing.can_pack(v.op, plan) for v in product.operands[:2])
 
 
 def begin(
-    shop: Workshop, loop: Op, product: Op, fixed: Sequence[Value], plan: Plan | None, resolve: Callable[[Value], Value]
-) -> Ahead:
-    """Loads the factors of the first round, before the loop."""
-    loads = [v.op for v in product.operands[:2] if v.op is not None]
+    shop: Workshop, loop: Op, product: Op, numbers: Sequence[int], fixed: Sequence[Value], plan: Plan | None,
+    resolve: Callable[[Value], Value],
+) -> Ahead:  # fmt: skip
+    """Loads the factors of the first round that are slices, before the loop."""
+    factors = [product.operands[number] for number in numbers]
+    loads = [v.op for v in factors if v.op is not None]
     packs = plan is not None and all(packing.can_pack(op, plan) for op in loads)
     pieces = []
     for op in loads:
@@ -186,7 +199,7 @@ def begin(
         else:
             pieces.append(_staged(shop, op, label, lines=plan is not None))
     body = loop.regions[0]
-    ahead = Ahead(loop, product, pieces, list(fixed), resolve, frozenset(body.ops), [body.args[0]])
+    ahead = Ahead(loop, product, list(numbers), pieces, list(fixed), resolve, frozenset(body.ops), [body.args[0]])
     ahead.current = ahead.loaded(shop, fixed[0], None)
     return ahead
 
