@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import vkjit as vk
 
-__all__ = ["attention", "attention_groups", "score"]
+__all__ = ["attention", "attention_groups", "attention_of_halves", "score"]
 
 T = TypeVar("T", bound=vk.Element)
 K = TypeVar("K", bound=vk.Element)
@@ -41,7 +41,7 @@ def score(s, scale, row, column, columns, mask, CAUSAL: vk.Const[bool], MASK: vk
     return vk.where(seen, s, -float("inf"))
 
 
-@vk.kernel(groups=attention_groups, local=128)
+@vk.kernel(groups=attention_groups, local=lambda THREADS: THREADS)
 def attention(
     q: vk.In[T, "B H M D"],
     k: vk.In[T, "B G N D"],
@@ -56,6 +56,8 @@ def attention(
     BN: vk.Const[int] = 32,
     CAUSAL: vk.Const[bool] = False,
     MASK: vk.Const[str] = "",
+    THREADS: vk.Const[int] = 128,  # noqa: ARG001  `local` asks for it
+    PREFETCH: vk.Const[str] = "",
 ) -> None:
     """o = softmax(q @ k.T * scale) @ v, head by head."""
     wg, i, h, b = vk.workgroup(), vk.group_id(0) * BM, vk.group_id(1), vk.group_id(2)
@@ -63,14 +65,18 @@ def attention(
     rows, row = wg.load(q[b, h, i : i + BM, 0:SIZE]), (i + shift + wg.arange(BM))[:, None]
     acc, total, highest = wg.zeros((BM, SIZE), A), wg.zeros(BM, A), wg.full(BM, LOWEST, A)
     for j in range(0, vk.min(n, i + BM + shift) if CAUSAL else n, BN):
-        s = wg.mma(rows, k[b, g, j : j + BN, 0:SIZE].T, wg.zeros((BM, BN), A))
+        s = wg.mma(rows, k[b, g, j : j + BN, 0:SIZE].T, wg.zeros((BM, BN), A), prefetch=PREFETCH)
         extra = wg.load(mask[b, h, i : i + BM, j : j + BN]) if MASK else 0
         s = score(s, scale, row, (j + wg.arange(BN))[None, :], n, extra, CAUSAL, MASK)
         above = vk.max(highest, wg.max(s, axis=1))
         p, fade = vk.exp(s - above[:, None]), vk.exp(highest - above)
         total = total * fade + wg.sum(p, axis=1)
-        acc = wg.mma(T(p), v[b, g, j : j + BN, 0:SIZE], acc * fade[:, None])
+        acc = wg.mma(T(p), v[b, g, j : j + BN, 0:SIZE], acc * fade[:, None], prefetch=PREFETCH)
         highest = above
     total = vk.where(total > 0, total, 1)
     wg.store(o[b, h, i : i + BM, 0:SIZE], acc / total[:, None])
     wg.store(lse[b, h, i : i + BM], highest + vk.log(total))
+
+
+attention_of_halves = attention.variant(fast_math=True)
+"""For factors of 16 bits, which the errors of a device's own exponentials don't show in: at most 3 + 2 |x| ulp of exp(x), x <= 0."""

@@ -110,13 +110,15 @@ def test_products_on_a_stand_in_for_matrices(
     np.testing.assert_array_equal(arguments[3], expected)
 
 
-def test_attention_on_a_stand_in_for_matrices() -> None:
+@pytest.mark.parametrize("how", ["", "early", "late", "overlap"])
+def test_attention_on_a_stand_in_for_matrices(how: str) -> None:
     random, (m, n, d) = np.random.default_rng(2), (37, 51, 32)
     q, k, v = (random.normal(size=(1, h, rows, d)).astype(np.float16) for h, rows in ((2, m), (1, n), (1, n)))
     o, lse = np.zeros_like(q), np.zeros((1, 2, m), np.float32)
-    arguments = [q, k, v, q, o, lse, np.float32(0.2), np.int32(n - m), 32, 32, 32, True, ""]
+    arguments = [q, k, v, q, o, lse, np.float32(0.2), np.int32(n - m), 32, 32, 32, True, "", 128, how]
     module = lowered(high(attention, arguments, 128, contiguous=True), caps_with(matrices(16, 16, 16), 32))
     assert str(module.kernel.attrs["tiles"]).count("engine matrix") == 2
+    assert str(module.kernel.attrs["tiles"]).count("the next round's right factor is loaded") == (2 if how else 0)
     run_module(module, (2, 2, 1), arguments[:8], subgroup_size=32)
     s = q.astype(np.float64) @ k.astype(np.float64).transpose(0, 1, 3, 2) * 0.2
     s = np.where(np.arange(n) <= np.arange(m)[:, None] + n - m, s, -np.inf)
@@ -162,7 +164,7 @@ def test_tiles_of_attention_fit_into_shared_memory(head: int, dtype: Any, shared
     assert tiles is not None
     x, sums = np.zeros((1, 1, 4, head), dtype), np.zeros((1, 1, 4), np.float32)
     numbers = [np.float32(1), np.int32(0), tiles.size]
-    forward = [x, x, x, x, x, sums, *numbers, *tiles.forward, True, ""]
+    forward = [x, x, x, x, x, sums, *numbers, *tiles.forward, True, "", 128, "early"]
     query = [x, x, x, x, x, sums, sums, x, *numbers, *tiles.backward, True, "", tiles.hold]
     keys = [*query[:8], x, *query[8:]]
     for kernel, arguments in ((attention, forward), (query_gradient, query), (key_gradients, keys)):

@@ -233,6 +233,14 @@ class Workshop:
         self.sizes[array] = max(self.sizes[array], elements)
         return array
 
+    def again(self, array: Value) -> Value:
+        """Memory for a tile that was staged there before: the same, or some as large where another tile is there now."""
+        free = self.free.get(self.element(array), [])
+        if array not in free:
+            return self.stage(self.element(array), self.sizes[array], array.name or "tile")
+        free.remove(array)
+        return array
+
     def room(self, element: Element) -> int:
         """Elements of the largest array that was given back."""
         return max((self.sizes[a] for a in self.free.get(element, [])), default=0)

@@ -224,8 +224,8 @@ class _Lowering:
         self.shop.assumed = assumed
         for one in ahead:
             body.terminator.operands += one.following
-            for piece in one.pieces:
-                self.shop.release(piece.place.array)
+            if isinstance(one, Overlapped):
+                one.finish(self.shop)
         types = [*self.types_of(op.results), *kinds]
         made = Op(op.name, [*fixed, *carried, *more], types, op.attrs, op.regions, op.loc)
         self.shop.builder.region.ops.append(made)
@@ -532,7 +532,8 @@ def _places(low: _Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list[
         return stage
 
     others = {number: put(number) for number in (0, 1) if number not in ahead.numbers}
-    return list(ahead.places(low.shop, others)), made
+    found = ahead.places(low.shop, others)
+    return list(found), made + [found[number].array for number in ahead.numbers]
 
 
 def _staged_product(low: _Lowering, op: Op, acc: Held, depth: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ... import dtypes
 from ...ir.core import Op, Region, Value
@@ -15,7 +16,7 @@ from ...ir.types import Array, Matrix, Scalar, Tile
 from .access import indices, slice_operands, whole
 from .fragments import Fragments, Plan
 from .held import Held, Staged, Workshop
-from .layout import Layout
+from .layout import Axis, Layout
 from .packing import VECTOR, VECTOR_BYTES, Packed
 
 __all__ = ["add_products", "fill", "multiply", "scale_rows", "slice_of", "store", "to_registers"]
@@ -90,14 +91,16 @@ def scale_rows(shop: Workshop, sums: Fragments, factors: Held) -> Fragments:
     array = shop.scratch(plan.total, rows.size * shape.n, "factors")
     lines = shop.positions(rows, factors.layout.scope)
     tests = shop.inside(rows, lines)
-    owner = shop.owns(factors.layout)
+    across = _alike(shop, factors.layout, shape.n)
+    owner = shop.owns(replace(factors.layout, axes=(*factors.layout.axes, across)))
+    own = shop.place(across, factors.layout.scope)
     shop.access(array, "w")
     for line, test, value in zip(lines, tests, factors.values, strict=True):
         condition = shop.all_of([owner, test])
-        first = b.emit("mul", line, b.index(shape.n))
+        first = b.emit("add", b.emit("mul", line, b.index(shape.n)), own)
 
         def write(first: Value = first, value: Value = value) -> None:
-            for column in range(shape.n):
+            for column in range(0, shape.n, across.size):
                 b.op("store", array, shop.at(first, column), value)
 
         if condition is None:
@@ -115,6 +118,16 @@ def scale_rows(shop: Workshop, sums: Fragments, factors: Held) -> Fragments:
             place = i * plan.columns + j
             values[place] = b.emit("mat_map", values[place], same, op="mul", type=plan.kind)
     return Fragments(plan, tuple(values))
+
+
+def _alike(shop: Workshop, layout: Layout, most: int) -> Axis:
+    """How up to `most` of the invocations that hold the same elements are numbered."""
+    shift, bits = 0, 0
+    while layout.used >> shift & 1:
+        shift += 1
+    while 1 << bits < most and shift + bits < shop.bits(layout.scope) and not layout.used >> (shift + bits) & 1:
+        bits += 1
+    return Axis(1 << bits, shift, bits)
 
 
 # -- out of matrices

@@ -12,7 +12,8 @@ Enters: a `for` with a product whose attribute `prefetch` is "overlap" or "overl
             multiply current
 
 The depth of a round may be more than shared memory has room for: then one factor is there in `parts`, one after the other, and
-the loads of the other one are spread over them. Rules 1 to 4 of `prefetch` hold.
+the loads of the other one are spread over them. Rules 1 to 3 of `prefetch` hold;
+shared memory is the product's own for as long as the loop runs.
 """
 
 from __future__ import annotations
@@ -68,6 +69,11 @@ class Overlapped(Ahead):
         """Of a round."""
         return int(self.product.operands[0].type.shape[1]) // self.plan.shape.k  # type: ignore[attr-defined]
 
+    def finish(self, shop: Workshop) -> None:
+        """The loop is over: gives its memory back."""
+        for side in self.sides:
+            shop.release(side.place.array)
+
     def start(self, shop: Workshop) -> None:
         """Before the loop: the first round in shared memory, vectors of the following ones and the first slice ahead."""
         first, every = self.fixed[0], slice(None)
@@ -75,7 +81,7 @@ class Overlapped(Ahead):
         for side in self.sides:
             shop.access(side.place.array, "w")
         for side in self.sides:
-            side.write(begun[side])
+            side.write(side.place, begun[side])
         for side in self.sides:
             shop.access(side.place.array, "r")
         self.waiting = {side: [] for side in self.sides}
@@ -111,7 +117,7 @@ class Overlapped(Ahead):
         for side in changed:
             shop.access(side.place.array, "w")
         for side in changed:
-            side.write(self.waiting[side])
+            side.write(side.place, self.waiting[side])
             self.waiting[side] = []
         if not self.late:
             self._load(shop, self.counters[-1], part)
@@ -220,7 +226,7 @@ def _side(shop: Workshop, op: Op, inner: int, parts: int) -> Side:
     def fetch(operands: Sequence[Value]) -> list[Value]:
         return packing.vectors(shop, op, operands, spots)
 
-    return Side(op, place, fetch, lambda values: packing.write(shop, place, spots, values), tuple(spots), shifts)
+    return Side(op, place, fetch, lambda where, values: packing.write(shop, where, spots, values), tuple(spots), shifts)
 
 
 def _parts(shop: Workshop, plan: Plan, loads: Sequence[Op]) -> tuple[int, int]:

@@ -16,13 +16,14 @@ how it is made::
    into shared memory when its product comes, if it isn't there.
 2. The loop's step is a constant above 0, and nothing leaves it early.
 3. Nothing is read for a round that there isn't: promises about slices hold in rounds alone.
-4. The arrays in shared memory are the product's own for as long as the loop runs.
+4. Between the products of two rounds others may have a product's memory: nothing of it is read again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ...ir.builder import Builder
 from ...ir.core import Op, Region, Value
@@ -41,14 +42,14 @@ __all__ = ["Ahead", "Piece", "asked_for", "begin", "fits", "overlaps"]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One factor: where it is staged, how its part of an invocation is loaded, given the operands of a `tile_load`, and how that is
-    put into shared memory.
+    """One factor: where it is staged at first, how its part of an invocation is loaded, given the operands of a `tile_load`, and
+    how that is put into shared memory.
     """
 
     load: Op
     place: Staged | Packed
     fetch: Callable[[Sequence[Value]], list[Value]]
-    write: Callable[[Sequence[Value]], None]
+    write: Callable[[Any, Sequence[Value]], None]
 
 
 @dataclass(slots=True)
@@ -78,12 +79,14 @@ class Ahead:
         """Writes what this round was given, loads what the next one gets; gives where the factors are. `others` puts those which
         aren't loaded ahead there, by their number.
         """
-        for piece in self.pieces:
-            shop.access(piece.place.array, "w")
+        places: dict[int, Staged | Packed] = {}
+        for number, piece in zip(self.numbers, self.pieces, strict=True):
+            places[number] = replace(piece.place, array=shop.again(piece.place.array))
+        for place in places.values():
+            shop.access(place.array, "w")
         rest = iter(self.current)
-        for piece, count in zip(self.pieces, self.counts, strict=True):
-            piece.write([next(rest) for _ in range(count)])
-        places = {number: piece.place for number, piece in zip(self.numbers, self.pieces, strict=True)}
+        for place, piece, count in zip(list(places.values()), self.pieces, self.counts, strict=True):
+            piece.write(place, [next(rest) for _ in range(count)])
         places |= {number: put() for number, put in others.items()}
         early = not self.product.attrs["prefetch"].endswith("late")
         if early:
@@ -201,6 +204,8 @@ def begin(
     body = loop.regions[0]
     ahead = Ahead(loop, product, list(numbers), pieces, list(fixed), resolve, frozenset(body.ops), [body.args[0]])
     ahead.current = ahead.loaded(shop, fixed[0], None)
+    for piece in pieces:
+        shop.release(piece.place.array)
     return ahead
 
 
@@ -210,7 +215,7 @@ def _packed(shop: Workshop, op: Op, label: str) -> Piece:
     def fetch(operands: Sequence[Value]) -> list[Value]:
         return packing.vectors(shop, op, operands, spots)
 
-    return Piece(op, place, fetch, lambda values: packing.write(shop, place, spots, values))
+    return Piece(op, place, fetch, lambda where, values: packing.write(shop, where, spots, values))
 
 
 def _staged(shop: Workshop, op: Op, label: str, *, lines: bool) -> Piece:
@@ -219,4 +224,4 @@ def _staged(shop: Workshop, op: Op, label: str, *, lines: bool) -> Piece:
     def fetch(operands: Sequence[Value]) -> list[Value]:
         return list(load(shop, op, operands, layout).values)
 
-    return Piece(op, place, fetch, lambda values: products.write(shop, place, Held(layout, tuple(values))))
+    return Piece(op, place, fetch, lambda where, values: products.write(shop, where, Held(layout, tuple(values))))
