@@ -17,7 +17,7 @@ from vkjit.runtime.interface import DeviceArray
 
 from .partial import accumulator, scratch
 from .registry import device_class, rows_class
-from .tile_attention import attention
+from .tile_attention import attention, attention_of_halves
 from .tile_attention_gradient import key_gradients, query_gradient, row_products
 
 __all__ = ["MOST", "Seen", "Tiles", "attend", "gradients", "suits", "tiles_for"]
@@ -97,8 +97,9 @@ def attend(q: DeviceArray, k: DeviceArray, v: DeviceArray, o: DeviceArray, scale
     lse, tiles, factor = scratch(q.shape[:3], kind, q.device), _known(q), np.asarray(scale, kind.numpy)
     if 0 not in lse.shape:
         mask = q if seen.mask is None else seen.mask
-        attention(
-            q, k, v, mask, o, lse, factor, seen.shift, tiles.size, *tiles.forward, seen.causal, seen.kind
+        run = attention_of_halves if q.dtype.itemsize == 2 and device_class(q.device) == "gpu" else attention
+        run(
+            q, k, v, mask, o, lse, factor, seen.shift, tiles.size, *tiles.forward, seen.causal, seen.kind, 128, "early"
         )  # fmt: skip
     return lse
 

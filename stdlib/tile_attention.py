@@ -79,4 +79,4 @@ def attention(
 
 
 attention_of_halves = attention.variant(fast_math=True)
-"""For factors of 16 bits, which the errors of a device's own exponentials don't show in: at most 3 + 2 |x| ulp of exp(x), x <= 0."""
+"""For factors of 16 bits, in which the errors of a device's own exponentials don't show: 3 + 2 |x| ulp of exp(x), x <= 0."""

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import vkjit as vk
 from vkjit.errors import ArgumentError
 from vkjit.runtime.interface import DeviceArray
+from vkjit.runtime.matrix_shapes import native_shape
 
-from .matmul_tiles import parts_for
+from .matmul_tiles import LEAST_GROUPS, parts_for
 from .partial import accumulator, dense, scratch, sum_parts
 from .registry import CPU_LOOP, choose, variant
 
@@ -38,7 +39,7 @@ R = TypeVar("R", bound=vk.Element)
 @dataclass(frozen=True, slots=True)
 class ConvPlan:
     """Tiles of `rows` x `columns`, `depth` of the factors at a time, by workgroups of `threads`; no sum of an invocation is
-    `longest` deep or more where that isn't 0.
+    `longest` deep or more where that isn't 0. `ahead`: what the next round needs is loaded while this one's is multiplied.
     """
 
     rows: int
@@ -46,6 +47,7 @@ class ConvPlan:
     depth: int
     threads: int
     longest: int = 0
+    ahead: bool = False
 
     @property
     def numbers(self) -> tuple[int, int, int, int]:
@@ -56,18 +58,33 @@ WANTED_GROUPS = 256
 
 
 @variant("conv tiles", "gpu")
-def _on_gpu() -> ConvPlan:
+def _on_gpu(y: DeviceArray, rows: int, pixels: int) -> ConvPlan:
+    """On matrices tiles as high as the result's rows fill them, since all of them use what is gathered; small ones for 0 rows."""
+    matrices = native_shape(y.device.caps.matrices, y.dtype.name, y.dtype.name, "f32") is not None
+    for high, threads in ((256, 8), (128, 4)):
+        if matrices and rows > high // 2 and -(-rows // high) * -(-pixels // 128) >= LEAST_GROUPS:
+            return ConvPlan(high, 128, 32, threads * y.device.caps.subgroup_size, ahead=True)
     return ConvPlan(64, 128, 32, 256)
 
 
 @variant("conv tiles", "cpu")
-def _on_cpu() -> ConvPlan:
+def _on_cpu(_y: DeviceArray, _rows: int, _pixels: int) -> ConvPlan:
     return ConvPlan(16, 32, 16, 64, CPU_LOOP)
 
 
 @variant("conv tiles", "llvm-cpu")
-def _on_processor() -> ConvPlan:
+def _on_processor(_y: DeviceArray, _rows: int, _pixels: int) -> ConvPlan:
     return ConvPlan(32, 64, 32, 64)
+
+
+@vk.func
+def seen_by(
+    wg, x, n, g, top, left, k, dilation_h, dilation_w, KERNEL: vk.Const[tuple], BK: vk.Const[int]
+):  # fmt: skip
+    """What channels and taps from k on see of x: zeros beyond its edges, and beyond the last channel."""
+    d = (k + wg.arange(BK))[:, None]
+    s, r, c = d % KERNEL[1], d // KERNEL[1] % KERNEL[0], d // (KERNEL[0] * KERNEL[1])
+    return wg.gather(x, (n, g, c, top + r * dilation_h, left + s * dilation_w))
 
 
 @vk.kernel(
@@ -87,19 +104,27 @@ def forward(
     THREADS: vk.Const[int],  # noqa: ARG001  `local` asks for it
     ACC: vk.Const[Any],
     BIASED: vk.Const[bool],
+    AHEAD: vk.Const[bool] = False,
 ):  # fmt: skip
-    """y = x * w + bias; D counts channels and taps."""
+    """y = x * w + bias; D counts channels and taps. `AHEAD`: what the next round needs is loaded while this one's is multiplied."""
     wg, g = vk.workgroup(), vk.i32(vk.group_id(2))
     i, j = vk.i32(vk.group_id(1)) * BM, vk.i32(vk.group_id(0)) * BN
     P, Q = vk.i32(y.shape[3]), vk.i32(y.shape[4])
     f, pixel = (i + wg.arange(BM))[:, None], (j + wg.arange(BN))[None, :]
     q, p, n = pixel % Q, pixel // Q % P, pixel // (P * Q)
+    top, left = p * stride_h - pad_h, q * stride_w - pad_w
     acc = wg.zeros((BM, BN), ACC)
-    for k in range(0, vk.i32(w.shape[2]), BK):
-        d = (k + wg.arange(BK))[:, None]
-        s, r, c = d % KERNEL[1], d // KERNEL[1] % KERNEL[0], d // (KERNEL[0] * KERNEL[1])
-        h, v = p * stride_h - pad_h + r * dilation_h, q * stride_w - pad_w + s * dilation_w
-        acc = wg.mma(w[g, i : i + BM, k : k + BK], wg.gather(x, (n, g, c, h, v)), acc)
+    if AHEAD:
+        depth = vk.i32(w.shape[2])
+        seen = seen_by(wg, x, n, g, top, left, 0, dilation_h, dilation_w, KERNEL, BK)
+        for k in range(0, depth, BK):
+            following = seen_by(wg, x, n, g, top, left, k + BK, dilation_h, dilation_w, KERNEL, BK)
+            acc = wg.mma(w[g, i : i + BM, k : k + BK], seen, acc, prefetch="early")
+            seen = following
+    else:
+        for k in range(0, vk.i32(w.shape[2]), BK):
+            seen = seen_by(wg, x, n, g, top, left, k, dilation_h, dilation_w, KERNEL, BK)
+            acc = wg.mma(w[g, i : i + BM, k : k + BK], seen, acc)
     if BIASED:
         acc = acc + ACC(wg.load(bias[g, i : i + BM]))[:, None]
     wg.scatter(y, (n, g, f, p, q), R(acc))
@@ -219,13 +244,13 @@ def convolve_by_tiles(
         raise ArgumentError(
             f"the weights have to lie in C order without gaps, found strides {w.strides}: copy them first"
         )
-    plan = plan or choose("conv tiles", y.device)()
+    plan = plan or choose("conv tiles", y.device)(y, g.filters, g.groups * g.pixels)
     added = y if bias is None else bias
     step = 0 if bias is None else bias.strides[0]
     by_filter = DeviceArray(added.buffer, added.offset, added.dtype, (g.groups, g.filters), (g.filters * step, step))
     forward(
         _flat(x, g.groups), _rows(_weights(w, g.groups)), by_filter, _flat(y, g.groups), *walk, *plan.numbers,
-        accumulator(y.dtype), bias is not None,
+        accumulator(y.dtype), bias is not None, plan.ahead,
     )  # fmt: skip
 
 
@@ -236,7 +261,7 @@ def input_gradient_by_tiles(
     walk = _walk(g)
     if 0 in gx.shape:
         return
-    plan = plan or choose("conv tiles", gx.device)()
+    plan = plan or choose("conv tiles", gx.device)(gx, 0, 0)
     input_gradient(
         _flat(gy, g.groups), _weights(w, g.groups), _flat(gx, g.groups), *walk, *plan.numbers, accumulator(gx.dtype)
     )
@@ -249,7 +274,7 @@ def weight_gradient_by_tiles(
     walk = _walk(g)
     if 0 in gw.shape:
         return
-    plan = plan or choose("conv tiles", gw.device)()
+    plan = plan or choose("conv tiles", gw.device)(gw, 0, 0)
     depth, total = g.channels * g.taps, accumulator(gw.dtype)
     tiles = g.groups * vk.cdiv(g.filters, plan.rows) * vk.cdiv(depth, plan.columns)
     parts = parts_for(tiles, g.pixels, WANTED_GROUPS, plan.longest)

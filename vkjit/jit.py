@@ -59,7 +59,7 @@ def kernel(
     groups: the number of workgroups (int, tuple, or a function that receives by name the arguments it asks for).
     local: the workgroup size, likewise; left out, the library chooses.
     strict: no fused or reordered floating point: + - * / sqrt bit-equal on every device.
-    fast_math: the device's own math functions.
+    fast_math: the device's own math functions; `min` and `max` of zeros of both signs are either.
     debug: bounds checks, division by zero and asserts are reported, and shared memory and allocated Outs start as NaN
     (None: VKJIT_DEBUG, and bounds checks on CPU devices).
     sanitize: each launch is searched for races, uninitialised reads and more, waits, and raises SanitizerError; True, or

@@ -14,6 +14,7 @@ from vkjit.errors import ArgumentError
 from vkjit.runtime.interface import Device
 from vkjit.stdlib import conv
 from vkjit.stdlib.conv import Geometry
+from vkjit.stdlib.registry import as_class, choose
 from vkjit.stdlib.tile_conv import (
     ConvPlan,
     convolve_by_tiles,
@@ -87,7 +88,8 @@ def test_convolutions(g: Geometry, kind: str, device: Device) -> None:
             vk.full(w.shape, 7, dtype=dtype),
         )
         plan = ConvPlan(16, 32, 16, 64)
-        convolve_by_tiles(x._array, w._array, bias._array, y._array, g, plan)
+        ahead = dataclasses.replace(plan, ahead=kind == "f16" or g.groups == 2)
+        convolve_by_tiles(x._array, w._array, bias._array, y._array, g, ahead)
         input_gradient_by_tiles(gy._array, w._array, gx._array, g, plan)
         weight_gradient_by_tiles(x._array, gy._array, gw._array, g, plan)
         before = vk.empty(gy.shape, dtype=dtype)
@@ -117,6 +119,25 @@ def test_views_and_chosen_plans(device: Device) -> None:
         wide = [t.to(vk.f64).numpy().squeeze(2) for t in (x, w, gy)]
         wanted, most = Exact(g, *wide).y, Exact(g, *map(np.abs, wide)).y
         assert (np.abs(y.numpy().reshape(wanted.shape) - wanted) <= 2 * 40 * UNIT["f32"] * most).all()
+
+
+@pytest.mark.parametrize(
+    ("filters", "side", "numbers"),
+    [
+        (256, 56, (256, 128, 32, 256)),
+        (100, 56, (128, 128, 32, 128)),
+        (64, 56, (64, 128, 32, 256)),
+        (256, 4, (64, 128, 32, 256)),
+    ],
+)
+def test_tiles_are_as_high_as_there_are_filters_for(
+    filters: int, side: int, numbers: tuple[int, int, int, int]
+) -> None:
+    with vk.use_device("interpreter"), as_class("gpu"):
+        y = vk.zeros(1, dtype=vk.f16)._array
+        plan = choose("conv tiles", y.device)(y, filters, 32 * side**2)
+        assert plan.numbers == numbers
+        assert plan.ahead == (numbers[0] > 64)
 
 
 def test_what_they_do_not_take() -> None:

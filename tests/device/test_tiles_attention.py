@@ -13,7 +13,7 @@ from vkjit.runtime.interface import Device
 from vkjit.stdlib import attention as attention_host
 from vkjit.stdlib.attention import Seen, attend, gradients, tiles_for
 from vkjit.stdlib.registry import as_class
-from vkjit.stdlib.tile_attention import attention
+from vkjit.stdlib.tile_attention import attention, attention_of_halves
 from vkjit.stdlib.tile_attention_gradient import key_gradients, query_gradient, row_products
 
 CASES = [  # type, mask, causal, shift, (H, G)
@@ -41,7 +41,10 @@ def run(tensors: Any, mask: Any, kind: str, causal: bool, shift: int, scale: flo
     o, dq, dk, dv = vk.zeros_like(q), vk.zeros_like(q), vk.zeros_like(k), vk.zeros_like(v)
     lse, delta = (vk.zeros(q.shape[:3], dtype=total) for _ in range(2))
     options = {"scale": factor, "shift": shift, "CAUSAL": causal, "MASK": kind, **tile}
-    attention(q, k, v, extra, o, lse, **options)
+    if q.dtype is vk.f16:
+        attention_of_halves(q, k, v, extra, o, lse, PREFETCH="early", **options)
+    else:
+        attention(q, k, v, extra, o, lse, **options)
     row_products(o, g, delta, SIZE=tile["SIZE"])
     hold = tile["SIZE"] < 256
     query_gradient(q, k, v, extra, g, lse, delta, dq, HOLD=hold, **options)

@@ -14,6 +14,7 @@ from tests.unit.lowering import (
     first_difference,
     lowered,
     operation,
+    padded,
     run,
     samples,
     special_values,
@@ -158,3 +159,18 @@ def test_roots_are_rounded_in_strict_kernels(dtype: DType) -> None:
     with semantics.quiet():
         expected = np.sqrt(values)
     assert first_difference(run(lowered(module), dtype, values), expected, values) == ""
+
+
+@pytest.mark.parametrize("name", ["min", "max"])
+@pytest.mark.parametrize("dtype", [dtypes.f16, dtypes.f32])
+def test_extremes_of_fast_math_are_short_and_pass_nan_on(name: str, dtype: DType) -> None:
+    specials = special_values(dtype)
+    x, y = (padded(v) for v in (np.repeat(specials, len(specials)), np.tile(specials, len(specials))))
+    module = lowered(operation(name, [dtype] * 2, dtype, flags={"fast_math": True}))
+    with semantics.quiet():
+        found = run(module, dtype, x, y)
+        expected = (np.minimum if name == "min" else np.maximum)(x, y)
+        assert np.all((found == expected) | (np.isnan(found) & np.isnan(expected)))
+    exact = lowered(operation(name, [dtype] * 2, dtype))
+    count, before = (sum(op.name != "const" for op in m.kernel.body.walk()) for m in (module, exact))
+    assert count < before

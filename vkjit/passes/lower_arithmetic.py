@@ -19,7 +19,7 @@ from ..ir.types import Scalar, Vector
 from .arithmetic.bits import BIT_RULES, absolute
 from .arithmetic.conversion import conversion_rule
 from .arithmetic.division import INTEGER_RULES
-from .arithmetic.floats import FLOAT_RULES, multiply_add
+from .arithmetic.floats import FLOAT_RULES, LOOSE_RULES, multiply_add
 from .expansion import Rule, expand
 from .formula import Formula, Term
 from .math.roots import rounded_root
@@ -65,7 +65,8 @@ def _choose(native: frozenset[str], root_is_rounded: bool, function: Function, o
     if op.name == "sqrt" and not root_is_rounded and function.attrs.get("strict"):
         roots: dict[DType, Rule] = {dtypes.f32: rounded_root, dtypes.f16: partial(_wider, "sqrt")}
         return roots.get(element)
-    rule = FLOAT_RULES.get(op.name) if op.name not in native else None
+    rules = FLOAT_RULES | LOOSE_RULES if function.attrs.get("fast_math") else FLOAT_RULES
+    rule = rules.get(op.name) if op.name not in native else None
     wider = element is dtypes.f16 and rule is not None and op.name != "truncdiv"
     return partial(_wider, op.name) if wider else rule
 

@@ -9,7 +9,7 @@ from ..formats import format_of, is_nan
 from ..formula import Formula, Term
 from .remainder import REMAINDER_RULES
 
-__all__ = ["FLOAT_RULES", "copy_sign"]
+__all__ = ["FLOAT_RULES", "LOOSE_RULES", "copy_sign"]
 
 
 def copy_sign(magnitude: Term, sign: Term) -> Term:
@@ -55,6 +55,16 @@ def maximum(f: Formula, x: Term, y: Term) -> Term:
     return _extreme(f, x, y, "max")
 
 
+def loose_minimum(f: Formula, x: Term, y: Term) -> Term:
+    """NaN passes on; either of two zeros."""
+    return f.select(is_nan(x), x, f.select(x < y, x, y))
+
+
+def loose_maximum(f: Formula, x: Term, y: Term) -> Term:
+    """NaN passes on; either of two zeros."""
+    return f.select(is_nan(x), x, f.select(x > y, x, y))
+
+
 def sign(f: Formula, x: Term) -> Term:
     """NaN stays, both zeros give +0."""
     low = f.select(x < 0.0, -1.0, f.select(x.equals(0.0), 0.0, x))
@@ -80,3 +90,6 @@ FLOAT_RULES: dict[str, Callable[..., Term]] = {
     "isfinite": isfinite,
     **REMAINDER_RULES,
 }
+
+LOOSE_RULES: dict[str, Callable[..., Term]] = {"min": loose_minimum, "max": loose_maximum}
+"""In place of those, for `fast_math` kernels."""
