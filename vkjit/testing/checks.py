@@ -17,9 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from ..errors import ArgumentError, BoundsError, CompileError, KernelError, KernelZeroDivisionError
+from ..errors import ArgumentError, BoundsError, CompileError, KernelError
 from ..findings import checks_of
 from ..jit import Kernel
 from ._extra import load_hypothesis
@@ -27,23 +25,26 @@ from .blocks import MOST_CASES
 from .case import Case
 from .choosing import Chooser, Drawn, Seeded
 from .directed import directed_cases
-from .drawing import Drawing, dtype_of_param
+from .drawing import Drawing
 from .examine import Examiner, Finding
 from .failures import CheckFailure, Origin
+from .hints import Hints
 from .localise import Mend, guards_of, mend
 from .minimise import grown, minimise
 from .probing import module_of
 from .run import Executor, executors
 from .schedules import FREE, PLAIN, Schedule, choices_for
 from .tolerances import as_tolerance
-from .unordered import aligned
 
 __all__ = ["CheckResult", "check", "check_kernel", "collected_cases", "first_finding", "functions_of"]
 
 EXAMPLES = 100
 
 _CASES_TO_MEND = 24
-"""Directed cases that a change has to pass beside the failing ones."""
+"""Directed cases that a change has to pass beside the failing ones and the long ones."""
+
+_EXAMPLES_OF_EVIDENCE = 40
+"""Inputs of a search that confirms a change or a hint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +233,10 @@ class _Check:
         write = self.examiner.writer(finding)
         stores = tuple(self.examiner.stores(finding))
         guards = tuple(guards_of(self.kernel, stores)) if finding.kind == "unwritten" else ()
-        mended = self._mend(finding) if _can_be_mended(finding) else None
+        knows = self.reference is not None or bool(
+            self.judges
+        )  # what is right; a kernel that does nothing agrees with itself
+        mended = self._mend(finding) if knows and _can_be_mended(finding) else None
         origin = Origin(write, stores, guards, mended, tuple(self.examiner.nan_losses(finding)))
         failure = CheckFailure(self.kernel, finding, origin, self.larger, self.groups, self._hint(finding), self.seed)
         if self.settings["script"] is not None:
@@ -240,9 +244,10 @@ class _Check:
         return failure
 
     def _mend(self, finding: Finding) -> Mend | None:
-        """A small change to the kernel with which all cases at hand come out right."""
+        """A small change to the kernel with which all cases at hand come out right, and those of another search."""
         cases = [finding.case, *(f.case for f in self.larger)]
-        cases += itertools.islice(directed_cases(self.drawing), _CASES_TO_MEND)
+        directed = itertools.islice(directed_cases(self.drawing), _CASES_TO_MEND + MOST_CASES)
+        cases += sorted(directed, key=Case.size)
 
         def passes(kernel: Kernel) -> bool:
             only = executors(kernel, "interpreter", self.groups)
@@ -250,37 +255,33 @@ class _Check:
             schedules = {e.name: finding.schedule for e in only}
             return all(examiner.examine(case, schedules) is None for case in cases)
 
+        def confirmed(kernel: Kernel) -> bool:
+            return self._searched(kernel, {}) is None
+
         schedule = replace(finding.schedule, optimisation=None, debug=None)
         finding = replace(finding, schedule=schedule)
         with contextlib.suppress(CompileError, ArgumentError, KernelError):
-            return None if passes(self.kernel) else mend(self.kernel, passes)
+            return None if passes(self.kernel) else mend(self.kernel, passes, confirmed)
         return None
 
     def _hint(self, finding: Finding) -> str:
-        """What to say of the inputs where they may be to blame."""
-        if _holds_the_same_rows(finding):
-            name = finding.array
-            return f"{name} holds the same rows in another order; if that isn't specified, say so: unordered={name!r}"
-        free = [
-            p.name for p in self.kernel.expanded_spec.params
-            if self.drawing.domains[p.name].free and p.kind != "const" and p.mode != "out"
-            and dtype_of_param(p, finding.case.dtypes).is_integer
-        ]  # fmt: skip
-        names = self.drawing.dimensions.names or ["N"]
-        outside = finding.reports[:1] and finding.reports[0].kind == "out_of_bounds"
-        if (outside or isinstance(finding.error, BoundsError)) and free:
-            domain = f"{{{free[0]!r}: (0, '{names[0]}-1')}}"
-            return f"{free[0]} may be any integer; if it is an index, say so: elements={domain}"
-        zero = finding.reports[:1] and finding.reports[0].kind == "division_by_zero"
-        if (zero or isinstance(finding.error, KernelZeroDivisionError)) and free:
-            return f"{free[-1]} may be zero; if that is not meant, say so: elements={{{free[-1]!r}: (1, 100)}}"
-        odd = [
-            n for n, a in finding.case.arrays().items()
-            if a.values is not None and a.dtype.is_float and not np.isfinite(a.distinct).all()
-        ]  # fmt: skip
-        if odd and not finding.reports:
-            return f"{odd[0]} holds NaN or an infinity; if those are not meant, say so: special=False"
-        return ""
+        """What to say of the inputs where they are to blame."""
+
+        def examine(case: Case) -> Finding | None:
+            schedules = dict.fromkeys((e.name for e in self.examiner.executors), PLAIN)
+            return self.examiner.examine(case, {**schedules, finding.executor: finding.schedule})
+
+        def search(changes: Mapping[str, Any]) -> Finding | None:
+            return self._searched(self.kernel, changes)
+
+        return Hints(self.drawing, self.settings["elements"] or {}, examine, search).of(finding)
+
+    def _searched(self, kernel: Kernel, changes: Mapping[str, Any]) -> Finding | None:
+        """What a short search finds in a kernel with some settings changed."""
+        few = {"devices": "interpreter", "max_examples": _EXAMPLES_OF_EVIDENCE, "seed": 1, "schedules": False}
+        check = _Check(kernel, self.reference, None, {**self.settings, **few, **changes})
+        check.examiner.judges = self.examiner.judges
+        return check._search()
 
     def _look_for_larger(self, finding: Finding) -> None:
         """A larger case that fails in the same way shows the pattern of the wrong elements."""
@@ -393,17 +394,6 @@ class _Check:
             if found is not None and found.sort == original.sort:
                 return found
         return None
-
-
-def _holds_the_same_rows(finding: Finding) -> bool:
-    """Whether an output is what it should be but for the order of its rows."""
-    difference = finding.difference
-    if difference is None or finding.rows is not None or not difference.found.ndim or len(difference.found) < 2:
-        return False
-    (placed,) = aligned([difference.found], [difference.expected], [difference.dtype])
-    with np.errstate(all="ignore"):
-        distance = np.abs(difference.found.astype(np.float64) - placed.astype(np.float64))
-        return bool(((difference.found == placed) | (distance <= difference.allowed)).all())
 
 
 def functions_of(given: Any) -> tuple[Callable[..., Any], ...]:

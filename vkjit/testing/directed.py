@@ -43,8 +43,25 @@ def directed_cases(drawing: Drawing) -> Iterator[Case]:
     )  # fmt: skip
     for make in makers:
         for case in make():
-            if case is not None and drawing.allowed(case):
-                yield case
+            if case is not None:
+                allowed = case if drawing.allowed(case) else _with_lengths(drawing, case)
+                if allowed is not None:
+                    yield allowed
+
+
+def _with_lengths(drawing: Drawing, case: Case) -> Case | None:
+    """A case that `where` refuses, with a size in place of its integer arguments, if that is allowed."""
+    names = [
+        p.name for p in drawing.spec.params
+        if p.kind == "scalar" and type(case.arguments[p.name]) is int and drawing.domains[p.name].free
+    ]  # fmt: skip
+    for size in dict.fromkeys(n for n in case.dims.values() if isinstance(n, int)) if names else ():
+        made = case
+        for name in names:
+            made = made.with_argument(name, size)
+        if drawing.allowed(made):
+            return made
+    return None
 
 
 class _Builder:

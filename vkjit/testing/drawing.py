@@ -28,7 +28,7 @@ from .case import ArrayInput, Case, decode, encode
 from .choosing import Chooser, Drawn
 from .composites import parameters_of, plain_layouts, refuse_unknown_types, whole
 from .dimensions import Dimensions
-from .elements import PATTERNS, Domain, domain_of, fill, special_values, width_of
+from .elements import PATTERNS, Domain, domain_of, fill, limits, special_values, width_of
 from .layouts import C_ORDER, Layout
 from .probing import usable_types
 from .weight import is_light
@@ -211,7 +211,20 @@ class Drawing:
                 env[name] = tuple(chooser.pick((1, 2, 3, 0, 5)) for _ in range(chooser.pick((0, 1, 2))))
             else:
                 env[name] = chooser.pick(dimensions.table(name, name == long))
+        if self.where is not None and len(plain) > 1 and chooser.pick((False, False, True)):
+            self._make_equal(env, plain)
         return env
+
+    def _make_equal(self, env: dict[str, Any], names: Sequence[str]) -> None:
+        """Gives all sizes the first one's value where they may have it: `where` may ask for that."""
+        size = env[names[0]]
+        for name in names[1:]:
+            bounds = self.dimensions.sizes[name]
+            allowed = (
+                size in bounds.choices if bounds.choices is not None else bounds.low <= size <= (bounds.high or size)
+            )
+            if name not in self.dimensions.strategies and allowed:
+                env[name] = size
 
     def _choose_array(
         self, chooser: Chooser, param: ParamSpec, shape: tuple[int, ...], layout: Layout, bound: Mapping[str, DType],
@@ -270,6 +283,7 @@ class Drawing:
             usual: list[Any] = list(_FLOAT_SCALARS)
             if not dtype.is_float:
                 usual = [v for v in _SCALARS if v >= 0 or dtype.is_signed]
+                usual += [n for n in env.values() if isinstance(n, int) and n <= limits(dtype)[1]]  # lengths
             return scalar_of(chooser.pick(usual + special_values(dtype, self._mixed_in(domain, dtype))), dtype)
         if _empty(low, high):
             load_hypothesis().reject()

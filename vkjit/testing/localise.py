@@ -25,6 +25,8 @@ __all__ = ["Mend", "guards_of", "mend"]
 _SECONDS_OF_ONE = 1.0
 """What one change may take; loops may have become endless."""
 
+_SECONDS_TO_CONFIRM = 3.0
+
 Passes = Callable[[Kernel], bool]
 
 
@@ -42,16 +44,21 @@ class Mend:
         )
 
 
-def mend(kernel: Kernel, passes: Passes, *, seconds: float = 3.0) -> Mend | None:
-    """The first small change with which `passes` holds; None where there is none, or time runs out."""
+def mend(kernel: Kernel, passes: Passes, confirmed: Passes, *, seconds: float = 3.0) -> Mend | None:
+    """The first small change with which `passes` holds, and `confirmed`, which takes longer; None where there is none, or time
+    runs out."""
     deadline = time.thread_time() + seconds
     file = source_of(kernel.spec.fn).file
     for edit in repairs(kernel):
         if time.thread_time() > deadline:
             return None
         with contextlib.suppress(VkjitError, ArithmeticError, ValueError, MemoryError):
+            changed = mutant(kernel, edit)
             with impatient(_SECONDS_OF_ONE):
-                right = passes(mutant(kernel, edit))
+                right = passes(changed)
+            if right:
+                with impatient(_SECONDS_TO_CONFIRM):
+                    right = confirmed(changed)
             if right:
                 return Mend(edit, edit.loc(file))
     return None

@@ -2,7 +2,7 @@
 
 Enters: a `Finding` and a way to examine candidates. Leaves: the finding of a case to which no single step is a smaller
 failing one, or the best within a budget. Knowing what a case is, this makes steps that a shrinker of draws can't
-make: one size changes and all arrays are cut to fit; half of an array becomes zero.
+make: one size changes and all arrays are cut to fit; half of an array becomes zero; a size and a number change together.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import numpy as np
 
 from ..jit import Kernel
 from .case import ArrayInput, Case
-from .drawing import MOST_ELEMENTS, Drawing, dtype_of_param, scalar_of
-from .elements import Domain
+from .coupled import simpler_together, smaller_together
+from .drawing import MOST_ELEMENTS, Drawing, dtype_of_param
 from .examine import Finding
 from .layouts import C_ORDER
+from .resizing import Resize, smaller_sizes
 from .schedules import PLAIN, Schedule
 
 __all__ = ["grown", "minimise"]
@@ -34,71 +35,10 @@ def minimise(finding: Finding, drawing: Drawing, attempt: Try, *, runs: int = 60
     return _Search(finding, drawing, attempt, runs, time.thread_time() + seconds).run()
 
 
-class _Resize:
-    """Gives cases other sizes; what is cut off lies at the end of arrays, or at their beginning (`from_end`)."""
-
-    def __init__(self, drawing: Drawing, from_end: bool = False) -> None:
-        self.drawing = drawing
-        self.from_end = from_end
-
-    def resized(self, case: Case, env: dict[str, Any]) -> Case | None:
-        """The case with other sizes: arrays are cut, and repeat their values where they grow."""
-        if self.drawing.dimensions.loose_counts():
-            return None
-        shapes = self.drawing.dimensions.shapes(env, {})
-        if shapes is None:
-            return None
-        arguments = dict(case.arguments)
-        for name, given in case.arrays().items():
-            shape = shapes[name]
-            values = given.values
-            if values is not None:
-                if values.size == 0 and 0 not in shape:
-                    return None
-                values = _resized(given, shape, self.from_end)
-                if values is None:
-                    return None
-            arguments[name] = ArrayInput(given.dtype, shape, values, given.layout if _fits(given, shape) else C_ORDER)
-        made = Case(env, case.dtypes, arguments, case.aliases)
-        return self._refitted(made, case)
-
-    def _refitted(self, made: Case, case: Case) -> Case | None:
-        """The case with values that depend on sizes (a count, a largest index) brought into their ranges."""
-        for param in self.drawing.spec.params:
-            domain, value = self.drawing.domains[param.name], made.arguments[param.name]
-            if domain.free or domain.strategy is not None or param.kind == "const":
-                continue
-            outs = isinstance(value, ArrayInput) and value.values is None
-            held = None if outs else value.distinct if isinstance(value, ArrayInput) else np.asarray(value)
-            if held is None or domain.allows(held, made.dims):
-                continue
-            low, high = domain.bounds(made.dims)
-            if domain.choices is not None:
-                if isinstance(value, ArrayInput) or len(domain.choices) != 1:
-                    return None
-                number = Domain(low=domain.choices[0]).bounds(made.dims)[0]
-                made = made.with_argument(param.name, scalar_of(number, dtype_of_param(param, case.dtypes)))
-                continue
-            if low is not None and high is not None and low > high:
-                return None
-            clipped = np.clip(held, low, high).astype(held.dtype)
-            fitted = (
-                replace(value, values=_spread(clipped, value.shape))
-                if isinstance(value, ArrayInput)
-                else clipped.item()
-            )
-            made = made.with_argument(param.name, fitted)
-        return made
-
-
-def _spread(distinct: Any, shape: tuple[int, ...]) -> Any:
-    return distinct if distinct.shape == shape else np.broadcast_to(distinct, shape)
-
-
 def grown(case: Case, drawing: Drawing, kernel: Kernel) -> Iterator[Case]:
     """Larger cases of the same kind: each dimension in turn a little longer than two workgroups or tiles."""
     tile = max((kernel.declared_local() or (64,))[0], 8)
-    search = _Resize(drawing)
+    search = Resize(drawing)
     for name, size in case.dims.items():
         sizes = drawing.dimensions.sizes[name]
         wanted = 2 * tile + 5
@@ -121,7 +61,8 @@ class _Search:
 
     def run(self) -> Finding:
         steps: list[Callable[[], Iterator[tuple[Case, Schedule]]]] = [
-            self._schedules, self._sizes, self._types, self._layouts, self._scalars, self._arrays,
+            self._schedules, self._sizes, self._coupled_sizes, self._types, self._layouts, self._scalars, self._arrays,
+            self._coupled_values,
         ]  # fmt: skip
         improved = True
         while improved:
@@ -171,29 +112,11 @@ class _Search:
     def _sizes(self) -> Iterator[tuple[Case, Schedule]]:
         case = self.best.case
         for name, size in case.dims.items():
-            for smaller in self._smaller(name, size):
+            for smaller in smaller_sizes(self.drawing, name, size):
                 for from_end in (False, True):
-                    made = _Resize(self.drawing, from_end).resized(case, {**case.dims, name: smaller})
+                    made = Resize(self.drawing, from_end).resized(case, {**case.dims, name: smaller})
                     if made is not None:
                         yield made, self.best.schedule
-
-    def _smaller(self, name: str, size: Any) -> Iterator[Any]:
-        bounds = self.drawing.dimensions.sizes[name]
-        if name in self.drawing.dimensions.strategies:
-            return
-        if isinstance(size, tuple):
-            if bounds.choices is None:
-                yield from (size[:-1], *(tuple(max(n - 1, 0) for n in size),)) if size else ()
-            return
-        if bounds.choices is not None:
-            yield from (c for c in bounds.choices if c < size)
-            return
-        yield from (n for n in range(bounds.low, min(size, bounds.low + 4)))
-        step = size // 2
-        while step > 0:
-            if size - step > bounds.low + 3:
-                yield size - step
-            step //= 2
 
     def _types(self) -> Iterator[tuple[Case, Schedule]]:
         """Simpler element types, where the values fit them."""
@@ -246,8 +169,7 @@ class _Search:
             domain = self.drawing.domains[param.name]
             if param.kind != "scalar" or domain.strategy is not None or isinstance(value, bool):
                 continue
-            is_float = isinstance(value, float)
-            for simpler in (0.0, 1.0, -1.0, 2.0) if is_float else (0, 1, 2, -1):
+            for simpler in _simpler_numbers(value):
                 if (
                     _rank(simpler) < _rank(value)
                     and domain.allows(np.asarray(simpler), case.dims)
@@ -269,6 +191,30 @@ class _Search:
                     continue
                 yield case.with_argument(name, replace(given, values=values)), self.best.schedule
 
+    def _coupled_sizes(self) -> Iterator[tuple[Case, Schedule]]:
+        """Sizes, and what depends on them, changed together."""
+        for case in smaller_together(self.best.case, self.drawing):
+            yield case, self.best.schedule
+
+    def _coupled_values(self) -> Iterator[tuple[Case, Schedule]]:
+        """Values that depend on each other, changed together."""
+        for case in simpler_together(self.best.case, self.drawing):
+            yield case, self.best.schedule
+
+
+def _simpler_numbers(value: Any) -> Iterator[Any]:
+    """Numbers to try in the place of one: the simplest ones, then those on the way to zero, in ever smaller steps."""
+    if isinstance(value, float):
+        yield from (0.0, 1.0, -1.0, 2.0)
+        if np.isfinite(value):
+            yield from (float(np.trunc(value)), float(np.trunc(value / 2)))
+        return
+    yield from (0, 1, 2, -1)
+    step = abs(value) // 2
+    while step > 0:
+        yield value - step if value > 0 else value + step
+        step //= 2
+
 
 def _rank(value: Any) -> tuple[Any, ...]:
     """How simple a number is: zero, then small whole numbers, then the rest."""
@@ -284,7 +230,7 @@ def _simpler_values(values: Any) -> Iterator[Any]:
     zero, one = values.dtype.type(0), values.dtype.type(1)
     for number in (zero, one):
         made = np.full_like(values, number)
-        if not np.array_equal(made, values) and not (number == one and (flat == zero).all()):
+        if not np.array_equal(made, values) and not (number == one and ((flat == zero) | (flat == one)).all()):
             yield made
     with np.errstate(all="ignore"):
         interesting = np.flatnonzero((flat != zero) | (flat != flat))
@@ -300,39 +246,15 @@ def _simpler_values(values: Any) -> Iterator[Any]:
             yield made.reshape(values.shape)
         size //= 2
     for place in interesting[:16]:
-        nearer = np.trunc(flat[place]) if values.dtype.kind == "f" else flat[place] // 2
-        for simpler in (one, *([-one] if values.dtype.kind in "fi" else []), nearer):
-            if values.dtype != np.bool_ and _rank(simpler) < _rank(flat[place]):
+        if values.dtype == np.bool_:
+            continue
+        own = flat[place].item()
+        numbers = list(_simpler_numbers(own))
+        for simpler in numbers[1:] if place in interesting[:4] else numbers[1:6]:
+            if _rank(simpler) < _rank(own):
                 made = flat.copy()
                 made[place] = simpler
                 yield made.reshape(values.shape)
-
-
-def _resized(given: ArrayInput, shape: tuple[int, ...], from_end: bool) -> Any:
-    """Values for another shape; axes that repeat are repeated anew. None for an array that would be too large."""
-    if given.distinct_shape == given.shape or not _fits(given, shape):
-        return (
-            None
-            if math.prod(shape) > max(MOST_ELEMENTS, math.prod(given.shape))
-            else _cut(given.values, shape, from_end)
-        )
-    distinct = ArrayInput(given.dtype, shape, None, given.layout).distinct_shape
-    return np.broadcast_to(_cut(given.distinct, distinct, from_end), shape)
-
-
-def _cut(values: Any, shape: tuple[int, ...], from_end: bool) -> Any:
-    """Values for another shape: the leading part (or the last), repeated where it is too short."""
-    if values.ndim != len(shape):
-        return np.resize(values, shape)
-    for axis, size in enumerate(shape):
-        if size != values.shape[axis]:
-            start = max(values.shape[axis] - size, 0) if from_end else 0
-            values = values.take((start + np.arange(size)) % max(values.shape[axis], 1), axis=axis)
-    return np.array(values)
-
-
-def _fits(given: ArrayInput, shape: tuple[int, ...]) -> bool:
-    return len(shape) == len(given.shape)
 
 
 def _key(case: Case, schedule: Schedule) -> bytes:

@@ -1,0 +1,103 @@
+# mypy: disable-error-code="arg-type, assignment, index, no-untyped-def, operator, valid-type"
+"""What a failure suggests is what there is evidence for: the argument that is to blame, a change that is right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkjit as vk
+
+SETTINGS: dict[str, Any] = {"devices": "interpreter", "seed": 2}
+
+
+@vk.kernel(over="y")
+def gathered(a: vk.In[vk.i32, "N"], at: vk.In[vk.i32, "N"], x: vk.In[vk.f32, "V"], y: vk.Out[vk.f32, "N"]):
+    i = vk.global_id(0)
+    y[i] = x[at[i]] + vk.f32(a[i])
+
+
+@vk.kernel(over="y")
+def next_one(a: vk.In[vk.i32, "N"], y: vk.Out[vk.i32, "N"]):
+    i = vk.global_id(0)
+    y[i] = a[i] if a[i] <= 0 else a[i + 1]
+
+
+@vk.kernel(over="y")
+def divided(a: vk.In[vk.i32, "N"], by: vk.In[vk.i32, "N"], more: vk.In[vk.i32, "N"], y: vk.Out[vk.i32, "N"]):
+    i = vk.global_id(0)
+    y[i] = a[i] // by[i] + more[i]
+
+
+@vk.kernel(over="y")
+def rectified(a: vk.In[vk.f32, "N"], b: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], z: vk.Out[vk.f32, "N"]):
+    i = vk.global_id(0)
+    y[i] = a[i]
+    z[i] = b[i] if b[i] > 0.0 else 0.0
+
+
+@vk.kernel(over="y")
+def ends(x: vk.In[vk.i32, "N"], y: vk.Out[vk.i32, "2"]):
+    last = vk.i32(x.shape[0]) - 1
+    y[vk.global_id(0)] = x[last] if vk.global_id(0) == 1 else x[0]
+
+
+@vk.kernel(over="y")
+def subtracted(a: vk.In[vk.f32, "N"], b: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
+    i = vk.global_id(0)
+    y[i] = a[i] - b[i]
+
+
+@vk.kernel(groups=4, local=64)
+def last_of_some_workgroup(a: vk.In[vk.f32, "256"], y: vk.InOut[vk.f32, "1"]):
+    if vk.local_id(0) == 63:
+        vk.atomic.exchange(y, 0, a[vk.global_id(0)])
+
+
+def failure_of(kernel: Any, reference: Any = None, **settings: Any) -> vk.testing.CheckFailure:
+    with pytest.raises(vk.testing.CheckFailure) as caught:
+        vk.testing.check_kernel(kernel, reference, **SETTINGS, **settings)
+    return caught.value
+
+
+def test_an_index_is_told_from_other_integers() -> None:
+    empty = failure_of(gathered, lambda a, at, x: x[at] + a)
+    assert empty.hint == "at may be any integer; if it is an index, say so: elements={'at': (0, 'V-1')}"
+    some = failure_of(gathered, lambda a, at, x: x[at] + a, dims={"V": (1, None)})
+    assert some.hint == empty.hint and some.dims == {"N": 1, "V": 1}
+
+
+def test_a_divisor_is_told_from_other_integers() -> None:
+    failure = failure_of(divided, lambda a, by, more: a // by + more)
+    assert failure.hint == "by may be zero; if that is not meant, say so: elements={'by': (1, 100)}"
+
+
+def test_nan_is_blamed_where_it_stands() -> None:
+    failure = failure_of(rectified, lambda a, b: (a, np.maximum(b, 0)))
+    assert failure.array == "z" and failure.hint.startswith("b holds NaN or an infinity;")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reference", "settings"),
+    [
+        (next_one, lambda a: a, {}), (ends, lambda x: x[[0, -1]], {"dims": {"N": (1, None)}}),
+        (subtracted, lambda a, b: a + b, {}),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)  # fmt: skip
+def test_inputs_that_are_not_to_blame_are_left_alone(kernel: Any, reference: Any, settings: Any) -> None:
+    assert failure_of(kernel, reference, **settings).hint == ""
+
+
+def test_a_change_is_suggested_where_a_reference_confirms_it() -> None:
+    mended = failure_of(subtracted, lambda a, b: a + b).mend
+    assert mended is not None and (mended.edit.before, mended.edit.after) == ("-", "+")
+
+
+def test_nothing_is_suggested_where_schedules_disagree() -> None:
+    """A kernel that writes nothing agrees with itself: that shows nothing."""
+    failure = failure_of(last_of_some_workgroup)
+    assert failure.kind == "disagreement" and failure.mend is None and failure.hint == ""
+    assert failure_of(subtracted, lambda a, b: a + b).kind == "reference"
