@@ -41,6 +41,38 @@ def test_laws_that_are_broken(law: str, call: Any) -> None:
     assert law in caught.value.law and caught.value.index != ()
 
 
+def test_the_place_is_that_in_the_whole_result() -> None:
+    def second_row_is_off(x: Any) -> Any:
+        made = 2 * x
+        if len(x) > 1:
+            made[1, 2] += 1
+        return made
+
+    with pytest.raises(laws.LawFailure, match=r"slice 1\): at \[1, 2\] there is") as caught:
+        laws.batch_invariant(second_row_is_off, X)
+    assert caught.value.index == (1, 2)
+
+
+def test_the_place_is_that_of_the_worst_element() -> None:
+    off = np.array([1.0, 5.0, 2.0], np.float32)
+    with pytest.raises(laws.LawFailure) as caught:
+        laws.idempotent(lambda x: x + off, np.zeros(3, np.float32))
+    assert caught.value.index == (1,)
+
+
+@pytest.mark.parametrize("law", [laws.permutation_equivariant, laws.batch_invariant])
+def test_results_of_another_length_break_a_law(law: Any) -> None:
+    for function in (lambda x: x[: len(x) // 2], lambda x: x.sum()):
+        with pytest.raises(laws.LawFailure, match=r"the result has the shape \(.*\), the law says \(6"):
+            law(function, X)
+
+
+def test_a_single_number_has_no_index() -> None:
+    with pytest.raises(laws.LawFailure, match="not linear: the result is") as caught:
+        laws.linear(lambda x: np.float32(x.sum() + 1), X)
+    assert caught.value.index == ()
+
+
 def test_chance_is_no_law() -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(laws.LawFailure, match="not deterministic"):

@@ -24,13 +24,21 @@ Array = npt.NDArray[Any]
 
 
 class LawFailure(AssertionError):  # noqa: N818  the function failed, not the law
-    """A law that doesn't hold: `law`, `index` of the worst element, `found` and `expected` there, `allowed`."""
+    """A law that doesn't hold: `law`, `index` of the element that is furthest off, `found` and `expected` there, `allowed`.
+
+    The index is one into the function's result: the one for the changed arguments where the law compares it with the result
+    for the arguments as given (permuted, mixed), the whole one where it compares slices. A result that is a single number has
+    the index (). Where shapes differ, `found` and `expected` are shapes, and the index is ().
+    """
 
     def __init__(self, law: str, index: tuple[int, ...], found: Any, expected: Any, allowed: float) -> None:
         self.law, self.index, self.found, self.expected, self.allowed = law, index, found, expected, allowed
-        super().__init__(
-            f"not {law}: at {index} there is {found!r}, the law says {expected!r}; {allowed:.3g} is allowed"
-        )
+        if isinstance(found, tuple):
+            text = f"the result has the shape {found}, the law says {expected}"
+        else:
+            place = f"at [{', '.join(map(str, index))}] there is" if index else "the result is"
+            text = f"{place} {found!r}, the law says {expected!r}; {allowed:.3g} is allowed"
+        super().__init__(f"not {law}: {text}")
 
 
 def deterministic(function: Callable[..., Any], *arguments: Any, runs: int = 5) -> None:
@@ -72,7 +80,9 @@ def permutation_equivariant(
     plain = _arrays(function(*_copies(arguments)))
     changed = [np.take(a, order, axis) if i in at else a for i, a in enumerate(arguments)]
     for one, two in zip(plain, _arrays(function(*_copies(changed))), strict=True):
-        _same("permutation equivariant", two, np.take(one, order, axis))
+        _same(
+            "permutation equivariant", two, np.take(_with_axis("permutation equivariant", one, axis, size), order, axis)
+        )
 
 
 def batch_invariant(function: Callable[..., Any], *arguments: Any, at: Sequence[int] = (0,), axis: int = 0) -> None:
@@ -82,7 +92,8 @@ def batch_invariant(function: Callable[..., Any], *arguments: Any, at: Sequence[
     for k in range(size):
         part = [np.take(a, [k], axis) if i in at else a for i, a in enumerate(arguments)]
         for one, two in zip(whole, _arrays(function(*_copies(part))), strict=True):
-            _same(f"batch invariant (slice {k})", two, np.take(one, [k], axis))
+            law = f"batch invariant (slice {k})"
+            _same(law, two, np.take(_with_axis(law, one, axis, size), [k], axis), (axis, k))
 
 
 def idempotent(function: Callable[..., Any], *arguments: Any, at: int = 0, relative: float | None = None) -> None:
@@ -142,6 +153,15 @@ def _result(function: Callable[..., Any], arguments: Sequence[Any], at: int, val
     return _arrays(function(*_copies(changed)))[0].astype(np.float64)
 
 
+def _with_axis(law: str, result: Array, axis: int, size: int) -> Array:
+    """A result that has as many slices along the axis as the arguments."""
+    if not -result.ndim <= axis < result.ndim or result.shape[axis] != size:
+        shape = list(result.shape) or [1]
+        shape[axis if -len(shape) <= axis < len(shape) else 0] = size
+        raise LawFailure(law, (), result.shape, tuple(shape), 0.0)
+    return result
+
+
 def _worst(one: Array, two: Array) -> tuple[int, ...]:
     with np.errstate(all="ignore"):
         distance = np.abs(one.astype(np.float64) - two.astype(np.float64))
@@ -149,12 +169,16 @@ def _worst(one: Array, two: Array) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(distance)), one.shape))
 
 
-def _same(law: str, found: Array, expected: Array) -> None:
+def _same(law: str, found: Array, expected: Array, slice_at: tuple[int, int] | None = None) -> None:
+    """To the bit. `slice_at`: the axis along which these are one slice, and its number."""
     if found.shape != expected.shape:
         raise LawFailure(law, (), found.shape, expected.shape, 0.0)
     if not np.array_equal(found, expected, equal_nan=found.dtype.kind == "f"):
         place = _worst(found, expected)
-        raise LawFailure(law, place, found[place].item(), expected[place].item(), 0.0)
+        whole = list(place)
+        if slice_at is not None:
+            whole[slice_at[0]] = slice_at[1]
+        raise LawFailure(law, tuple(whole), found[place].item(), expected[place].item(), 0.0)
 
 
 def _compare(
@@ -170,7 +194,7 @@ def _compare(
         wrong = ~(np.abs(found.astype(np.float64) - expected) <= share * size) & ~(found == expected)
         wrong &= ~(np.isnan(found) & np.isnan(expected))
     if wrong.any():
-        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        place = _worst(np.where(wrong, found, expected), expected)
         raise LawFailure(law, place, float(found[place]), float(expected[place]), share * size)
 
 
