@@ -15,7 +15,7 @@ from vkjit.runtime.interface import DeviceArray
 from . import conv_direct, conv_gemm, conv_weight_lines, conv_weights
 from .registry import choose
 
-__all__ = ["Geometry", "convolve", "input_gradient", "weight_gradient"]
+__all__ = ["Geometry", "convolve", "input_gradient", "parameter_gradients", "weight_gradient"]
 
 Triple = tuple[int, int, int]
 
@@ -63,6 +63,13 @@ def weight_gradient(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometr
     """gw = the gradient of the weights."""
     if 0 not in gw.shape:
         choose("conv_weight_gradient", gw.device)(x, gy, gw, g)
+
+
+def parameter_gradients(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, gb: DeviceArray, g: Geometry) -> bool:
+    """gw, gb = the gradients of the weights and of the bias, where the device has a way to both at once; whether it did."""
+    if 0 in gw.shape or 0 in gy.shape:
+        return False
+    return bool(choose("conv_parameter_gradients", gw.device)(x, gy, gw, gb, g))
 
 
 _ = (conv_direct, conv_gemm, conv_weight_lines, conv_weights)  # they register their variants

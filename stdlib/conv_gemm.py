@@ -5,7 +5,8 @@ through shared memory; the next slice is fetched into registers while one is mul
 mean depends on WHAT:
 - "forward": filters by output pixels, summed over channels and taps;
 - "input": channels by input pixels, summed over filters and taps;
-- "weight": filters by channels and taps, summed over output pixels, split into parts that are added in order afterwards.
+- "weight": filters by channels and taps, summed over output pixels, split into parts that are added afterwards. One more column
+  of ones gives the gradient of a bias along with them.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import vkjit as vk
 from vkjit.runtime.interface import DeviceArray
 
 from .conv_direct import padded_input, zeros
-from .partial import accumulator, dense, flat, index_type, scratch, sum_parts
+from .conv_strips import convolve_strips, input_gradient_strips
+from .partial import accumulator, dense, flat, index_type, scratch, sum_parts, sum_parts_of_two
 from .registry import variant
 
 if TYPE_CHECKING:
     from .conv import Geometry
 
-__all__: list[str] = []
+__all__ = ["by_product", "input_gradient_by_product"]
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
@@ -133,8 +135,11 @@ def multiplied_slices(sums, shared_a, shared_b, ty, tx, TILE: vk.Const[int]):
 
 
 @vk.func
-def result_place(m, n, part, columns, group, counts, size, out, WHAT: vk.Const[str]):
+def result_place(m, n, part, columns, group, counts, size, out, WHAT: vk.Const[str], ONES: vk.Const[bool]):
     """Where the result of row m, column n lies."""
+    if ONES:  # the weights of all filters, then their biases
+        filter_, filters, last = group * counts[1] + m, counts[0] * counts[1], columns - 1
+        return part * (filters * columns) + vk.where(n < last, filter_ * last + n, filters * last + filter_)
     if WHAT == "weight":
         return ((part * counts[0] + group) * counts[1] + m) * columns + n
     if WHAT == "input":
@@ -178,10 +183,13 @@ def product(
     WHAT: vk.Const[str],
     TILE: vk.Const[int],
     BIAS: vk.Const[bool],
+    ONES: vk.Const[bool],
     A: vk.Const[object],
     I: vk.Const[object],  # noqa: E741  # the type of offsets
 ):
-    """One of the three products; `layers` counts groups, times parts of the depth `total` where it is split."""
+    """One of the three products; `layers` counts groups, times parts of the depth `total` where it is split. ONES: the last
+    column of the right operand is of ones.
+    """
     size, out = (I(size_d), I(size_h), I(size_w)), (I(out_d), I(out_h), I(out_w))
     stride, pad = (I(stride_d), I(stride_h), I(stride_w)), (I(pad_d), I(pad_h), I(pad_w))
     geometry = (size, out, stride, pad, (I(dilation_d), I(dilation_h), I(dilation_w)))
@@ -197,6 +205,7 @@ def product(
     if WHAT != "weight":
         along, across = ty, tx
     spots = ()
+    gathered = columns - 1 if ONES else columns
     for i in vk.unroll(TILE):
         spots = spots + (right_spot(n0 + across + i * SIDE, size, out, KERNEL, WHAT),)
     sums, next_a, next_b = zeros(TILE * TILE, A), zeros(TILE, A), zeros(TILE, A)
@@ -214,8 +223,11 @@ def product(
             a_value, b_value, m, n = A(0), A(0), m0 + ty + i * SIDE, n0 + across + i * SIDE
             if m < rows and ka < high:
                 a_value = A(left(a, m, ka, group, counts, out, KERNEL, WHAT))
-            if n < columns and kb < high:
+            if n < gathered and kb < high:
                 b_value = A(right(b, kb, spots[i], group, counts, geometry, KERNEL, WHAT))
+            if ONES:
+                if n == gathered:  # what lies past the depth is 0 in the left operand
+                    b_value = A(1)
             next_a, next_b = next_a + (a_value,), next_b + (b_value,)
         if k0 >= low:
             sums = multiplied_slices(sums, shared_a, shared_b, ty, tx, TILE)
@@ -227,7 +239,7 @@ def product(
                 value = sums[i * TILE + j]
                 if BIAS:
                     value += A(bias[group * filters + m])
-                y[result_place(m, n, part, I(columns), group, counts, size, out, WHAT)] = R(value)
+                y[result_place(m, n, part, I(columns), group, counts, size, out, WHAT, ONES)] = R(value)
 
 
 def _dense(x: DeviceArray) -> DeviceArray:
@@ -249,37 +261,76 @@ def _launch(
     g: Geometry,
     shape: tuple[int, int, int],
     parts: int = 1,
+    ones: bool = False,
 ) -> None:
-    """`shape`: rows, columns and depth of the product."""
+    """`shape`: rows, columns and depth of the product; `ones`: its last column is of ones."""
     rows, columns, depth = shape
     a, b = _dense(a), _dense(b)
     product(
         flat(a), flat(b), flat(a) if bias is None else bias, flat(y),
         rows, columns, g.groups * parts, depth, vk.cdiv(vk.cdiv(depth, parts), BK) * BK, g.groups, g.filters, g.channels,
         *g.size, *g.out, *g.stride, *g.pad, *g.dilation,
-        g.kernel, what, _tile(rows, columns, g.groups * parts), bias is not None, accumulator(y.dtype), index_type(a, b, y),
+        g.kernel, what, _tile(rows, columns, g.groups * parts), bias is not None, ones,
+        accumulator(y.dtype), index_type(a, b, y),
     )  # fmt: skip
 
 
 @variant("conv", "gpu")
 def convolve(x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: DeviceArray, g: Geometry) -> None:
+    if not convolve_strips(x, w, bias, y, g):
+        by_product(x, w, bias, y, g)
+
+
+def by_product(x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: DeviceArray, g: Geometry) -> None:
+    """y = x * w + bias, whatever the strides and dilations."""
     _launch("forward", w, x, bias, y, g, (g.filters, g.pixels, g.channels * g.taps))
 
 
 @variant("conv_input_gradient", "gpu")
 def input_gradient(gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry) -> None:
+    if not input_gradient_strips(gy, w, gx, g):
+        input_gradient_by_product(gy, w, gx, g)
+
+
+def input_gradient_by_product(gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry) -> None:
+    """gx = the gradient of the input, whatever the strides and dilations."""
     _launch("input", w, gy, None, gx, g, (g.channels, g.batch * math.prod(g.size), g.filters * g.taps))
+
+
+def _parts(rows: int, columns: int, depth: int, groups: int) -> int:
+    """Parts of the depth that keep a large GPU busy with the gradient of weights."""
+    tile = SIDE * _tile(rows, columns, groups)
+    tiles = vk.cdiv(rows, tile) * vk.cdiv(columns, tile) * groups
+    return max(1, min(WANTED_GROUPS // tiles, vk.cdiv(depth, 16 * BK)))
 
 
 @variant("conv_weight_gradient", "gpu")
 def weight_gradient(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry) -> None:
     rows, columns, depth = g.filters, g.channels * g.taps, g.pixels
-    tile = SIDE * _tile(rows, columns, g.groups)
-    tiles = vk.cdiv(rows, tile) * vk.cdiv(columns, tile) * g.groups
-    parts = max(1, min(WANTED_GROUPS // tiles, vk.cdiv(depth, 16 * BK)))
+    parts = _parts(rows, columns, depth, g.groups)
     if parts == 1:
         _launch("weight", gy, x, None, gw, g, (rows, columns, depth))
         return
     made = scratch((parts, math.prod(gw.shape)), accumulator(gw.dtype), gw.device)
     _launch("weight", gy, x, None, made, g, (rows, columns, depth), parts)
     sum_parts(made, gw)
+
+
+@variant("conv_parameter_gradients", "gpu")
+def parameter_gradients(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, gb: DeviceArray, g: Geometry) -> bool:
+    """Both gradients at once, where the bias costs no more tiles."""
+    rows, columns, depth = g.filters, g.channels * g.taps, g.pixels
+    tile = SIDE * _tile(rows, columns, g.groups)
+    if columns % tile == 0 or not depth:
+        return False
+    parts = _parts(rows, columns, depth, g.groups)
+    made = scratch((parts, g.groups * rows * (columns + 1)), accumulator(gw.dtype), gw.device)
+    _launch("weight", gy, x, None, made, g, (rows, columns + 1, depth), parts, ones=True)
+    sum_parts_of_two(made, gw, gb)
+    return True
+
+
+@variant("conv_parameter_gradients", "cpu")
+def no_parameter_gradients(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, gb: DeviceArray, g: Geometry) -> bool:  # noqa: ARG001  # fmt: skip
+    """Elsewhere they are two sums."""
+    return False

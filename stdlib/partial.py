@@ -1,7 +1,7 @@
 """Scratch memory of host functions, and sums of partial results in a fixed order.
 
-Long sums are split over invocations that each write a partial sum; `sum_parts` adds these up in order, so that results are the
-same every time.
+Long sums are split over invocations that each write a partial sum; `sum_parts` adds these up, so that results are the same every
+time: one after the other, or, where there are many parts of few sums and the device is a GPU, in a tree.
 """
 
 from __future__ import annotations
@@ -13,10 +13,19 @@ import vkjit as vk
 from vkjit.dtypes import DType
 from vkjit.runtime.interface import Device, DeviceArray, contiguous_strides
 
-__all__ = ["accumulator", "dense", "flat", "index_type", "scratch", "sum_parts"]
+from .registry import device_class
+
+__all__ = ["accumulator", "dense", "flat", "index_type", "scratch", "sum_parts", "sum_parts_of_two"]
 
 T = TypeVar("T", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
+
+GROUP = 256
+"""Invocations of a workgroup."""
+MANY_PARTS = 16
+"""Parts from which on several invocations share a sum."""
+FEW_SUMS = 1 << 16
+"""Sums up to which there are too few to keep a GPU busy one by one."""
 
 
 def accumulator(dtype: DType) -> DType:
@@ -59,7 +68,71 @@ def _sum_parts(parts: vk.In[T, "P N"], y: vk.Out[R, "N"]):
     y[i] = R(total)
 
 
+@vk.func
+def slice_sum(parts, i, first, step):
+    """The sum of every so many parts of column i; 0 past the last column."""
+    total = parts.dtype(0)
+    if i < parts.shape[1]:
+        for p in range(first, parts.shape[0], step):
+            total += parts[p, i]
+    return total
+
+
+@vk.func
+def sum_slices(shared, lane, doublings: vk.Const[int]):
+    """Adds the second half of a workgroup's values to the first, so many times."""
+    for d in vk.unroll(doublings):
+        vk.barrier()
+        if lane < GROUP >> (d + 1):
+            shared[lane] += shared[lane + (GROUP >> (d + 1))]
+
+
+@vk.kernel(groups=lambda y, SLICES: vk.cdiv(y.shape[0], GROUP // SLICES), local=GROUP, debug=False)
+def _sum_parts_together(parts: vk.In[T, "P N"], y: vk.Out[R, "N"], SLICES: vk.Const[int], DOUBLINGS: vk.Const[int]):
+    """As `_sum_parts`; SLICES = 2**DOUBLINGS invocations share a sum: each adds every so many parts, halves join halves."""
+    COLUMNS = GROUP // SLICES
+    shared, lane = vk.shared(T, GROUP), vk.local_id(0)
+    i = vk.group_id(0) * COLUMNS + lane % COLUMNS
+    shared[lane] = slice_sum(parts, i, lane // COLUMNS, SLICES)
+    sum_slices(shared, lane, DOUBLINGS)
+    if lane < COLUMNS and i < y.shape[0]:
+        y[i] = R(shared[lane])
+
+
+@vk.kernel(groups=lambda parts, SLICES: vk.cdiv(parts.shape[1], GROUP // SLICES), local=GROUP, debug=False)
+def _sum_parts_of_two(
+    parts: vk.In[T, "P N"], y: vk.Out[R, "Y"], z: vk.Out[R, "Z"], SLICES: vk.Const[int], DOUBLINGS: vk.Const[int]
+):
+    """As `_sum_parts_together`, the first sums to y, the others to z."""
+    COLUMNS = GROUP // SLICES
+    shared, lane = vk.shared(T, GROUP), vk.local_id(0)
+    i, first = vk.group_id(0) * COLUMNS + lane % COLUMNS, y.shape[0]
+    shared[lane] = slice_sum(parts, i, lane // COLUMNS, SLICES)
+    sum_slices(shared, lane, DOUBLINGS)
+    if lane < COLUMNS:
+        if i < first:
+            y[i] = R(shared[lane])
+        elif i - first < z.shape[0]:
+            z[i - first] = R(shared[lane])
+
+
 def sum_parts(parts: DeviceArray, y: DeviceArray) -> None:
-    """y[n] = the sum of parts[:, n] in order. `y` is dense, of any shape with that many elements."""
-    if 0 not in y.shape:
-        _sum_parts(parts, flat(y))
+    """y[n] = the sum of parts[:, n] in a fixed order. `y` is dense, of any shape with that many elements."""
+    if 0 in y.shape:
+        return
+    count, length = parts.shape
+    if count >= MANY_PARTS and length <= FEW_SUMS and device_class(y.device) == "gpu":
+        _sum_parts_together(parts, flat(y), *_slices(count, length))
+        return
+    _sum_parts(parts, flat(y))
+
+
+def sum_parts_of_two(parts: DeviceArray, y: DeviceArray, z: DeviceArray) -> None:
+    """The same on a GPU, the first sums to y, the others to z, both dense and not empty."""
+    _sum_parts_of_two(parts, flat(y), flat(z), *_slices(*parts.shape))
+
+
+def _slices(count: int, length: int) -> tuple[int, int]:
+    """Invocations that share a sum of so many parts, and how often their number halves: few where there are many sums."""
+    doublings = 5 if length * 8 <= FEW_SUMS and count >= 8 * MANY_PARTS else 3 if count >= MANY_PARTS else 0
+    return 1 << doublings, doublings

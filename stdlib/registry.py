@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from vkjit.errors import InternalError
 
-__all__ = ["CPU_LOOP", "as_class", "choose", "device_class", "rows_class", "variant"]
+__all__ = ["CPU_LOOP", "as_class", "choose", "device_class", "forced_class", "rows_class", "variant"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -42,6 +42,11 @@ def as_class(kind: str) -> Iterator[None]:
         yield
     finally:
         _forced.reset(token)
+
+
+def forced_class() -> str | None:
+    """What `as_class` says here; None outside of it."""
+    return _forced.get()
 
 
 def device_class(device: Any) -> str:

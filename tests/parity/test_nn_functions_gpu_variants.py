@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,17 @@ from vkjit.stdlib import registry
 
 
 @pytest.fixture(autouse=True)
-def _as_gpu(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter counts as a GPU, as hardware does."""
+def _as_gpu(device: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The interpreter counts as a GPU, as hardware does; nothing that another class launched is repeated, nor is this."""
     if device.caps.kind == "cpu":
         pytest.skip("software drivers take seconds to compile kernels of this size; the interpreter runs them")
     for module in [m for name, m in sys.modules.items() if name.startswith("vkjit.stdlib")]:
         if hasattr(module, "device_class"):
             monkeypatch.setattr(module, "device_class", lambda _device: "gpu")
     assert registry.device_class(None) == "gpu"
+    device.ways.clear()
+    yield
+    device.ways.clear()
 
 
 CONVOLUTIONS = [conv.CASES[i] for i in (0, 1, 2, 3, 5, 6, 7, 8, 9, 11, 15, 16, 21, 22, 25)]

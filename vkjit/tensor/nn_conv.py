@@ -17,11 +17,11 @@ from .dispatch import operation
 from .maps import common_device
 from .nn_common import float_tensor, floats, numbers, result
 from .nn_conv_whole import whole_convolution, whole_convolution_input
+from .repeats import repeats
 from .tensor import Tensor
 from .views import reshape
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
-
 
 def _lifted(x: Tensor) -> DeviceArray:
     """(N, C, *size) with axes of extent 1 put in, so that there are three spatial ones."""
@@ -31,7 +31,7 @@ def _lifted(x: Tensor) -> DeviceArray:
     return DeviceArray(a.buffer, a.offset, a.dtype, shape, strides)
 
 
-@operation("convolution")
+@operation("convolution", repeated=True)
 def convolution(x: Tensor, w: Tensor, bias: Tensor | None, *, geometry: Geometry) -> Tensor:
     """The output of a convolution; all operands lie on one device and have one type."""
     g, axes = geometry, x.ndim - 2
@@ -40,7 +40,7 @@ def convolution(x: Tensor, w: Tensor, bias: Tensor | None, *, geometry: Geometry
     return y
 
 
-@operation("convolution_input")
+@operation("convolution_input", repeated=True)
 def convolution_input(gradient: Tensor, w: Tensor, *, geometry: Geometry) -> Tensor:
     """The gradient of a convolution's input from that of its output: the transposed convolution."""
     g, axes = geometry, gradient.ndim - 2
@@ -49,13 +49,24 @@ def convolution_input(gradient: Tensor, w: Tensor, *, geometry: Geometry) -> Ten
     return x
 
 
-@operation("convolution_weight")
+@operation("convolution_weight", repeated=True)
 def convolution_weight(x: Tensor, gradient: Tensor, *, geometry: Geometry) -> Tensor:
     """The gradient of a convolution's weights from its input and the gradient of its output."""
     g, axes = geometry, x.ndim - 2
     w = result((g.groups * g.filters, g.channels, *g.kernel[3 - axes :]), x.dtype, x)
     kernels.weight_gradient(_lifted(x), _lifted(gradient), _lifted(w), g)
     return w
+
+
+def _parameter_gradients(x: Tensor, gradient: Tensor, *, geometry: Geometry) -> tuple[Tensor, Tensor] | None:
+    """The gradients of a convolution's weights and bias, not recorded; None where the device has no way to both at once."""
+    g, axes = geometry, x.ndim - 2
+    w = result((g.groups * g.filters, g.channels, *g.kernel[3 - axes :]), x.dtype, x)
+    b = result((g.groups * g.filters,), x.dtype, x)
+    return (w, b) if kernels.parameter_gradients(_lifted(x), _lifted(gradient), _lifted(w), b._array, g) else None
+
+
+parameter_gradients = repeats("convolution_parameters", _parameter_gradients)
 
 
 def _checked(x: Any, weight: Any, groups: int, axes: int, name: str) -> tuple[Tensor, Tensor, bool]:

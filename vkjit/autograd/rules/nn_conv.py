@@ -10,7 +10,7 @@ from typing import Any
 
 from ...tensor import nn_linear
 from ...tensor.linalg import matmul
-from ...tensor.nn_conv import convolution, convolution_input, convolution_weight
+from ...tensor.nn_conv import convolution, convolution_input, convolution_weight, parameter_gradients
 from ...tensor.views import mT
 from ..mode import is_grad_enabled
 from ..tape import Node, rule
@@ -19,9 +19,14 @@ from ..tape import Node, rule
 @rule("convolution", inputs=(0, 1))
 def _convolution(node: Node, gradient: Any) -> tuple[Any, ...]:
     x, w, g = node.input(0), node.input(1), node.params["geometry"]
+    of_input = convolution_input(gradient, w, geometry=g) if node.needs[0] else None
+    if node.needs[1] and node.needs[2] and not is_grad_enabled():
+        both = parameter_gradients(x, gradient, geometry=g)
+        if both is not None:
+            return of_input, *both
     axes = [0, *range(2, gradient.ndim)]
     return (
-        convolution_input(gradient, w, geometry=g) if node.needs[0] else None,
+        of_input,
         convolution_weight(x, gradient, geometry=g) if node.needs[1] else None,
         gradient.sum(axes) if node.needs[2] else None,
     )

@@ -1,0 +1,319 @@
+"""Convolutions with stride 1 for GPUs: what a workgroup reads lies in shared memory once for all taps.
+
+Enters: dense arrays over two spatial axes, as `conv` takes them; for the input's gradient, the output's gradient and the weights
+read with filters and channels in each other's place and taps backwards. Leaves: the result. An invocation computes FILTERS filters
+of a strip of pixels, ROWS high and 4 wide; a workgroup HIGH x WIDE strips of FILTER_GROUPS such sets. Channels come in slices
+of DEPTH: a patch of the input with the rows and columns around it, and the weights, filters side by side. All reads of shared
+memory are vectors of four. Sums are added channel after channel, tap after tap, in f32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import vkjit as vk
+from vkjit.runtime.interface import DeviceArray
+
+from .partial import accumulator, dense, flat, index_type
+
+if TYPE_CHECKING:
+    from .conv import Geometry
+
+__all__ = ["Strips", "convolve_strips", "input_gradient_strips", "strips_for"]
+
+T = TypeVar("T", bound=vk.Element)
+B = TypeVar("B", bound=vk.Element)
+R = TypeVar("R", bound=vk.Element)
+
+WANTED_GROUPS = 256
+"""Workgroups that keep a large GPU busy."""
+MOST_TAPS = 25
+"""Taps of a filter and channel up to which the loops over them are written out."""
+THREADS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Strips:
+    """How a convolution is cut: see the module. `depth`: channels of a slice."""
+
+    wide: int
+    high: int
+    rows: int
+    filters: int
+    filter_groups: int
+    depth: int
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return self.wide, self.high, self.rows, self.filters, self.filter_groups, self.depth
+
+
+@vk.func
+def patch_quad(
+    x,
+    e,
+    first,
+    channels,
+    top,
+    edge,
+    height,
+    width,
+    HIGH: vk.Const[int],
+    WIDE: vk.Const[int],
+    I: vk.Const[object],  # noqa: E741
+):
+    """Four neighbours of a row of the patch; e counts quads over (channel, row, quad); zeros outside the image."""
+    c, row, column = e // (HIGH * WIDE), top + e // WIDE % HIGH, edge + e % WIDE * 4
+    inside = c < channels and row >= 0 and row < height
+    at = I(vk.where(inside, (c * height + row) * width, 0)) + first
+    values = ()
+    for l in vk.unroll(4):  # noqa: E741
+        reached = inside and column + l >= 0 and column + l < width
+        values = values + (vk.where(reached, x[at + vk.where(reached, column + l, 0)], x.dtype(0)),)
+    return values
+
+
+@vk.func
+def weight_quad(w, base, k, m, rest, count, inner, outer, TAPS: vk.Const[int], TURNED: vk.Const[bool]):
+    """The weights of four results from m on at depth k over (channel, tap), `rest` of which are left; zeros beyond `count`.
+    Those of the first lie at `base`; results lie `outer` elements apart, channels `inner`.
+    """
+    c, tap = k // TAPS, k % TAPS
+    place = TAPS - 1 - tap if TURNED else tap
+    values = ()
+    for l in vk.unroll(4):  # noqa: E741
+        reached = k < rest and m + l < count
+        values = values + (
+            vk.where(reached, w[vk.where(reached, base + c * inner + (m + l) * outer + place, 0)], w.dtype(0)),
+        )
+    return values
+
+
+@vk.kernel(
+    groups=lambda tiles, blocks: (tiles, blocks, 1),
+    local=lambda WIDE, HIGH, FILTER_GROUPS: WIDE * HIGH * FILTER_GROUPS,
+    debug=False,
+)
+def strips(
+    x: vk.In[T],
+    w: vk.In[T],
+    bias: vk.In[B],
+    y: vk.Out[R],
+    tiles: vk.i32,  # noqa: ARG001  # of the grid
+    blocks: vk.i32,
+    groups: vk.i32,
+    channels: vk.i32,
+    filters: vk.i32,
+    height: vk.i32,
+    width: vk.i32,
+    out_h: vk.i32,
+    out_w: vk.i32,
+    line: vk.i32,
+    pad_h: vk.i32,
+    pad_w: vk.i32,
+    KERNEL: vk.Const[tuple],
+    TURNED: vk.Const[bool],
+    WIDE: vk.Const[int],
+    HIGH: vk.Const[int],
+    ROWS: vk.Const[int],
+    FILTERS: vk.Const[int],
+    FILTER_GROUPS: vk.Const[int],
+    DEPTH: vk.Const[int],
+    QUADS: vk.Const[bool],
+    BIAS: vk.Const[bool],
+    A: vk.Const[object],
+    I: vk.Const[object],  # noqa: E741  # the type of offsets
+):
+    """y = x * w + bias with stride 1; `channels` are summed over, `filters` computed, per group, in `blocks` over all groups.
+    QUADS: rows of y have `line` whole vectors of four.
+    """
+    V = vk.vec(A, 4)
+    TAPS, LANES = KERNEL[0] * KERNEL[1], WIDE * HIGH
+    SIZE, REACH = LANES * FILTER_GROUPS, 1 + (KERNEL[1] + 2) // 4
+    TALL, BROAD, MOST = HIGH * ROWS + KERNEL[0] - 1, WIDE + REACH - 1, FILTERS * FILTER_GROUPS
+    # a quarter of a warp reads 8 vectors: those of the next row of strips go to other banks
+    PITCH = BROAD + (2 - BROAD % 4) % 4 if WIDE == 4 else BROAD | 1
+    patch = vk.shared(V, (DEPTH * TALL, PITCH))
+    weights = vk.shared(V, (DEPTH * TAPS, MOST // 4 + 1 - MOST // 4 % 2))
+    lane = vk.i32(vk.local_id(0))
+    strip, mine = lane % LANES, lane // LANES
+    down, across = strip // WIDE, strip % WIDE
+    in_group = blocks // groups
+    group, m0 = vk.i32(vk.group_id(1)) // in_group, vk.i32(vk.group_id(1)) % in_group * MOST
+    wide, high = vk.cdiv(out_w, WIDE * 4), vk.cdiv(out_h, HIGH * ROWS)
+    tile, n = vk.i32(vk.group_id(0)) % (wide * high), vk.i32(vk.group_id(0)) // (wide * high)
+    p0, q0 = tile // wide * (HIGH * ROWS), tile % wide * (WIDE * 4)
+    volume = height * width
+    source = I(n * groups + group) * I(channels) * I(volume)
+    inner, outer = TAPS, channels * TAPS
+    start = group * filters * channels * TAPS
+    if TURNED:
+        inner, outer = filters * TAPS, TAPS
+    acc = vk.local(V, (FILTERS, ROWS))
+    for i in vk.unroll(FILTERS):
+        for j in vk.unroll(ROWS):
+            acc[i, j] = V(0)
+    for c in range(0, channels, DEPTH):
+        vk.barrier()
+        for step in vk.unroll(vk.cdiv(DEPTH * TALL * BROAD, SIZE)):
+            e = step * SIZE + lane
+            if e < DEPTH * TALL * BROAD:
+                v = patch_quad(
+                    x, e, source + I(c) * I(volume), channels - c, p0 - pad_h, q0 - pad_w, height, width, TALL, BROAD, I
+                )
+                patch[e // BROAD, e % BROAD] = V(A(v[0]), A(v[1]), A(v[2]), A(v[3]))
+        for step in vk.unroll(vk.cdiv(DEPTH * TAPS * (MOST // 4), SIZE)):
+            e = step * SIZE + lane
+            if e < DEPTH * TAPS * (MOST // 4):
+                k, quad = e % (DEPTH * TAPS), e // (DEPTH * TAPS)
+                v = weight_quad(
+                    w, start + c * inner, k, m0 + quad * 4, (channels - c) * TAPS, filters, inner, outer, TAPS, TURNED
+                )
+                weights[k, quad] = V(A(v[0]), A(v[1]), A(v[2]), A(v[3]))
+        vk.barrier()
+        for d in range(DEPTH):
+            rows = ()
+            for r in vk.unroll(ROWS - 1):
+                rows = rows + (patch_row(patch, d * TALL + down * ROWS + r, across, REACH),)
+            for r in vk.unroll(KERNEL[0]):
+                rows = rows + (patch_row(patch, d * TALL + down * ROWS + ROWS - 1 + r, across, REACH),)
+                for s in vk.unroll(KERNEL[1]):
+                    for i in vk.unroll(FILTERS // 4):
+                        factors = weights[d * TAPS + r * KERNEL[1] + s, mine * (FILTERS // 4) + i]
+                        for j in vk.unroll(ROWS):
+                            v = rows[r + j]
+                            four = V(v[s], v[s + 1], v[s + 2], v[s + 3])
+                            for l in vk.unroll(4):  # noqa: E741
+                                acc[i * 4 + l, j] = vk.fma(four, factors[l], acc[i * 4 + l, j])
+    for i in vk.unroll(FILTERS):
+        m = m0 + mine * FILTERS + i
+        extra = A(0)
+        if BIAS:
+            extra = A(bias[group * filters + vk.min(m, filters - 1)])
+        for j in vk.unroll(ROWS):
+            p, q = p0 + down * ROWS + j, q0 + across * 4
+            if m < filters and p < out_h:
+                row = I(n * groups + group) * I(filters * out_h) + I(m * out_h + p)
+                if QUADS:
+                    if q < out_w:
+                        spot = (row * I(line) + I(q // 4)) * 4
+                        for l in vk.unroll(4):  # noqa: E741
+                            y[spot + l] = R(acc[i, j][l] + extra)
+                else:
+                    for l in vk.unroll(4):  # noqa: E741
+                        if q + l < out_w:
+                            y[row * I(out_w) + I(q + l)] = R(acc[i, j][l] + extra)
+
+
+@vk.func
+def patch_row(patch, row, column, REACH: vk.Const[int]):
+    """The values of a row of the patch from a strip's first on."""
+    values = ()
+    for i in vk.unroll(REACH):
+        four = patch[row, column + i]
+        values = values + (four[0], four[1], four[2], four[3])
+    return values
+
+
+# -- launching
+
+
+def strips_for(g: Geometry, channels: int, filters: int, size: tuple[int, int]) -> Strips | None:
+    """How to cut a convolution of so many channels and filters per group, whose result has this size; None where that
+    isn't what the kernel does: strides, dilations, a depth, many taps.
+    """
+    if g.kernel[0] != 1 or g.size[0] != 1 or g.pad[0] or g.stride != (1, 1, 1) or g.dilation != (1, 1, 1):
+        return None
+    if g.taps > MOST_TAPS:
+        return None
+    rows, each = (1 if size[0] == 1 else 2), (4 if filters <= 4 else 8)
+    sets = min(8, vk.cdiv(filters, each))
+    lanes = min(128, THREADS // (1 << (sets - 1).bit_length()))
+    depth = max(1, min(36 // g.taps, channels, 16))
+    while True:
+        wide, high = _shape(lanes, rows, size)
+        tiles = g.batch * vk.cdiv(size[0], high * rows) * vk.cdiv(size[1], wide * 4)
+        count = tiles * g.groups * vk.cdiv(filters, each * sets)
+        if count >= WANTED_GROUPS or (lanes == 32 and (sets <= 2 or count >= WANTED_GROUPS // 2)):
+            return Strips(wide, high, rows, each, sets, depth)
+        lanes, sets = (lanes // 2, sets) if lanes > 32 else (lanes, vk.cdiv(sets, 2))
+
+
+def _shape(lanes: int, rows: int, size: tuple[int, int]) -> tuple[int, int]:
+    """Strips along the width and the height of so many, so that little lies outside an image of this size."""
+    shapes = [(wide, lanes // wide) for wide in (2, 4, 8, 16, 32) if wide <= lanes]
+    return min(
+        shapes, key=lambda s: _covered(size[0], s[1] * rows) * _covered(size[1], s[0] * 4) * (1 + abs(s[0] - 8) / 64)
+    )
+
+
+def _covered(size: int, step: int) -> int:
+    return vk.cdiv(size, step) * step
+
+
+def _launch(
+    x: DeviceArray,
+    w: DeviceArray,
+    bias: DeviceArray | None,
+    y: DeviceArray,
+    g: Geometry,
+    plan: Strips,
+    pad: tuple[int, int],
+    turned: bool,
+) -> None:
+    channels, filters = (g.filters, g.channels) if turned else (g.channels, g.filters)
+    (height, width), (out_h, out_w) = x.shape[3:], y.shape[3:]
+    tiles = g.batch * vk.cdiv(out_h, plan.high * plan.rows) * vk.cdiv(out_w, plan.wide * 4)
+    blocks = g.groups * vk.cdiv(filters, plan.filters * plan.filter_groups)
+    strips(
+        flat(x),
+        flat(w),
+        flat(w) if bias is None else bias,
+        flat(y),
+        tiles,
+        blocks,
+        g.groups,
+        channels,
+        filters,
+        height,
+        width,
+        out_h,
+        out_w,
+        out_w // 4,
+        *pad,
+        g.kernel[1:],
+        turned,
+        *plan.numbers,
+        out_w % 4 == 0,
+        bias is not None,
+        accumulator(y.dtype),
+        index_type(x, y),
+    )
+
+
+def _usable(*arrays: DeviceArray) -> bool:
+    return all(dense(a) and a.dtype is not vk.f64 for a in arrays)
+
+
+def convolve_strips(
+    x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: DeviceArray, g: Geometry, plan: Strips | None = None
+) -> bool:
+    """Queues y = x * w + bias where this kernel does that, cut as `strips_for` says or by `plan`; whether it did."""
+    plan = plan or strips_for(g, g.channels, g.filters, g.out[1:])
+    if plan is None or not _usable(x, w, y):
+        return False
+    _launch(x, w, bias, y, g, plan, g.pad[1:], turned=False)
+    return True
+
+
+def input_gradient_strips(
+    gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry, plan: Strips | None = None
+) -> bool:
+    """Queues gx = the gradient of the input from gy, that of the output, where this kernel does that; whether it did."""
+    plan = plan or strips_for(g, g.filters, g.channels, g.size[1:])
+    if plan is None or not _usable(gy, w, gx):
+        return False
+    pad = (g.kernel[1] - 1 - g.pad[1], g.kernel[2] - 1 - g.pad[2])
+    _launch(gy, w, None, gx, g, plan, pad, turned=True)
+    return True
