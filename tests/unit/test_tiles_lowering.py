@@ -110,6 +110,22 @@ def test_products_on_a_stand_in_for_matrices(
     np.testing.assert_array_equal(arguments[3], expected)
 
 
+@pytest.mark.parametrize("sizes", [(64, 64, 64), (40, 24, 40), (37, 20, 44), (5, 0, 8)])
+@pytest.mark.parametrize(("factor", "acc"), [(np.float32, vk.f32), (np.int32, vk.i32)])
+@pytest.mark.parametrize("how", ["", "early"])
+def test_factors_of_32_bits_are_staged_in_vectors(sizes: Any, factor: Any, acc: Any, how: str) -> None:
+    """Where rows begin at multiples of 16 bytes and no matrices multiply them."""
+    for depth in (16, 4):
+        arguments, expected = product_arguments(sizes, (16, 32, depth), factor, factor, acc, 64)
+        arguments[-1] = how
+        module = lowered(high(gemm, arguments, 64, contiguous=True, aligned=True))
+        notes = str(module.kernel.attrs["tiles"])
+        assert "engine fma" in notes
+        assert f"a staged in lines of {depth // 4} vectors of 16 bytes" in notes
+        run_product(module, arguments, 8)
+        np.testing.assert_array_equal(arguments[3], expected.astype(factor))
+
+
 @pytest.mark.parametrize("how", ["", "early", "late", "overlap"])
 def test_attention_on_a_stand_in_for_matrices(how: str) -> None:
     random, (m, n, d) = np.random.default_rng(2), (37, 51, 32)

@@ -245,7 +245,8 @@ class _Lowering:
             begin: Callable[..., Ahead] = prefetch.begin
             if prefetch.overlaps(product, plan, numbers):
                 begin = overlap.begin
-            made = begin(self.shop, loop, product, numbers, fixed, plan, lambda v: resolve(self.replaced, v))
+            packs = self.packs(product, numbers)
+            made = begin(self.shop, loop, product, numbers, fixed, plan, packs, lambda v: resolve(self.replaced, v))
             self.ahead[product] = made
             found.append(made)
             when = "after" if product.attrs["prefetch"].endswith("late") else "before"
@@ -293,6 +294,15 @@ class _Lowering:
         if plan is not None:
             return Choice("matrix", f"the device multiplies {plan.shape.a}, {plan}")
         return choose_engine(op, self.options, self.caps)
+
+    def packs(self, product: Op, numbers: Sequence[int]) -> bool:
+        """Whether these factors of a product, slices all of them, are staged in vectors."""
+        plan, sums = self.plans.get(product.result), self.layouts.of(product.result)
+        factors = [(number, product.operands[number].op) for number in numbers]
+        slices = [(number, op) for number, op in factors if op is not None]
+        if plan is not None:
+            return all(packing.can_pack(op, plan) for _, op in slices)
+        return all(packing.suits_sums(self.shop, op, number, sums) for number, op in slices)
 
     def check_held(self, value: Value) -> None:
         """CompileError where an invocation would hold more of a tile than its registers can."""
@@ -491,7 +501,7 @@ def _factors(low: _Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list
     found: list[Place] = [low.tiles[v] for v in op.operands[:2]]
     slices = [(s.op, s.operands, _label(s.operands[0])) for s in found if isinstance(s, Deferred)]
     staged: Iterator[Place]
-    if packed and all(packing.can_pack(o, low.plans[op.result]) for o, _, _ in slices):
+    if low.packs(op, [number for number, s in enumerate(found) if isinstance(s, Deferred)]):
         staged = iter(packing.stage(low.shop, slices))
     else:
         staged = iter(products.stage_slices(low.shop, slices, lines=packed))
@@ -538,8 +548,8 @@ def _places(low: _Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list[
 
 def _staged_product(low: _Lowering, op: Op, acc: Held, depth: int) -> None:
     (left, right), made = _places(low, op, packed=False)
-    assert isinstance(left, Staged)
-    assert isinstance(right, Staged)
+    assert isinstance(left, Staged | Packed)
+    assert isinstance(right, Staged | Packed)
     low.tiles[op.result] = products.multiply(low.shop, left, right, acc, depth)
     _release(low, op, made)
 

@@ -132,14 +132,16 @@ def _alike(shop: Workshop, layout: Layout, most: int) -> Axis:
 
 # -- out of matrices
 def to_registers(shop: Workshop, sums: Fragments, layout: Layout) -> Held:
-    """The sums in registers, one row of matrices of each subgroup at a time; only of the subgroups of one column of them where
-    all of these would need more shared memory than there is already.
+    """The sums in registers: all at once where memory that is free suffices, else one row of matrices of each subgroup at a time;
+    only of the subgroups of one column of them where all of these would need more shared memory than there is already.
     """
     b, plan, shape = shop.builder, sums.plan, sums.plan.shape
     rows, columns = layout.axes
     around = 1 << rows.bits
     whole_rows, whole_columns = plan.rows * shape.m, plan.columns * shape.n
     parts = plan.rows if rows.group == 1 and shape.m % around == 0 and rows.exact else 1
+    vectors = columns.size * plan.total.itemsize // VECTOR_BYTES + 1
+    parts = 1 if shop.room(VECTOR) >= plan.down * whole_rows * vectors else parts
     high = plan.down * (shape.m if parts > 1 else whole_rows)
     apart = columns.exact and whole_columns % columns.round == 0
     between = _Exchange(shop, plan, layout, high, whole_columns if apart else columns.size)

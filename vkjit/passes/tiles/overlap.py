@@ -189,7 +189,7 @@ class Overlapped(Ahead):
 
 
 def begin(
-    shop: Workshop, loop: Op, product: Op, numbers: Sequence[int], fixed: Sequence[Value], plan: Plan,
+    shop: Workshop, loop: Op, product: Op, numbers: Sequence[int], fixed: Sequence[Value], plan: Plan, _packs: bool,
     resolve: Callable[[Value], Value],
 ) -> Overlapped:  # fmt: skip
     """Loads what comes first, before the loop. Both factors are cut into whole vectors."""

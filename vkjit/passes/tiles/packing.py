@@ -1,4 +1,4 @@
-"""Factors of products on matrices, in shared memory as they lie in global memory.
+"""Factors of products, in shared memory as they lie in global memory: all of those on matrices, and others of 32 bits.
 
 Enters: slices. Leaves: loads of vectors of 16 bytes, and stores of these to lines that are one vector longer than what they hold,
 so that the columns of a matrix lie in different banks.
@@ -16,8 +16,21 @@ from ...ir.types import Array, Scalar, Type, Vector
 from .access import indices, slice_operands, whole
 from .fragments import Plan
 from .held import Workshop
+from .layout import Layout
 
-__all__ = ["VECTOR", "VECTOR_BYTES", "Packed", "Spot", "bytes_of", "can_pack", "reserve", "stage", "vectors", "write"]
+__all__ = [
+    "VECTOR",
+    "VECTOR_BYTES",
+    "Packed",
+    "Spot",
+    "bytes_of",
+    "can_pack",
+    "reserve",
+    "stage",
+    "suits_sums",
+    "vectors",
+    "write",
+]
 
 VECTOR_BYTES = 16
 VECTOR = Vector(dtypes.u32, 4)
@@ -32,6 +45,7 @@ class Packed:
     array: Value
     pitch: int
     along: int
+    element: dtypes.DType
 
 
 Spot = tuple[Value, Value, "Value | None"]
@@ -73,6 +87,20 @@ def can_pack(op: Op, plan: Plan) -> bool:
     return not any(size % each for size in (shape.m, shape.n, shape.k))
 
 
+def suits_sums(shop: Workshop, op: Op, number: int, sums: Layout) -> bool:
+    """Whether multiply-add in registers reads whole vectors of a factor: along the inner dimension on the left (0),
+    along the columns of the sums on the right (1).
+    """
+    kind, array = op.attrs["type"], op.operands[0].type
+    assert isinstance(array, Array)
+    if not (shop.function.attrs.get("aligned") and array.contiguous and array.space == "global"):
+        return False
+    each, axis = VECTOR_BYTES // 4, sums.axes[number]
+    if kind.dtype.bits != 32 or op.attrs["axes"][-1] != 1 or kind.shape[1] % each or not axis.exact:
+        return False
+    return number == 0 or axis.group % each == 0
+
+
 def _lines(op: Op, shape: tuple[int, int]) -> tuple[int, int]:
     """How many lines a slice, or a part of one, has in shared memory, and vectors in each."""
     along = op.attrs["axes"][-1]
@@ -98,7 +126,7 @@ def reserve(shop: Workshop, op: Op, label: str, shape: tuple[int, int] | None = 
         test = None if (step + 1) * count <= total else b.emit("lt", number, b.index(total))
         number = number if test is None else b.emit("min", number, b.index(total - 1))
         places.append((b.emit("floordiv", number, b.index(wide)), b.emit("floormod", number, b.index(wide)), test))
-    return Packed(array, pitch, along), places
+    return Packed(array, pitch, along, op.attrs["type"].dtype), places
 
 
 def vectors(

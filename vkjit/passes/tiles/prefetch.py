@@ -187,13 +187,12 @@ def overlaps(product: Op, plan: Plan | None, numbers: Sequence[int]) -> bool:
 
 
 def begin(
-    shop: Workshop, loop: Op, product: Op, numbers: Sequence[int], fixed: Sequence[Value], plan: Plan | None,
+    shop: Workshop, loop: Op, product: Op, numbers: Sequence[int], fixed: Sequence[Value], plan: Plan | None, packs: bool,
     resolve: Callable[[Value], Value],
 ) -> Ahead:  # fmt: skip
-    """Loads the factors of the first round that are slices, before the loop."""
+    """Loads the factors of the first round that are slices, before the loop; `packs`: in vectors."""
     factors = [product.operands[number] for number in numbers]
     loads = [v.op for v in factors if v.op is not None]
-    packs = plan is not None and all(packing.can_pack(op, plan) for op in loads)
     pieces = []
     for op in loads:
         label = op.operands[0].name or "tile"

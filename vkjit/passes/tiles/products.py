@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from ... import dtypes
 from ...ir.core import Op, Region, Value
 from ...ir.rewrite import constant_of
 from ...ir.types import INDEX, Scalar, Tile
@@ -22,13 +23,16 @@ from .access import indices, load, slice_operands, whole
 from .exchange import moved
 from .held import Deferred, Held, Staged, Workshop
 from .layout import Axis, Layout, staging
+from .packing import Packed
 
 __all__ = ["multiply", "reserve", "stage_held", "stage_slices", "write"]
 
-Operand = Held | Staged | Deferred
+Operand = Held | Staged | Deferred | Packed
 Read = Callable[[int, Value, int], Value]
 """The element of an operand for a slot of its outer axis, at position `k` (a value, and what to add to it)."""
 PADDING_BYTES = 16
+LANES = 4
+"""Elements of a vector of a factor that is staged in such: steps of the inner dimension that one read is enough for."""
 SUMS_OF_A_PROCESSOR = 16
 """Sums that a processor keeps in vector registers besides the operands of a step. More of them are taken in blocks of rows; a
 compiler that sees several steps at once would load too much ahead.
@@ -119,6 +123,7 @@ def multiply(shop: Workshop, a: Operand, b: Operand, acc: Held, depth: int) -> H
         return _written_out(shop, sides, acc, depth)
     test = shop.all_of(side.whole() for side in sides)
     unroll = _unrolled(shop, depth, acc.layout.held)
+    unroll = max(unroll, LANES) if isinstance(a, Packed) else unroll
     if test is None and all(side.exact for side in sides):
         return Held(acc.layout, tuple(_loop(shop, sides, acc, shop.builder.index(depth), unroll, clipped=False)))
     limit = _depth_inside(shop, sides, depth)
@@ -149,6 +154,7 @@ class _Side:
         self.which = which
         self.positions = shop.positions(outer, scope)
         self.tests: list[Value] = []
+        self.vectors: dict[tuple[int, int], list[Value]] = {}
         if isinstance(source, Deferred):
             self.array, self.starts, self.lengths, self.pad = slice_operands(source.operands)
             self.tests = [shop.builder.emit("lt", p, self.lengths[which]) for p in self.positions]
@@ -171,6 +177,23 @@ class _Side:
     def inner_length(self) -> Value | None:
         """How far the operand goes along the inner dimension; None for all of it."""
         return self.lengths[1 - self.which] if isinstance(self.source, Deferred) else None
+
+    def lane(self, slot: int, first: Value, step: int) -> Value:
+        """The element for a slot at a step after the first one of a round, where the factor is staged in vectors."""
+        assert isinstance(self.source, Packed)
+        b, along = self.shop.builder, self.which == 0
+        key, lane = ((slot, step // LANES), step % LANES) if along else ((slot // LANES, step), slot % LANES)
+        if key not in self.vectors:
+            position = self.positions[slot - (0 if along else lane)]
+            line = position if along else self.shop.at(first, step)
+            column = b.emit("floordiv", first if along else position, b.index(LANES))
+            column = self.shop.at(column, step // LANES) if along else column
+            place = b.emit("add", b.emit("mul", line, b.index(self.source.pitch)), column)
+            vector, kind = b.emit("load", self.source.array, place), self.source.element
+            words = [b.emit("vec_extract", vector, lane=n, type=Scalar(dtypes.u32)) for n in range(LANES)]
+            plain = kind is dtypes.u32
+            self.vectors[key] = words if plain else [b.emit("bitcast", w, type=Scalar(kind)) for w in words]
+        return self.vectors[key][lane]
 
     def read(self, slot: int, k: Value, clipped: bool) -> Value:
         """The element for a slot at position `k` of the inner dimension."""
@@ -217,21 +240,27 @@ def _loop(
         region = Region([INDEX, *types])
         with b.at(region):
             k, *sums = region.args
+            for side in sides:
+                side.vectors.clear()
             for step in range(unroll):
-                sums = _step(shop, sides, block, shop.at(k, step), sums, clipped)
+                sums = _step(shop, sides, block, (k, step), sums, clipped)
             b.op("continue", *sums)
         found += b.op("for", b.index(0), limit, b.index(unroll), *given, types=types, regions=[region]).results
     return found
 
 
 def _step(
-    shop: Workshop, sides: Sequence[_Side], rows: range, k: Value, sums: Sequence[Value], clipped: bool
+    shop: Workshop, sides: Sequence[_Side], rows: range, step: tuple[Value, int], sums: Sequence[Value], clipped: bool
 ) -> list[Value]:
-    """All products of one position of the inner dimension, for some slots of the rows."""
+    """All products of one position of the inner dimension, so many after the first of a round, for some slots of the rows."""
     assert isinstance(sums[0].type, Scalar)
-    dtype = sums[0].type.dtype
+    dtype, k = sums[0].type.dtype, shop.at(*step)
+
+    def read(side: _Side, slot: int) -> Value:
+        return side.lane(slot, *step) if isinstance(side.source, Packed) else side.read(slot, k, clipped)
+
     left, right = (
-        [shop.convert(side.read(slot, k, clipped), dtype) for slot in slots]
+        [shop.convert(read(side, slot), dtype) for slot in slots]
         for side, slots in zip(sides, (rows, range(sides[1].outer.held)), strict=True)
     )
     return _add(shop, left, right, sums)
