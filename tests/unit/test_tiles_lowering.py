@@ -132,9 +132,12 @@ def test_attention_on_a_stand_in_for_matrices(how: str) -> None:
     q, k, v = (random.normal(size=(1, h, rows, d)).astype(np.float16) for h, rows in ((2, m), (1, n), (1, n)))
     o, lse = np.zeros_like(q), np.zeros((1, 2, m), np.float32)
     arguments = [q, k, v, q, o, lse, np.float32(0.2), np.int32(n - m), 32, 32, 32, True, "", 128, how]
-    module = lowered(high(attention, arguments, 128, contiguous=True), caps_with(matrices(16, 16, 16), 32))
+    module = lowered(
+        high(attention, arguments, 128, contiguous=True, aligned=bool(how)), caps_with(matrices(16, 16, 16), 32)
+    )
     assert str(module.kernel.attrs["tiles"]).count("engine matrix") == 2
     assert str(module.kernel.attrs["tiles"]).count("the next round's right factor is loaded") == (2 if how else 0)
+    assert "the slice stays in matrices, for a product in a loop" in str(module.kernel.attrs["tiles"])
     run_module(module, (2, 2, 1), arguments[:8], subgroup_size=32)
     s = q.astype(np.float64) @ k.astype(np.float64).transpose(0, 1, 3, 2) * 0.2
     s = np.where(np.arange(n) <= np.arange(m)[:, None] + n - m, s, -np.inf)

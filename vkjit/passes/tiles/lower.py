@@ -33,11 +33,15 @@ from .engines import Choice, choose_engine
 from .fragments import Fragments, Plan, Splat
 from .held import Deferred, Held, Options, Staged, Workshop
 from .layout import Layout
+from .matrices import Kept
 from .overlap import Overlapped
 from .packing import Packed
 from .prefetch import Ahead
 
 __all__ = ["LowerTiles", "options_for"]
+
+MOST_KEPT = 512
+"""Bytes of sums and of a factor that stays in matrices, of each invocation: half of the registers that there are."""
 
 
 def options_for(caps: DeviceCaps) -> Options:
@@ -70,7 +74,7 @@ class LowerTiles:
         return module
 
 
-Place = Held | Staged | Deferred | Packed | Fragments | Splat
+Place = Held | Staged | Deferred | Packed | Kept | Fragments | Splat
 
 
 @dataclass(slots=True)
@@ -304,6 +308,19 @@ class _Lowering:
             return all(packing.can_pack(op, plan) for _, op in slices)
         return all(packing.suits_sums(self.shop, op, number, sums) for number, op in slices)
 
+    def keeps(self, op: Op, uses: Sequence[Op]) -> bool:
+        """Whether a factor of one product in a loop stays in matrices: it has to leave room for the sums of all products."""
+        if len(uses) != 1 or uses[0].operands[:2].count(op.result) != 1 or self.homes[uses[0]] is self.homes[op]:
+            return False
+        kind, plan, lanes = access.kind_of(op.result), self.plans[uses[0].result], self.options.subgroup
+        along = plan.down if op.result is uses[0].operands[0] else plan.across
+        own = kind.shape[0] * kind.shape[1] * kind.dtype.itemsize // along
+        sums = {
+            use: self.plans[use.result] for use in self.order if use.name == "tile_mma" and use.result in self.plans
+        }
+        held = [p.held * p.shape.m * p.shape.n * p.total.itemsize for p in sums.values()]
+        return (own + sum(held)) // lanes <= MOST_KEPT
+
     def check_held(self, value: Value) -> None:
         """CompileError where an invocation would hold more of a tile than its registers can."""
         layout = self.layouts.of(value)
@@ -345,7 +362,16 @@ def _load(low: _Lowering, op: Op) -> None:
             low.tiles[op.result] = Deferred(op, tuple(operands))
             return
         if alike and choice.engine == "matrix" and packing.can_pack(op, low.plans[uses[0].result]):
-            (low.tiles[op.result],) = packing.stage(shop, [(op, operands, _label(operands[0]))])
+            (place,) = packing.stage(shop, [(op, operands, _label(operands[0]))])
+            low.tiles[op.result] = place
+            if low.keeps(op, uses):
+                shop.access(place.array, "r")
+                number = uses[0].operands.index(op.result)
+                depth = access.kind_of(uses[0].operands[0]).shape[1]
+                low.tiles[op.result] = matrices.keep(shop, place, low.plans[uses[0].result], number, depth)
+                shop.release(place.array)
+                shop.notes.append(f"{op.loc}: the slice stays in matrices, for a product in a loop")
+                return
             shop.notes.append(f"{op.loc}: the slice is staged in shared memory once, for {len(uses)} products")
             return
         if alike and choice.engine in ("fma", "matrix"):
@@ -511,7 +537,7 @@ def _factors(low: _Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list
         place = source
         if isinstance(source, Deferred):
             place = next(staged)
-        elif not isinstance(source, Staged | Packed):
+        elif not isinstance(source, Staged | Packed | Kept):
             place = _stage(low, low.held(value), value)
         sources.append(place)
         if place is not source and isinstance(place, Staged | Packed):
@@ -527,10 +553,10 @@ def _places(low: _Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list[
         return _factors(low, op, packed=packed)
     made: list[Value] = []
 
-    def put(number: int) -> Callable[[], Staged | Packed]:
+    def put(number: int) -> Callable[[], Staged | Packed | Kept]:
         value = op.operands[number]
         found = low.tiles[value]
-        if isinstance(found, Staged | Packed):
+        if isinstance(found, Staged | Packed | Kept):
             return lambda: found
         tile = low.held(value)
 
@@ -542,8 +568,9 @@ def _places(low: _Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list[
         return stage
 
     others = {number: put(number) for number in (0, 1) if number not in ahead.numbers}
-    found = ahead.places(low.shop, others)
-    return list(found), made + [found[number].array for number in ahead.numbers]
+    found: list[Place] = list(ahead.places(low.shop, others))
+    own = [found[number] for number in ahead.numbers]
+    return found, made + [place.array for place in own if isinstance(place, Staged | Packed)]
 
 
 def _staged_product(low: _Lowering, op: Op, acc: Held, depth: int) -> None:
@@ -561,8 +588,8 @@ def _matrix_product(low: _Lowering, op: Op, depth: int) -> None:
         low.tiles[op.result] = ahead.multiply(low.shop, acc)
         return
     (left, right), made = _places(low, op, packed=True)
-    assert isinstance(left, Staged | Packed)
-    assert isinstance(right, Staged | Packed)
+    assert isinstance(left, Staged | Packed | Kept)
+    assert isinstance(right, Staged | Packed | Kept)
     low.tiles[op.result] = matrices.multiply(low.shop, left, right, acc, depth)
     _release(low, op, made)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ... import dtypes
 from ...ir.core import Op, Region, Value
@@ -19,7 +19,7 @@ from .held import Held, Staged, Workshop
 from .layout import Axis, Layout
 from .packing import VECTOR, VECTOR_BYTES, Packed
 
-__all__ = ["add_products", "fill", "multiply", "scale_rows", "slice_of", "store", "to_registers"]
+__all__ = ["Kept", "add_products", "fill", "keep", "multiply", "scale_rows", "slice_of", "store", "to_registers"]
 
 _WORD = Scalar(dtypes.u32)
 
@@ -43,7 +43,31 @@ def _corner(shop: Workshop, plan: Plan) -> tuple[Value, Value]:
     return b.emit("mul", down, b.index(rows)), b.emit("mul", across, b.index(columns))
 
 
-def multiply(shop: Workshop, a: Packed | Staged, b: Packed | Staged, acc: Fragments, depth: int) -> Fragments:
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A factor in matrices of each subgroup, slice by slice along the inner dimension."""
+
+    slices: tuple[tuple[Value, ...], ...]
+
+
+Source = Packed | Staged | Kept
+"""Where a factor is."""
+
+
+def keep(shop: Workshop, source: Packed, plan: Plan, number: int, depth: int) -> Kept:
+    """A factor, 0 being the left one, in matrices from here on."""
+    row, column = _corner(shop, plan)
+    first, size, count = (column, plan.shape.n, plan.columns) if number else (row, plan.shape.m, plan.rows)
+    use = "b" if number else "a"
+    return Kept(
+        tuple(
+            tuple(_factor(shop, source, plan, use, shop.at(first, i * size), k) for i in range(count))
+            for k in range(0, depth, plan.shape.k)
+        )
+    )
+
+
+def multiply(shop: Workshop, a: Source, b: Source, acc: Fragments, depth: int) -> Fragments:
     """acc + a @ b."""
     for k in range(0, depth, acc.plan.shape.k):
         acc = add_products(shop, acc, *slice_of(shop, acc.plan, (a, k), (b, k)))
@@ -51,13 +75,17 @@ def multiply(shop: Workshop, a: Packed | Staged, b: Packed | Staged, acc: Fragme
 
 
 def slice_of(
-    shop: Workshop, plan: Plan, a: tuple[Packed | Staged, int], b: tuple[Packed | Staged, int]
+    shop: Workshop, plan: Plan, a: tuple[Source, int], b: tuple[Source, int]
 ) -> tuple[list[Value], list[Value]]:
     """The matrices of a subgroup from both factors, each from its place along the inner dimension on."""
     row, column = _corner(shop, plan)
-    left = [_factor(shop, a[0], plan, "a", shop.at(row, i * plan.shape.m), a[1]) for i in range(plan.rows)]
-    right = [_factor(shop, b[0], plan, "b", shop.at(column, j * plan.shape.n), b[1]) for j in range(plan.columns)]
-    return left, right
+
+    def side(source: Source, k: int, use: str, first: Value, size: int, count: int) -> list[Value]:
+        if isinstance(source, Kept):
+            return list(source.slices[k // plan.shape.k])
+        return [_factor(shop, source, plan, use, shop.at(first, i * size), k) for i in range(count)]
+
+    return side(*a, "a", row, plan.shape.m, plan.rows), side(*b, "b", column, plan.shape.n, plan.columns)
 
 
 def add_products(shop: Workshop, acc: Fragments, left: Sequence[Value], right: Sequence[Value]) -> Fragments:

@@ -35,6 +35,7 @@ from . import packing, products
 from .access import load
 from .fragments import Plan
 from .held import Held, Staged, Workshop
+from .matrices import Kept, Source
 from .packing import Packed
 
 __all__ = ["Ahead", "Piece", "asked_for", "begin", "fits", "overlaps"]
@@ -73,26 +74,24 @@ class Ahead:
         self.counters.append(counter)
         self.current = list(given)
 
-    def places(
-        self, shop: Workshop, others: dict[int, Callable[[], Staged | Packed]]
-    ) -> tuple[Staged | Packed, Staged | Packed]:
+    def places(self, shop: Workshop, others: dict[int, Callable[[], Source]]) -> tuple[Source, Source]:
         """Writes what this round was given, loads what the next one gets; gives where the factors are. `others` puts those which
         aren't loaded ahead there, by their number.
         """
-        places: dict[int, Staged | Packed] = {}
-        for number, piece in zip(self.numbers, self.pieces, strict=True):
-            places[number] = replace(piece.place, array=shop.again(piece.place.array))
-        for place in places.values():
+        own = [replace(piece.place, array=shop.again(piece.place.array)) for piece in self.pieces]
+        for place in own:
             shop.access(place.array, "w")
         rest = iter(self.current)
-        for place, piece, count in zip(list(places.values()), self.pieces, self.counts, strict=True):
+        for place, piece, count in zip(own, self.pieces, self.counts, strict=True):
             piece.write(place, [next(rest) for _ in range(count)])
+        places: dict[int, Source] = dict(zip(self.numbers, own, strict=True))
         places |= {number: put() for number, put in others.items()}
         early = not self.product.attrs["prefetch"].endswith("late")
         if early:
             self._load_next(shop)
-        for place in places.values():
-            shop.access(place.array, "r")
+        for source in places.values():
+            if not isinstance(source, Kept):
+                shop.access(source.array, "r")
         if not early:
             self._load_next(shop)
         return places[0], places[1]
