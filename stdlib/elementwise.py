@@ -12,7 +12,18 @@ from typing import Any, TypeVar
 
 import vkjit as vk
 
-__all__ = ["fill", "map1", "map2", "map2_left", "map2_right", "map3", "map3_middle", "map3_outer", "map3_right"]
+__all__ = [
+    "fill",
+    "map1",
+    "map2",
+    "map2_left",
+    "map2_right",
+    "map3",
+    "map3_middle",
+    "map3_outer",
+    "map3_right",
+    "numbers",
+]
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
@@ -143,6 +154,13 @@ def fill(S: Any) -> Any:
         y[i] = R(S(s))
 
     return fill
+
+
+@vk.kernel(over="y", debug=False)
+def numbers(y: vk.Out[R, "N"]):
+    """y = 0, 1, 2..."""
+    i = vk.global_id(0)
+    y[i] = R(i)
 
 
 # -- several elements at a time: contiguous arrays of one element size, seen as words of 64 bits

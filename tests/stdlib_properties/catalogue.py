@@ -30,6 +30,9 @@ from vkjit.stdlib import (
     scan,
     softmax_lines,
 )
+from vkjit.stdlib import (
+    elementwise_fours as fours,
+)
 from vkjit.stdlib import optimizer_rules as rules
 
 __all__ = ["KERNELS", "OPERATIONS", "KernelProperty"]
@@ -260,6 +263,16 @@ _WORDS = st.sampled_from(
 )
 _WIDE = {"F": [functions.mul], "C": [vk.f32]}
 _ALL_F32 = {"dtypes": [vk.f32]}
+
+
+def _fours(function: Any, names: str) -> dict[str, Any]:
+    """Two fours, of which `count` tells kernels; arrays have these dimensions."""
+    elements = {"count": [2]} if function is None else {"count": [2], "F": [function], "C": [vk.f32]}
+    if function in (functions.clamp, functions.mul_add):
+        elements["D"] = [vk.f32]
+    return {"elements": elements, "dims": {name: [8] for name in names}}
+
+
 _SMALL = {"elements": {}, "dims": {"N": [(5,), (2, 3)]}, **_ALL_F32}
 
 
@@ -283,6 +296,16 @@ def _direct() -> tuple[KernelProperty, ...]:
             "elements": {**_WIDE, "a": _WORDS, "b": _WORDS}, "dims": {"N": (1, 40)}}),
         KernelProperty(elementwise.wide2_right(vk.f32, vk.f32, vk.f32), _wide(np.multiply, "a"), {
             "elements": {**_WIDE, "a": _WORDS, "s": [2.0, -3.0]}, "dims": {"N": (1, 40)}}),
+        KernelProperty(elementwise.numbers, lambda y: np.arange(y.size, dtype=y.dtype), {
+            "dims": {"N": (0, 70)}, "dtypes": {"R": [vk.i32]}}),
+        KernelProperty(fours.fours0(vk.f32, vk.f32), lambda s, y: np.full(y.shape, s), _fours(None, "N")),
+        KernelProperty(fours.fours1(vk.f32, vk.f32), lambda a: a * a, _fours(functions.square, "MN")),
+        KernelProperty(fours.fours2(vk.f32, vk.f32, vk.f32), lambda a, b: a * b, _fours(functions.mul, "MPN")),
+        KernelProperty(fours.fours2_right(vk.f32, vk.f32, vk.f32), lambda a, s: a * s, _fours(functions.mul, "MN")),
+        KernelProperty(fours.fours3(*[vk.f32] * 4), lambda a, b, c: a + b * c, _fours(functions.mul_add, "MPQN")),
+        KernelProperty(fours.fours3_right(*[vk.f32] * 4), lambda a, b, s: a + b * s, _fours(functions.mul_add, "MPN")),
+        KernelProperty(fours.fours3_middle(*[vk.f32] * 4), lambda a, s, c: a + s * c, _fours(functions.mul_add, "MPN")),
+        KernelProperty(fours.fours3_outer(*[vk.f32] * 3), lambda a, s, t: np.clip(a, s, t), _fours(functions.clamp, "MN")),
         KernelProperty(elementwise.fill(vk.f32), lambda s, y: np.full(y.shape, s), {"dims": {"N": [(), (5,), (2, 3)]}, **_F32}),
         KernelProperty(matmul.multiply_broadcast, np.matmul, {
             "elements": {**lanes, "ROWS": [8], "COLUMNS": [1, 4]}, "schedules": False,

@@ -2,7 +2,7 @@
 
 Enters: a `Witness` beside a call, which takes down what this thread asks of the device meanwhile; everything runs as usual.
 Leaves: `Step`s that ask the same with other buffers in the places of the old ones. Holds: a step knows buffers by number alone,
-and keeps none of them; where something was asked that can't be repeated so (copies, reads, buffers that came from elsewhere),
+and keeps none of them; where something was asked that can't be repeated so (uploads, reads, buffers that came from elsewhere),
 there are no steps.
 
 The numbers: first the buffers that the operation was given, then those that it allocated, in order.
@@ -22,12 +22,12 @@ from .graph import shadowing
 if TYPE_CHECKING:
     from .interface import Buffer, Device, DeviceArray, LoadedKernel
 
-__all__ = ["Filling", "Launching", "Step", "Witness"]
+__all__ = ["Copying", "Filling", "Launching", "Step", "Witness"]
 
 REPORT = -1
 """The number of the address of a report: it is the last word."""
 
-_IMPURE = ("write", "read", "copy", "synchronize", "adopt", "host_view")
+_IMPURE = ("write", "read", "synchronize", "adopt", "host_view")
 """What no operation that is repeated may ask: its results hang on more than buffers, or it waits."""
 
 Picker = Callable[[tuple[Any, ...]], tuple[Any, ...]]
@@ -64,20 +64,37 @@ class Launching:
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """A fill of buffer `number`."""
+    """A fill of buffer `number`, from `shift` bytes after its address on."""
 
     number: int
-    offset: int
+    shift: int
     nbytes: int
     pattern: int
 
     def run(self, device: Device, buffers: Sequence[Buffer], addresses: tuple[int, ...]) -> None:
         """Fills that one of these buffers."""
-        del addresses
-        device.fill(buffers[self.number], self.offset, self.nbytes, self.pattern)
+        target = buffers[self.number]
+        device.fill(target, addresses[self.number] + self.shift - target.address, self.nbytes, self.pattern)
 
 
-Step = Launching | Filling
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """A copy from one buffer to another, each from so many bytes after its address on."""
+
+    source: int
+    source_shift: int
+    target: int
+    target_shift: int
+    nbytes: int
+
+    def run(self, device: Device, buffers: Sequence[Buffer], addresses: tuple[int, ...]) -> None:
+        """Copies between these buffers."""
+        source, target = buffers[self.source], buffers[self.target]
+        begin = addresses[self.source] + self.source_shift - source.address
+        device.copy(source, begin, target, addresses[self.target] + self.target_shift - target.address, self.nbytes)
+
+
+Step = Launching | Filling | Copying
 
 
 class Witness:
@@ -101,7 +118,7 @@ class Witness:
             if "launch" in vars(self.device):
                 return False
             self.device.watch(1)
-            for name in ("launch", "fill", "allocate", *_IMPURE):
+            for name in ("launch", "fill", "copy", "allocate", *_IMPURE):
                 self._shadow(name)
         return True
 
@@ -118,10 +135,12 @@ class Witness:
         if not self.pure:
             return None
         places = self._places()
-        made = [
-            self._launching(places, *what) if name == "launch" else self._filling(places, *what)
-            for name, *what in self._asked
-        ]
+        makers: dict[str, Callable[..., Step | None]] = {
+            "launch": self._launching,
+            "fill": self._filling,
+            "copy": self._copying,
+        }
+        made = [makers[name](places, *what) for name, *what in self._asked]
         steps = [step for step in made if step is not None]
         return steps if len(steps) == len(made) else None
 
@@ -160,8 +179,18 @@ class Witness:
     def _filling(
         self, places: dict[int, tuple[int, int]], buffer: Buffer, offset: int, nbytes: int, pattern: int
     ) -> Step | None:
-        number, _ = places.get(id(buffer), (-1, 0))
-        return None if number < len(self._given) else Filling(number, offset, nbytes, pattern)
+        if id(buffer) not in places:
+            return None
+        number, address = places[id(buffer)]
+        return Filling(number, buffer.address + offset - address, nbytes, pattern)
+
+    def _copying(
+        self, places: dict[int, tuple[int, int]], source: Buffer, begin: int, target: Buffer, start: int, nbytes: int
+    ) -> Step | None:
+        if id(source) not in places or id(target) not in places:
+            return None
+        (a, a_address), (b, b_address) = places[id(source)], places[id(target)]
+        return Copying(a, source.address + begin - a_address, b, target.address + start - b_address, nbytes)
 
     def _launching(
         self,

@@ -20,6 +20,7 @@ from .dispatch import operation
 from .elementwise import float_type
 from .maps import arithmetic_type, run_map
 from .promotion import category, result_type
+from .repeats import whole
 from .tensor import Tensor
 
 __all__ = [
@@ -272,6 +273,7 @@ def where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
     return run_map(functions.select, (condition, x, y), dtype, _choice_type(dtype), first=dtypes.boolean)
 
 
+@whole("masked_fill")
 def masked_fill(x: Tensor, mask: Tensor, value: Operand) -> Tensor:
     """x with `value` (a number or a 0-d tensor) where the mask is true."""
     if x.dtype.kind == "bool" and not isinstance(value, Tensor):
@@ -282,6 +284,7 @@ def masked_fill(x: Tensor, mask: Tensor, value: Operand) -> Tensor:
     return where(mask, value, x)
 
 
+@whole("clamp")
 def clamp(x: Tensor, min: Operand = None, max: Operand = None) -> Tensor:
     """x limited to min from below and max from above (None: no limit); NaN stays."""
     bounds = [operand(b, "clamp") for b in (min, max) if b is not None]

@@ -19,6 +19,7 @@ from .elementwise import _floats, _predicate, checked, sign
 from .maps import arithmetic_type, run_map
 from .precision import widened
 from .promotion import result_type
+from .repeats import whole
 from .tensor import Tensor
 
 __all__ = [
@@ -82,6 +83,7 @@ def rsub(x: Tensor, other: Operand, *, alpha: float = 1) -> Tensor:
     return sub(other, x, alpha=alpha)
 
 
+@whole("addcmul")
 def addcmul(x: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """x + value * tensor1 * tensor2."""
     operands = (x, tensor1, tensor2)
@@ -98,6 +100,7 @@ def _addcmul(x: Any, tensor1: Any, tensor2: Any, *, value: float) -> Tensor:
     return add(x, mul(tensor1, tensor2), alpha=value)
 
 
+@whole("addcdiv")
 @widened
 def addcdiv(x: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """x + value * tensor1 / tensor2, of floats."""

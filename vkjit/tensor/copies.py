@@ -18,6 +18,7 @@ from ..stdlib.transpose import transposed_copy
 from . import creation, iterate, maps
 from .dispatch import operation, run_in_place
 from .promotion import promote_types
+from .repeats import whole
 from .tensor import Tensor
 from .views import axis_of, narrow, reshape, unsqueeze
 
@@ -79,7 +80,7 @@ def _copied_across(source: DeviceArray, target: DeviceArray) -> bool:
     return transposed_copy(squares(source), squares(target))
 
 
-@operation("clone")
+@operation("clone", repeated=True)
 def clone(x: Tensor) -> Tensor:
     """A copy in C order."""
     out = creation.allocate(x.shape, x.dtype, x.device)
@@ -92,7 +93,7 @@ def contiguous(x: Tensor) -> Tensor:
     return x if x.is_contiguous() else clone(x)
 
 
-@operation("cast")
+@operation("cast", repeated=True)
 def _cast(x: Tensor, *, dtype: DType) -> Tensor:
     out = creation.allocate(x.shape, dtype, x.device)
     copy_values(x._array, out)
@@ -167,14 +168,12 @@ def fill_(target: Tensor, value: Any) -> Tensor:
 
 def fill_values(target: Tensor, value: Any) -> None:
     """Writes a number into memory of any strides."""
-    from ..stdlib import elementwise
-
     array = target._array
     if 0 in array.shape:
         return
     [flat] = maps._flattened([], array, math.prod(array.shape))
     compute = maps.arithmetic_type(array.dtype)
-    elementwise.fill(maps.scalar_type(compute))(maps.scalar_for(compute, value), flat)
+    maps.fill_array(flat, maps.scalar_type(compute), maps.scalar_for(compute, value))
 
 
 def zero_(target: Tensor) -> Tensor:
@@ -201,6 +200,7 @@ def _cat(*tensors: Tensor, dim: int) -> Tensor:
     return out
 
 
+@whole("cat")
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The tensors one after the other along an existing axis; sizes along the others agree."""
     parts = _parts(tensors, "cat")
@@ -226,6 +226,7 @@ def _parts(tensors: Any, name: str) -> list[Tensor]:
 concat = concatenate = cat
 
 
+@whole("stack")
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The tensors side by side along a new axis; all have one shape."""
     parts = _parts(tensors, "stack")
@@ -247,6 +248,7 @@ def vstack(tensors: Sequence[Tensor]) -> Tensor:
     return cat([reshape(x, (1, -1)) if x.ndim < 2 else x for x in _parts(tensors, "vstack")], 0)
 
 
+@whole("repeat")
 def repeat(x: Tensor, *sizes: Any) -> Tensor:
     """x side by side `size` times along each axis; more sizes than axes add axes in front."""
     counts = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
@@ -296,6 +298,7 @@ def _repeated_by(x: Tensor, axis: int, repeats: Tensor, output_size: int | None)
     return index_select(x, axis, places)
 
 
+@whole("roll")
 def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Tensor:
     """Elements moved along axes; those that leave at the end come in at the beginning."""
     if dims is None:

@@ -16,7 +16,7 @@ from ..autograd.autocast import converted
 from ..autograd.mode import state
 from ..errors import ArgumentError, InternalError
 from .parts import check_written, record_written
-from .repeats import repeats
+from .repeats import repeats, written
 from .tensor import Tensor
 
 __all__ = ["OPERATIONS", "is_recording", "operation", "run_in_place"]
@@ -87,6 +87,10 @@ def _run_into(name: str, run: Callable[..., Any], operands: tuple[Any, ...], par
     return run(*operands, **rest) if out is None else outputs.write(name, run, operands, rest, out)
 
 
+_REPEATED = frozenset({"add", "sub", "mul", "true_divide", "pow", "clamp", "clamp_low", "clamp_high", "lerp", "fill"})
+"""Operations in place that hang on layouts, numbers and parameters alone."""
+
+
 def run_in_place(
     name: str, write: Callable[..., Any], target: Tensor, operands: tuple[Any, ...], params: dict[str, Any]
 ) -> Tensor:
@@ -105,7 +109,10 @@ def run_in_place(
         check_written(name, target)
     kept = _kept_operands(name, target, operands) if recording else ()
     with mode.set_grad_enabled(False):
-        write(target, *operands, **params)
+        if name in _REPEATED:
+            written(write, target, operands, params)
+        else:
+            write(target, *operands, **params)
     target.bump_version()
     if recording and target.root is not None:
         record_written(name, kept, params, target, target.root)

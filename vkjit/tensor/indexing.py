@@ -21,11 +21,12 @@ from ..runtime.interface import DeviceArray, contiguous_strides
 from ..stdlib import compaction
 from ..stdlib import index as kernels
 from . import creation, maps
-from .along import combine_lines, put_lines, three_axes
+from .along import are_deterministic_algorithms_enabled, combine_lines, put_lines, three_axes
 from .arithmetic import where
 from .copies import contiguous, copy_, copy_values, fill_values
 from .dispatch import operation, run_in_place
 from .iterate import broadcast_shapes, overlaps_itself
+from .repeats import whole
 from .tensor import Tensor
 from .views import _reshape, axis_of, expand, flatten, narrow, permute, reshape, slice_view, unbind, unsqueeze
 
@@ -134,12 +135,23 @@ def _basic(x: Tensor, plan: Plan) -> Tensor:
 
 def get_item(x: Tensor, index: Any) -> Tensor:
     """`x[index]`."""
-    plan = parse(x, index)
+    if index.__class__ is Tensor:
+        return _get_elements(x, index)
+    return _get_planned(x, parse(x, index))
+
+
+def _get_planned(x: Tensor, plan: Plan) -> Tensor:
     part = _basic(x, plan)
     if not plan.advanced:
         return part
     part, axis, positions = _one_axis(part, plan.advanced)
     return take(part, dim=axis, index=positions)
+
+
+@whole("get_item")
+def _get_elements(x: Tensor, index: Tensor) -> Tensor:
+    """`x[index]` of a tensor alone."""
+    return _get_planned(x, parse(x, index))
 
 
 def _one_axis(part: Tensor, advanced: Sequence[tuple[int, Tensor]]) -> tuple[Tensor, int, Tensor]:
@@ -210,6 +222,7 @@ def _flat_index(index: Tensor) -> DeviceArray:
     return converted
 
 
+@whole("index_select")
 def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices of x along an axis that a vector of positions names."""
     if index.ndim > 1:
@@ -249,6 +262,7 @@ def _cropped(x: Tensor, axis: int, index: Tensor) -> Tensor:
     return x
 
 
+@whole("gather")
 def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """y[.., n, ..] = x[.., index[.., n, ..], ..] along an axis; the result has index's shape."""
     del sparse_grad  # gradients are dense
@@ -286,6 +300,7 @@ def _rows(array: DeviceArray) -> DeviceArray:
     return DeviceArray(array.buffer, array.offset, array.dtype, array.shape[:2], array.strides[:2])
 
 
+@whole("take_along_dim")
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """As `gather`, with x and indices broadcast along the other axes; without an axis both are flattened."""
     if dim is None:
@@ -360,6 +375,7 @@ def along(name: str, run: Any, x: Tensor, dim: int, index: Tensor, src: Any, **p
     return run(x, _source(x, index, src, name), dim=axis, index=index, **params)  # type: ignore[no-any-return]
 
 
+@whole("scatter_add", also=are_deterministic_algorithms_enabled)
 def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """x with src[.., n, ..] added at [.., index[.., n, ..], ..]; the order of additions is fixed, unless a GPU adds long
     lists by atomics (see `use_deterministic_algorithms`).
@@ -367,6 +383,7 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     return along("scatter_add", _scatter_add, x, dim, index, src)
 
 
+@whole("scatter")
 def scatter(
     x: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
 ) -> Tensor:
@@ -393,6 +410,7 @@ def _lines(shape: tuple[int, ...], axis: int, index: Tensor) -> Tensor:
     return expand(column, (*shape[:axis], index.numel(), *shape[axis + 1 :]))
 
 
+@whole("index_add", also=are_deterministic_algorithms_enabled)
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """x with alpha times the slices of source added to those that a vector of positions names."""
     scaled: Any = source if alpha == 1 else source * alpha

@@ -20,11 +20,13 @@ from ..errors import ArgumentError, DTypeError
 from ..runtime.interface import Device, DeviceArray
 from ..staging import byte_range
 from ..stdlib import elementwise as kernels
+from ..stdlib import elementwise_fours as fours
+from ..stdlib.registry import device_class
 from . import creation
 from .iterate import broadcast_shapes, coalesce, expand, overlaps_itself
 from .tensor import Tensor
 
-__all__ = ["arithmetic_type", "common_device", "copy_array", "refuse_overlap", "run_map", "write_map"]
+__all__ = ["arithmetic_type", "common_device", "copy_array", "fill_array", "refuse_overlap", "run_map", "write_map"]
 
 
 def arithmetic_type(dtype: DType) -> DType:
@@ -170,13 +172,11 @@ def _launch(function: Any, operands: Sequence[Any], out: DeviceArray, compute: D
         dtype = first if first and position == 0 else compute
         lifted[position] = creation.full((), operands[position], dtype=dtype, device=out.device)
         return _launch(function, lifted, out, compute, first)
-    if (
-        count >= WIDE
-        and pattern in _WIDE_FORMS
-        and len(target.shape) == 1
-        and _widen(function, values, target, compute)
-    ):
-        return None
+    if count >= WIDE and len(target.shape) == 1:
+        if pattern in _WIDE_FORMS and _widen(function, values, target, compute):
+            return None
+        if pattern in fours.FORMS and _in_fours(pattern, function, values, target, first or compute, compute):
+            return None
     if "s" in pattern:
         kernel = kernel(scalar_type(compute))
     if len(pattern) == 3:
@@ -239,6 +239,52 @@ def _widen(function: Any, values: list[Any], target: DeviceArray, compute: DType
         narrow = narrow(scalar_type(compute)) if len(values) == len(arrays) else narrow
         narrow(*ends, _end(target, rest), function, compute)
     return True
+
+
+def _in_fours(
+    pattern: str, function: Any, values: list[Any], target: DeviceArray, first: DType, compute: DType
+) -> bool:
+    """Runs over fours of elements on GPUs, where arrays are contiguous, the last few one by one; whether it did."""
+    if not _takes_fours(target.device):
+        return False
+    arrays = [value for value in (*values, target) if isinstance(value, DeviceArray)]
+    if any(array.strides != (1,) or array.offset % 4 for array in arrays):
+        return False
+    count = target.shape[0] // 4
+    types = [array.dtype for array in arrays]
+    kernel = fours.FORMS[pattern](*([scalar_type(compute)] if "s" in pattern else []), *types)
+    views = [_fours(value, count) if isinstance(value, DeviceArray) else value for value in (*values, target)]
+    computed = (compute,) if len(pattern) < 3 else (first, compute)
+    kernel(*views, count, function, *computed)
+    rest = target.shape[0] - 4 * count
+    if rest:
+        ends = [_end(v, rest) if isinstance(v, DeviceArray) else v for v in values]
+        narrow = _KERNELS[pattern]
+        narrow = narrow(scalar_type(compute)) if "s" in pattern else narrow
+        narrow(*ends, _end(target, rest), function, *computed)
+    return True
+
+
+def fill_array(target: DeviceArray, kind: DType, value: Any) -> None:
+    """Writes a number of the type `kind` into an array of as few axes as possible."""
+    if target.strides == (1,) and target.shape[0] >= WIDE and _takes_fours(target.device) and not target.offset % 4:
+        count = target.shape[0] // 4
+        fours.fours0(kind, target.dtype)(value, _fours(target, count), count)
+        if target.shape[0] % 4 == 0:
+            return
+        target = _end(target, target.shape[0] % 4)
+    kernels.fill(kind)(value, target)
+
+
+def _takes_fours(device: Device) -> bool:
+    return device_class(device) == "gpu" and "scalar_loads" not in device.caps.quirks
+
+
+def _fours(array: DeviceArray, count: int) -> DeviceArray:
+    """As many fours of an array's elements; elements of a byte as words."""
+    if fours.held_in_words(array.dtype):
+        return DeviceArray(array.buffer, array.offset, dtypes.u32, (count,), (1,))
+    return DeviceArray(array.buffer, array.offset, array.dtype, (4 * count,), (1,))
 
 
 def _words(array: DeviceArray, count: int) -> DeviceArray:

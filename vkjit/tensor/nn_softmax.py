@@ -11,6 +11,7 @@ from typing import Any
 from ..stdlib import softmax as kernels
 from .dispatch import operation
 from .nn_common import dense, floats, outer_inner, result, shaped
+from .repeats import whole
 from .tensor import Tensor
 from .views import axis_of
 
@@ -52,12 +53,14 @@ def _prepared(x: Any, dim: int, dtype: Any, name: str) -> tuple[Tensor, int]:
     return floats(x, name), axis_of(dim, max(x.ndim, 1), name)
 
 
+@whole("softmax")
 def softmax(x: Tensor, dim: int = -1, *, dtype: Any = None) -> Tensor:
     """exp(x) divided by its sum along an axis; `dtype` converts x first."""
     x, axis = _prepared(x, dim, dtype, "softmax")
     return _softmax(x, axis=axis)
 
 
+@whole("log_softmax")
 def log_softmax(x: Tensor, dim: int = -1, *, dtype: Any = None) -> Tensor:
     """The logarithm of softmax(x), without overflow; `dtype` converts x first."""
     x, axis = _prepared(x, dim, dtype, "log_softmax")

@@ -24,6 +24,7 @@ from .elementwise import checked
 from .maps import arithmetic_type, scalar_type
 from .precision import widened
 from .reducing import Reducer, lines_of, reduce_axes, search_axis, side_of
+from .repeats import whole
 from .tensor import Tensor
 from .views import axis_of, reshape, unsqueeze
 
@@ -84,6 +85,7 @@ def _sum(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, dtype: DType) -> Te
     return _reduce(x, axes, keepdim, reducing.SUM, dtype, arithmetic_type(dtype), 0)
 
 
+@whole("sum")
 def sum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The sum over axes; integers and bool in i64 unless dtype= says otherwise."""
     return _sum(checked(x, "sum"), axes=axes_of(x, dim, "sum"), keepdim=keepdim, dtype=_sum_type(x, dtype))
@@ -94,6 +96,7 @@ def _mean(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, dtype: DType) -> T
     return _reduce(x, axes, keepdim, reducing.MEAN, dtype, arithmetic_type(dtype), math.nan)
 
 
+@whole("mean")
 def mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The mean over axes, of floats; NaN over no elements."""
     result = creation.as_dtype(dtype) if dtype is not None else checked(x, "mean").dtype
@@ -107,6 +110,7 @@ def _prod(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, dtype: DType) -> T
     return _reduce(x, axes, keepdim, reducing.PRODUCT, dtype, arithmetic_type(dtype), 1)
 
 
+@whole("prod")
 def prod(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The product over axes; integers and bool in i64 unless dtype= says otherwise."""
     return _prod(checked(x, "prod"), axes=axes_of(x, dim, "prod"), keepdim=keepdim, dtype=_sum_type(x, dtype))
@@ -127,6 +131,7 @@ def _amax(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
     return _reduce(x, axes, keepdim, reducing.MAXIMUM, x.dtype, arithmetic_type(x.dtype), 0)
 
 
+@whole("amax")
 def amax(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """The maximum over axes; NaN passes on."""
     axes = axes_of(checked(x, "amax"), dim, "amax")
@@ -139,6 +144,7 @@ def _amin(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
     return _reduce(x, axes, keepdim, reducing.MINIMUM, x.dtype, arithmetic_type(x.dtype), 0)
 
 
+@whole("amin")
 def amin(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """The minimum over axes; NaN passes on."""
     axes = axes_of(checked(x, "amin"), dim, "amin")
@@ -161,6 +167,7 @@ def _search(x: Tensor, dim: int | None, keepdim: bool, name: str) -> Tensor:
     return unsqueeze(found, axis) if keepdim else found
 
 
+@whole("argmax")
 def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Where the maximum lies (i64), along an axis or in the flattened tensor; the first of equal ones, NaN counts as
     greatest.
@@ -168,6 +175,7 @@ def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     return _search(checked(x, "argmax"), dim, keepdim, "argmax")
 
 
+@whole("argmin")
 def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Where the minimum lies (i64), along an axis or in the flattened tensor; the first of equal ones, NaN counts as
     least.
@@ -186,6 +194,7 @@ def _extreme(x: Tensor, dim: int, keepdim: bool, name: str) -> Extreme:
     return Extreme(reshape(values, shape), reshape(indices, shape))
 
 
+@whole("max")
 def max(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """The maximum of all elements; with an axis, (values, indices) along it; of two tensors the elementwise
     `maximum`.
@@ -195,6 +204,7 @@ def max(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     return amax(x) if dim is None else _extreme(x, dim, keepdim, "argmax")
 
 
+@whole("min")
 def min(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """The minimum of all elements; with an axis, (values, indices) along it; of two tensors the elementwise
     `minimum`.
@@ -204,16 +214,19 @@ def min(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     return amin(x) if dim is None else _extreme(x, dim, keepdim, "argmin")
 
 
+@whole("any")
 def any(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Whether any element isn't 0, over axes."""
     return _reduce(checked(x, "any"), axes_of(x, dim, "any"), keepdim, reducing.ANY, dtypes.boolean, dtypes.i32, 0)
 
 
+@whole("all")
 def all(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Whether no element is 0, over axes."""
     return _reduce(checked(x, "all"), axes_of(x, dim, "all"), keepdim, reducing.ALL, dtypes.boolean, dtypes.i32, 1)
 
 
+@whole("count_nonzero")
 def count_nonzero(x: Tensor, dim: Dims = None) -> Tensor:
     """How many elements aren't 0, over axes (i64)."""
     return sum(x != 0, dim)
@@ -260,6 +273,7 @@ def _correction(dim: Any, correction: float | None, unbiased: bool | None) -> tu
     return dim, 1 if correction is None else correction
 
 
+@whole("var")
 def var(
     x: Tensor, dim: Dims = None, *, correction: float | None = 1, unbiased: bool | None = None, keepdim: bool = False
 ) -> Tensor:
@@ -286,6 +300,7 @@ def _std(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, correction: float) 
     return sqrt(squares / float(builtins.max(count - correction, 0))).to(x.dtype)
 
 
+@whole("std")
 def std(
     x: Tensor, dim: Dims = None, *, correction: float | None = 1, unbiased: bool | None = None, keepdim: bool = False
 ) -> Tensor:
@@ -296,6 +311,7 @@ def std(
     return _std(x, axes=axes_of(x, dim, "std"), keepdim=keepdim, correction=less)
 
 
+@whole("var_mean")
 def var_mean(
     x: Tensor, dim: Dims = None, *, correction: float | None = 1, unbiased: bool | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -309,6 +325,7 @@ def _norm2(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
     return _reduce(x, axes, keepdim, reducing.ROOT_OF_SQUARES, x.dtype, arithmetic_type(x.dtype), 0)
 
 
+@whole("norm")
 @widened
 def norm(x: Tensor, p: float | str = 2.0, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """The vector norm over axes: p-th root of the sum of p-th powers; p may be inf, -inf, 0; "fro" is 2."""
@@ -349,6 +366,7 @@ def _logsumexp(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
     return reshape(total, _reduced_shape(x, axes, keepdim)).to(x.dtype)
 
 
+@whole("logsumexp")
 def logsumexp(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """log(sum(exp(x))) over axes, without overflow."""
     x = x if checked(x, "logsumexp").dtype.is_float else x.to(dtypes.f32)

@@ -1,22 +1,24 @@
-"""Operations called again with arrays of the same layouts: what they asked of the device the last time is asked again.
+"""Calls with arrays of the same layouts: what they asked of the device the last time is asked again.
 
-Enters: forward functions that look at the layouts of their tensors, at their numbers and parameters, and at nothing else.
-Leaves: functions that stand for them. Holds: a repeated call gives what the function would give. What
-it does in Python (types, shapes, choice of kernels, argument blocks) hangs on what is in the key alone, so it is done for
-two calls of a key; the third is watched, and those after it allocate and launch what that one did.
+Enters: functions that look at the layouts of their tensors, at their numbers and parameters, and at nothing else. Leaves:
+functions that stand for them. Holds: a repeated call gives what the function would give. What that does in Python (types,
+shapes, choice of kernels, argument blocks) hangs on what is in the key alone, so it is done for two calls of a key; the third is
+watched, and those after it allocate and launch what that one did.
 
 Whatever can't be seen that way is left to the function: results in memory of the operands, what reads or waits, a profile or
-the sanitizer, tensors of classes of their own.
+the sanitizer, tensors of classes of their own, whole functions of which gradients may be wanted.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
 from .. import findings
+from ..autograd.mode import state
 from ..dtypes import DType
 from ..runtime import spans
 from ..runtime.array import DeviceArray
@@ -25,46 +27,48 @@ from ..runtime.interface import Buffer, Device
 from ..runtime.repeat import Launching, Step, Witness
 from .tensor import Tensor
 
-__all__ = ["repeats"]
+__all__ = ["only_values", "repeats", "whole", "written"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+K = TypeVar("K", bound=type)
 
 _WATCHED = 2
 """The calls of a key before the one that is watched."""
 _MOST_KEYS = 8192
-_MOST_STEPS = 8
-_KINDS = frozenset({"cpu", "llvm-cpu", "discrete", "integrated", "virtual", "other"})
-_PLAIN = frozenset({int, bool, float, str, type(None), DType})
+_MOST_STEPS = 64
+_PLAIN: set[type] = {int, bool, str, type(None), DType}
+_TENSORS: set[type] = {Tensor}
+_FIELDS: dict[type, tuple[str, ...]] = {}
+"""The fields of frozen dataclasses, which count one by one; () for other classes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Way:
     """How a call is repeated: buffers to allocate, by bytes; steps, each with its short way where the device has one; and the
-    results: number of the buffer, type, shape, strides. `single`: the result isn't a tuple.
+    results: number of the buffer, offset, type, shape, strides. `kind`: what makes one of several results, None for a single
+    one.
     """
 
     device: Device
-    count: int
     sizes: tuple[int, ...]
     steps: tuple[tuple[Repeater | None, Step], ...]
-    results: tuple[tuple[int, DType, tuple[int, ...], tuple[int, ...]], ...]
-    single: bool
+    results: tuple[tuple[int, int, DType, tuple[int, ...], tuple[int, ...]], ...]
+    kind: Callable[[list[Tensor]], Any] | None
 
-    def run(self, arrays: tuple[DeviceArray, ...]) -> Any:
-        """The results for these arrays; None where this call isn't to be repeated."""
+    def run(self, tensors: tuple[Tensor, ...]) -> Any:
+        """The results for these tensors (() where there are none); None where this call isn't to be repeated."""
         if findings.OPEN or spans.listeners:
             return None
         device = self.device
-        if self.count == 1:
-            first = arrays[0]
-            buffers: list[Buffer] = [first.buffer]
-            addresses: tuple[int, ...] = (first.words[0],)
-        else:
-            buffers = [array.buffer for array in arrays]
-            addresses = tuple([array.words[0] for array in arrays])
-            for buffer in buffers:
-                if buffer.device is not device:
-                    return None
+        buffers: list[Buffer] = []
+        addresses: tuple[int, ...] = ()
+        for tensor in tensors:
+            array = tensor._array
+            buffer = array.buffer
+            if buffer.device is not device:
+                return None
+            buffers.append(buffer)
+            addresses += (array.words[0],)
         for nbytes in self.sizes:
             buffer = device.allocate(nbytes)
             buffers.append(buffer)
@@ -72,125 +76,194 @@ class _Way:
         for record, step in self.steps:
             if record is None or not record(buffers, addresses):
                 step.run(device, buffers, addresses)
-        if self.single:
-            number, dtype, shape, strides = self.results[0]
-            return Tensor(DeviceArray(buffers[number], 0, dtype, shape, strides))
-        return tuple([Tensor(DeviceArray(buffers[n], 0, d, shape, strides)) for n, d, shape, strides in self.results])
+        if self.kind is None:
+            number, offset, dtype, shape, strides = self.results[0]
+            return Tensor(DeviceArray(buffers[number], offset, dtype, shape, strides))
+        return self.kind(
+            [Tensor(DeviceArray(buffers[n], o, d, shape, steps)) for n, o, d, shape, steps in self.results]
+        )
+
+
+def only_values(kind: K) -> K:
+    """Has objects of a class take part in repeated calls: tensors that are nothing but tensors to operations, or parameters that
+    are equal only where they ask for the same.
+    """
+    (_TENSORS if issubclass(kind, Tensor) else _PLAIN).add(kind)
+    return kind
 
 
 def repeats(name: str, forward: F) -> F:
-    """The function of this name, repeated where it can be. Its operands are tensors and numbers; parameters that are neither
-    numbers nor types, texts or None make it run as it is.
-    """
+    """The forward function of an operation, repeated where it can be."""
 
     @functools.wraps(forward)
     def run(*operands: Any, **params: Any) -> Any:
-        found = _key(operands, params)
+        found = _key(name, operands, params)
         if found is None:
             return forward(*operands, **params)
-        key, arrays = found
-        device = arrays[0].buffer.device
-        ways = device.ways
-        key = (name, *key)
-        way = ways.get(key)
-        if way.__class__ is _Way:
-            result = way.run(arrays)
-            if result is not None:
-                return result
-        elif way is not False:
-            return _noticed(forward, operands, params, ways, key, arrays)
-        return forward(*operands, **params)
+        return _again(forward, operands, params, *found)
 
     return run  # type: ignore[return-value]  # wraps keeps the signature
 
 
-def _key(operands: tuple[Any, ...], params: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[DeviceArray, ...]] | None:
-    """What decides about a call, and its arrays; None for one that isn't repeated."""
-    if len(operands) == 2 and not params:
-        a, b = operands
-        if a.__class__ is Tensor and b.__class__ is Tensor:
-            x, y = a._array, b._array
+def whole(name: str, *, also: Callable[[], Any] | None = None) -> Callable[[F], F]:
+    """A function made of operations, repeated as a whole where nothing of it is recorded. `also`: a setting that it looks at."""
+    label = f"{name}()"  # an operation may have the name, too
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def run(*operands: Any, **params: Any) -> Any:
+            if state.special:
+                return function(*operands, **params)
+            found = _key(label, operands, params)
+            if found is None:
+                return function(*operands, **params)
+            key, tensors = found
+            if state.enabled:
+                for tensor in tensors:
+                    if tensor.meta.requires_grad or tensor._history != tensor._version.recorded:
+                        return function(*operands, **params)
+            if also is not None:
+                key = (*key, also())
+            return _again(function, operands, params, key, tensors)
+
+        return run  # type: ignore[return-value]  # wraps keeps the signature
+
+    return decorate
+
+
+def written(write: Callable[..., Any], target: Tensor, operands: tuple[Any, ...], params: dict[str, Any]) -> None:
+    """Runs `write(target, *operands, **params)`, which changes target's memory, repeated where that can be."""
+    found = _key(write, (target, *operands), params)
+    if found is None:
+        write(target, *operands, **params)
+    else:
+        _again(write, (target, *operands), params, *found, writes=True)
+
+
+def _again(
+    function: Callable[..., Any],
+    operands: tuple[Any, ...],
+    params: dict[str, Any],
+    key: tuple[Any, ...],
+    tensors: tuple[Tensor, ...],
+    writes: bool = False,
+) -> Any:
+    ways = tensors[0]._array.buffer.device.ways
+    way = ways.get(key)
+    if way.__class__ is _Way:
+        result = way.run(tensors)
+        if result is not None:
+            return result
+    elif way is not False:
+        return _noticed(function, operands, params, key, tensors, writes)
+    return function(*operands, **params)
+
+
+_Found = tuple[tuple[Any, ...], tuple[Tensor, ...]]
+
+
+def _key(name: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> _Found | None:
+    """What decides about a call, and its tensors; None for one that isn't repeated."""
+    if not params:
+        count = len(operands)
+        if count == 1 and operands[0].__class__ is Tensor:
+            layout = operands[0]._array.layout
+            return None if layout is None else ((name, layout), operands)
+        if count == 2 and operands[0].__class__ is Tensor and operands[1].__class__ is Tensor:
+            x, y = operands[0]._array, operands[1]._array
             if x.layout is None or y.layout is None:
                 return None
             if x.buffer is not y.buffer:
-                return (x.layout, y.layout), (x, y)
-            return (x.layout, y.layout, y.words[0] - x.words[0]), (x, y)
-    key: list[Any] = []
-    arrays: list[DeviceArray] = []
+                return (name, x.layout, y.layout), operands
+    key: list[Any] = [name]
+    tensors: list[Tensor] = []
     for operand in operands:
-        if operand.__class__ is Tensor:
-            array = operand._array
-            if array.layout is None:
-                return None
-            key.append(array.layout)
-            arrays.append(array)
-        elif not _take(operand, key):
+        if not _take(operand, key, tensors):
             return None
-    for name, value in params.items():
-        key.append(name)
-        if not _take(value, key):
+    for word, value in params.items():
+        key.append(word)
+        if not _take(value, key, tensors):
             return None
-    if not arrays:
+    if not tensors:
         return None
-    if len(arrays) > 1:
-        _add_sharing(arrays, key)
-    return tuple(key), tuple(arrays)
+    if len(tensors) > 1:
+        _add_sharing(tensors, key)
+    return tuple(key), tuple(tensors)
 
 
-def _add_sharing(arrays: list[DeviceArray], key: list[Any]) -> None:
-    """Which arrays lie in one buffer, and how far from each other."""
-    for i, array in enumerate(arrays[1:], 1):
+def _add_sharing(tensors: list[Tensor], key: list[Any]) -> None:
+    """Which tensors lie in one buffer, and how far from each other."""
+    for i, tensor in enumerate(tensors):
         for j in range(i):
-            if arrays[j].buffer is array.buffer:
-                key += ("shared", i, j, array.words[0] - arrays[j].words[0])
+            if tensors[j]._array.buffer is tensor._array.buffer:
+                key += ("shared", i, j, tensor._array.words[0] - tensors[j]._array.words[0])
                 break
 
 
-def _take(value: Any, key: list[Any]) -> bool:
-    """Adds a value to a key by type and value, so that 1, 1.0 and True, 0.0 and -0.0 are told apart; False for others."""
+def _take(value: Any, key: list[Any], tensors: list[Tensor]) -> bool:
+    """Adds a value to a key: of tensors the layout, of others type and value, so that 1, 1.0 and True, 0.0 and -0.0 are told
+    apart; False for what can't be part of one.
+    """
     kind: Any = value.__class__
-    if kind is tuple:
-        key.append(len(value))
-        return all(_take(item, key) for item in value)
-    if kind is float and not value:
-        return False
-    if kind not in _PLAIN and not (isinstance(value, type) and issubclass(value, DType)):
-        return False
-    key += (kind, value)
-    return bool(value == value)  # NaN finds nothing in a dictionary
+    if kind in _TENSORS:
+        layout = value._array.layout
+        key.append(layout)
+        tensors.append(value)
+        return layout is not None
+    if kind is float:
+        key += (kind, value, math.copysign(1.0, value))
+        return bool(value == value)  # NaN finds nothing in a dictionary
+    if kind in _PLAIN:
+        key += (kind, value)
+        return True
+    if kind is tuple or kind is list:
+        key += (kind, len(value))
+        return all(_take(item, key, tensors) for item in value)
+    names = _FIELDS.get(kind)
+    if names is None:
+        frozen = is_dataclass(kind) and getattr(kind, "__dataclass_params__").frozen  # noqa: B009  # unknown to its stubs
+        names = _FIELDS[kind] = tuple([f.name for f in fields(kind)]) if frozen else ()
+    key.append(kind)
+    return bool(names) and all(_take(getattr(value, name), key, tensors) for name in names)
 
 
 def _noticed(
-    forward: Callable[..., Any],
+    function: Callable[..., Any],
     operands: tuple[Any, ...],
     params: dict[str, Any],
-    ways: dict[Any, Any],
     key: tuple[Any, ...],
-    arrays: tuple[DeviceArray, ...],
+    tensors: tuple[Tensor, ...],
+    writes: bool,
 ) -> Any:
     """Runs the function; watches what it asks when the time has come."""
+    arrays = tuple([tensor._array for tensor in tensors])
     device = arrays[0].buffer.device
+    ways = device.ways
     seen = ways.get(key, 0)
     if seen < _WATCHED or findings.OPEN or spans.listeners or findings.wanted_checks():
         if len(ways) >= _MOST_KEYS:
             ways.clear()
         ways[key] = min(seen + 1, _WATCHED)
-        return forward(*operands, **params)
+        return function(*operands, **params)
+    if device.caps.kind == "interpreter" or any(array.buffer.device is not device for array in arrays):
+        ways[key] = False
+        return function(*operands, **params)
     witness = Witness(device, arrays)
-    if device.caps.kind not in _KINDS or not witness.start():
-        return forward(*operands, **params)
+    if not witness.start():
+        return function(*operands, **params)
     try:
-        result = forward(*operands, **params)
+        result = function(*operands, **params)
     finally:
         witness.stop()
-    ways[key] = _way(witness, arrays, result) or False
+    ways[key] = _way(witness, arrays, result, writes) or False
     return result
 
 
-def _way(witness: Witness, arrays: tuple[DeviceArray, ...], result: Any) -> _Way | None:
+def _way(witness: Witness, arrays: tuple[DeviceArray, ...], result: Any, writes: bool) -> _Way | None:
     """How to repeat what was watched; None where that can't be."""
     steps = witness.steps()
-    made = result if isinstance(result, tuple) else (result,)
+    several = isinstance(result, tuple)
+    made = () if writes else result if several else (result,)
     if not steps or len(steps) > _MOST_STEPS or any(tensor.__class__ is not Tensor for tensor in made):
         return None
     numbers = {id(buffer): number for number, buffer in enumerate(witness.allocated, len(arrays))}
@@ -198,10 +271,11 @@ def _way(witness: Witness, arrays: tuple[DeviceArray, ...], result: Any) -> _Way
     for tensor in made:
         array = tensor._array
         number = numbers.pop(id(array.buffer), None)
-        if number is None or array.offset or tensor.is_view:
+        if number is None or tensor.is_view or tensor.requires_grad:
             return None
-        results.append((number, array.dtype, array.shape, array.strides))
+        results.append((number, array.offset, array.dtype, array.shape, array.strides))
     device = witness.device
     ready = tuple([(device.repeater(s) if isinstance(s, Launching) else None, s) for s in steps])
     sizes = tuple([buffer.nbytes for buffer in witness.allocated])
-    return _Way(device, len(arrays), sizes, ready, tuple(results), not isinstance(result, tuple))
+    kind: Any = tuple if writes else getattr(type(result), "_make", type(result)) if several else None
+    return _Way(device, sizes, ready, tuple(results), kind)

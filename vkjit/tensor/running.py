@@ -24,6 +24,7 @@ from .maps import arithmetic_type
 from .precision import widened
 from .reducing import _wide, line_limit, reduce_axes
 from .reductions import Extreme
+from .repeats import whole
 from .tensor import Tensor
 from .views import axis_of, narrow
 
@@ -186,16 +187,19 @@ def _along(run: Any, name: str, x: Tensor, dim: int, dtype: Any) -> Tensor:
     return run(x, dim=axis_of(dim, x.ndim, name), dtype=result)  # type: ignore[no-any-return]
 
 
+@whole("cumsum")
 def cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """Running sums along an axis; integers and bool in i64 unless dtype= says otherwise."""
     return _along(_cumsum, "cumsum", x, dim, dtype)
 
 
+@whole("cumprod")
 def cumprod(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """Running products along an axis; integers and bool in i64 unless dtype= says otherwise."""
     return _along(_cumprod, "cumprod", x, dim, dtype)
 
 
+@whole("logcumsumexp")
 def logcumsumexp(x: Tensor, dim: int) -> Tensor:
     """log of the running sums of exp(x) along an axis, without overflow."""
     if not x.dtype.is_float:
@@ -265,11 +269,13 @@ def _extremes(x: Tensor, dim: int, name: str, takes: Any) -> Extreme:
     return Extreme(gather(x, axis, indices) if x.requires_grad and x.numel() else Tensor(values), indices)
 
 
+@whole("cummax")
 def cummax(x: Tensor, dim: int) -> Extreme:
     """Running maxima along an axis, and where they lie (of equal ones the last); NaN stays from where it stands."""
     return _extremes(x, dim, "cummax", kernels.larger)
 
 
+@whole("cummin")
 def cummin(x: Tensor, dim: int) -> Extreme:
     """Running minima along an axis, and where they lie (of equal ones the last); NaN stays from where it stands."""
     return _extremes(x, dim, "cummin", kernels.smaller)
@@ -278,6 +284,7 @@ def cummin(x: Tensor, dim: int) -> Extreme:
 # -- differences and areas
 
 
+@whole("diff")
 @widened
 def diff(x: Any, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
     """Differences of neighbours along an axis, taken n times; of bool whether they differ."""

@@ -19,6 +19,7 @@ from . import creation, views
 from .copies import copy_values
 from .dispatch import operation
 from .indexing import index_select
+from .repeats import whole
 from .tensor import Tensor
 
 __all__ = ["meshgrid", "pad", "tril", "triu"]
@@ -45,11 +46,13 @@ def _matrix(x: Tensor, name: str) -> Tensor:
     return x
 
 
+@whole("tril")
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     """The matrices' part on and below a diagonal, 0 above it."""
     return triangle(_matrix(x, "tril"), diagonal=diagonal, upper=False)
 
 
+@whole("triu")
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
     """The matrices' part on and above a diagonal, 0 below it."""
     return triangle(_matrix(x, "triu"), diagonal=diagonal, upper=True)
@@ -94,6 +97,7 @@ def _sources(extent: int, low: int, high: int, mode: str) -> Any:
     return np.where(folded >= extent, period - folded, folded)
 
 
+@whole("pad")
 def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
     """x with elements put before and after its last axes; negative widths take elements away.
 

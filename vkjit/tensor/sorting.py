@@ -10,13 +10,11 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from .. import dtypes
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..runtime.interface import DeviceArray, contiguous_strides
-from ..stdlib import radix
+from ..stdlib import elementwise, radix
 from ..stdlib import sort as kernels
 from ..stdlib.registry import device_class
 from . import creation, maps
@@ -27,6 +25,7 @@ from .maps import arithmetic_type
 from .precision import is_half
 from .promotion import result_type
 from .reductions import Extreme
+from .repeats import whole
 from .tensor import Tensor
 from .views import axis_of, movedim, narrow, reshape, select, squeeze, unsqueeze
 
@@ -58,7 +57,8 @@ def _places(lines: DeviceArray) -> DeviceArray:
     count = lines.shape[1]
     if count >= 2**31:
         raise ShapeError(f"sorting takes lines of fewer than 2**31 elements, found {count}")
-    numbers = creation.upload(np.arange(count, dtype=np.int32), dtypes.i32, lines.device)._array
+    numbers = creation.allocate((count,), dtypes.i32, lines.device)
+    elementwise.numbers(numbers)
     return DeviceArray(numbers.buffer, 0, dtypes.i32, lines.shape, (0, 1))
 
 
@@ -130,6 +130,7 @@ def _axis(x: Tensor, dim: int, name: str) -> int:
     return axis_of(dim, x.ndim, name)
 
 
+@whole("sort")
 def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Order:
     """The values along an axis in order, and where each lay; equal ones keep their order."""
     del stable  # it always is
@@ -146,6 +147,7 @@ def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True
     return Order(_back(values, x, axis, x.shape[axis], x.dtype), indices)
 
 
+@whole("argsort")
 def argsort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """Where the values lie, in their order along an axis."""
     return sort(x.detach(), dim, descending, stable).indices
@@ -206,6 +208,7 @@ def _top(lines: DeviceArray, k: int, largest: bool) -> tuple[DeviceArray, Device
             return values, places
 
 
+@whole("topk")
 def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Order:
     """The k largest (or smallest) values along an axis in order, and where they lie; of equal ones the first."""
     del sorted  # they always are
@@ -227,6 +230,7 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
     return Order(gather(x, axis, indices) if x.requires_grad else _back(found, x, axis, k, x.dtype), indices)
 
 
+@whole("kthvalue")
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Extreme:
     """The k-th smallest value (from 1) along an axis, and where it lies."""
     flat = reshape(x, 1) if x.ndim == 0 else x
@@ -263,6 +267,7 @@ def _median(x: Tensor, dim: int | None, keepdim: bool, ignore: bool, name: str) 
     return reshape(found.values, ()) if dim is None else found
 
 
+@whole("median")
 def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower median of all elements, or along an axis with where it lies; NaN where there is one."""
     return _median(x, dim, keepdim, False, "median")
@@ -351,6 +356,7 @@ def _search(bounds: Tensor, values: Tensor, *, right: bool, dtype: DType) -> Ten
     return Tensor(out)
 
 
+@whole("searchsorted")
 def searchsorted(
     sorted_sequence: Tensor, values: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
     sorter: Tensor | None = None,

@@ -19,6 +19,7 @@ from .copies import contiguous
 from .indexing import compact, index_select, scatter_add
 from .precision import widened
 from .reductions import Dims, _correction, amax, amin, mean, norm, std, sum
+from .repeats import whole
 from .running import cumsum
 from .sorting import sort
 from .tensor import Tensor
@@ -29,11 +30,13 @@ __all__ = [
 ]  # fmt: skip
 
 
+@whole("aminmax")
 def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The minimum and the maximum, of all elements or along an axis."""
     return amin(x, dim, keepdim), amax(x, dim, keepdim)
 
 
+@whole("std_mean")
 def std_mean(
     x: Tensor, dim: Dims = None, *, correction: float | None = 1, unbiased: bool | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -43,6 +46,7 @@ def std_mean(
     return std(x, dim, correction=correction, unbiased=unbiased, keepdim=keepdim), mean(x, dim, keepdim)
 
 
+@whole("nansum")
 def nansum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The sum over axes, NaN left out."""
     return sum(where(x != x, 0, x) if x.dtype.is_float else x, dim, keepdim, dtype=dtype)
@@ -78,6 +82,7 @@ def cdist(a: Any, b: Any, p: float = 2.0, compute_mode: str | None = None) -> Te
 # -- counts
 
 
+@whole("bincount")
 def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each number from 0 occurs, or the sum of its weights; waits for the largest."""
     if x.ndim != 1 or not x.dtype.is_integer:
