@@ -189,6 +189,8 @@ class Workshop:
             return int(op.attrs["value"]) % of == 0
         if op.name == "mul":
             return any(self.multiple(v, of) for v in op.operands)
+        if op.name == "select":
+            return all(self.multiple(v, of) for v in op.operands[1:])
         if op.name in ("add", "sub", "min", "max", "cast"):
             return all(self.multiple(v, of) for v in op.operands)
         if op.name != "extent":

@@ -21,12 +21,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ...ir.core import Op, Region, Value
+from ...ir.core import Op, Value
 from ..memory import alias_class
 from . import matrices, packing
 from .fragments import Fragments, Plan
 from .held import Workshop
-from .packing import VECTOR, Packed, Spot
+from .packing import Packed, Spot
 from .prefetch import Ahead, Piece
 
 __all__ = ["Overlapped", "begin"]
@@ -77,7 +77,7 @@ class Overlapped(Ahead):
     def start(self, shop: Workshop) -> None:
         """Before the loop: the first round in shared memory, vectors of the following ones and the first slice ahead."""
         first, every = self.fixed[0], slice(None)
-        begun = self._fetched(shop, first, 0, [(side, 0, every) for side in self.sides])
+        begun = self._ahead(shop, first, 0, [(side, 0, every) for side in self.sides])
         for side in self.sides:
             shop.access(side.place.array, "w")
         for side in self.sides:
@@ -141,16 +141,13 @@ class Overlapped(Ahead):
                 chunk = slice(number * size, (number + 1) * size)
             wanted.setdefault(rounds, []).append((side, which, chunk))
         for rounds, some in wanted.items():
-            for side, values in self._fetched(shop, counter, rounds, some).items():
+            for side, values in self._ahead(shop, counter, rounds, some).items():
                 self.waiting[side] += values
 
-    def _fetched(self, shop: Workshop, counter: Value, rounds: int, wanted: Wanted) -> dict[Side, list[Value]]:
-        """Vectors of the factors some rounds after the one of a counter; zeros where there is no such round."""
-        b, at = shop.builder, counter
-        for _ in range(rounds):
-            at = b.emit("add", at, self.fixed[2])
+    def _ahead(self, shop: Workshop, counter: Value, rounds: int, wanted: Wanted) -> dict[Side, list[Value]]:
+        """Vectors of the factors some rounds after the one of a counter."""
 
-        def inside() -> list[list[Value]]:
+        def load(at: Value) -> list[list[Value]]:
             mapping = dict.fromkeys(self.counters, at)
             return [
                 packing.vectors(
@@ -160,20 +157,21 @@ class Overlapped(Ahead):
                 for side, which, chunk in wanted
             ]  # fmt: skip
 
-        if not rounds and counter is not self.fixed[0]:  # the round that is running
-            return {side: found for (side, _, _), found in zip(wanted, inside(), strict=True)}
-        taken, other = Region(), Region()
-        with b.at(taken):
-            found = inside()
-            values = [v for some in found for v in some]
-            b.op("yield", *values)
-        with b.at(other):
-            b.op("yield", *[b.const(0, VECTOR) for _ in values])
-        test = b.emit("lt", at, self.fixed[1])
-        if rounds:  # a counter may have wrapped
-            test = b.emit("and", test, b.emit("gt", at, counter))
-        rest = iter(shop.choose(test, [v.type for v in values], taken, other))
-        return {side: [next(rest) for _ in some] for (side, _, _), some in zip(wanted, found, strict=True)}
+        sides = [side for side, _, _ in wanted]
+        if counter is not self.fixed[0]:
+            return dict(zip(sides, load(self.later(shop, rounds)), strict=True))
+        counts: list[int] = []
+        at = counter
+        for _ in range(rounds):
+            at = shop.builder.emit("add", at, self.fixed[2])
+
+        def flat() -> list[Value]:
+            found = load(at)
+            counts.extend(map(len, found))
+            return [v for some in found for v in some]
+
+        rest = iter(self.first(shop, at, flat))
+        return {side: [next(rest) for _ in range(count)] for side, count in zip(sides, counts, strict=True)}
 
     def _slice(self, shop: Workshop, number: int) -> Slice:
         """The matrices of a slice; the first one of the following round has the number after the last. What they read was

@@ -6,7 +6,7 @@ how it is made::
     next = load(first slices)                 where the loop has a first round
     for k, next:
         put next into shared memory           after a barrier: others may still read the last round's
-        ("early": next = load(slices at k + step), where there is such a round)
+        ("early": next = load(slices at k + step), or at k in the last round)
         barrier
         ("late": the same here)
         multiply
@@ -15,7 +15,8 @@ how it is made::
    writes; where they lie follows from the counter by operations that may run at any time. A factor that is no slice is put
    into shared memory when its product comes, if it isn't there.
 2. The loop's step is a constant above 0, and nothing leaves it early.
-3. Nothing is read for a round that there isn't: promises about slices hold in rounds alone.
+3. Nothing is read for a round that there isn't: promises about slices hold in rounds alone. The last one reads its own slices
+   again.
 4. Between the products of two rounds others may have a product's memory: nothing of it is read again.
 """
 
@@ -97,27 +98,43 @@ class Ahead:
         return places[0], places[1]
 
     def _load_next(self, shop: Workshop) -> None:
-        at = shop.builder.emit("add", self.counters[-1], self.fixed[2])
-        self.following = self.loaded(shop, at, self.current)
+        self.following = self._fetched(shop, self.later(shop, 1))
 
-    def loaded(self, shop: Workshop, counter: Value, otherwise: Sequence[Value] | None) -> list[Value]:
-        """The factors' parts in the round of a counter; `otherwise` where there is no such round, zeros if that is None."""
-        b = shop.builder
-        inside, outside = Region(), Region()
+    def later(self, shop: Workshop, rounds: int) -> Value:
+        """The counter some rounds after the one that is running, where there is such a round, else that of this round: it is known
+        to be one, and nobody looks at what is loaded then. A test around loads would make what follows wait for them.
+        """
+        b, own = shop.builder, self.counters[-1]
+        at = own
+        for _ in range(rounds):
+            at = b.emit("add", at, self.fixed[2])
+        if not rounds:
+            return at
+        exists = b.emit("and", b.emit("lt", at, self.fixed[1]), b.emit("gt", at, own))  # a counter may have wrapped
+        return b.emit("select", exists, at, own)
+
+    def _fetched(self, shop: Workshop, counter: Value) -> list[Value]:
+        """The factors' parts in the round of a counter."""
+        mapping = dict.fromkeys(self.counters, counter)
+        parts = [piece.fetch([self._cloned(shop, v, mapping) for v in piece.load.operands]) for piece in self.pieces]
+        self.counts = [len(part) for part in parts]
+        return [v for part in parts for v in part]
+
+    def start(self, shop: Workshop) -> None:
+        """Loads the factors' parts of the first round, zeros where there is none."""
+        self.current = self.first(shop, self.fixed[0], lambda: self._fetched(shop, self.fixed[0]))
+
+    def first(self, shop: Workshop, counter: Value, load: Callable[[], list[Value]]) -> list[Value]:
+        """Values that are loaded in front of the loop for the round of a counter, zeros where there is no such round."""
+        b, inside, outside = shop.builder, Region(), Region()
         with b.at(inside):
-            mapping = dict.fromkeys(self.counters, counter)
-            parts = [
-                piece.fetch([self._cloned(shop, v, mapping) for v in piece.load.operands]) for piece in self.pieces
-            ]
-            values = [v for part in parts for v in part]
-            self.counts = [len(part) for part in parts]
+            values = load()
             b.op("yield", *values)
         with b.at(outside):
-            given = otherwise if otherwise is not None else [_zero(b, v.type) for v in values]
-            b.op("yield", *given)
+            b.op("yield", *[_zero(b, v.type) for v in values])
         test = b.emit("lt", counter, self.fixed[1])
-        if otherwise is not None:  # a counter may have wrapped
-            test = b.emit("and", test, b.emit("gt", counter, self.counters[-1]))
+        if counter is not self.fixed[0]:
+            test = b.emit("and", test, b.emit("gt", counter, self.fixed[0]))
         return shop.choose(test, [v.type for v in values], inside, outside)
 
     def _cloned(self, shop: Workshop, value: Value, mapping: dict[Value, Value]) -> Value:
@@ -201,7 +218,7 @@ def begin(
             pieces.append(_staged(shop, op, label, lines=plan is not None))
     body = loop.regions[0]
     ahead = Ahead(loop, product, list(numbers), pieces, list(fixed), resolve, frozenset(body.ops), [body.args[0]])
-    ahead.current = ahead.loaded(shop, fixed[0], None)
+    ahead.start(shop)
     for piece in pieces:
         shop.release(piece.place.array)
     return ahead
