@@ -22,6 +22,8 @@ from benchmarks.groups.nn import reference_device, torch, wait_ours, wait_theirs
 SIZES = {"1M": 2**20, "16M": 2**24}
 SECONDS = 0.12
 """How long one measurement takes, about."""
+CALLS_BEFORE = 4
+"""Calls before the one whose result is checked: what is measured is a call like many before it."""
 WIDTH = 1024
 """Columns of the matrices that rows and axes are taken of."""
 
@@ -167,6 +169,9 @@ def _checked(name: str, size: str) -> None:
     f32 is off, as its norm of many elements is on processors, its f64 decides.
     """
     call = CALLS[name]
+    for _ in range(CALLS_BEFORE):
+        call(_library(True), ours(size))
+        call(_library(False), theirs(size))
     found, expected = _values(call(_library(True), ours(size))), _values(call(_library(False), theirs(size)))
     if found.shape != expected.shape:
         raise RuntimeError(f"{name}: shape {found.shape}, PyTorch gives {expected.shape}")

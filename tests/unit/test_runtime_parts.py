@@ -313,6 +313,7 @@ def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select, "_driver_error", None)
     monkeypatch.setattr(select, "_kinds", {})
     monkeypatch.setattr(select, "_open", {})
+    monkeypatch.setattr(select, "_default", {})
     monkeypatch.delenv("VKJIT_DEVICE", raising=False)
 
 

@@ -43,6 +43,8 @@ _kinds: dict[str, _Kind] = {}
 _physical: list[Physical] | None = None
 _driver_error: DriverNotFoundError | None = None
 _open: dict[str, Device] = {}
+_default: dict[str | None, Device] = {}
+"""What was opened without being named, by what VKJIT_DEVICE said."""
 
 
 def register_device_kind(
@@ -55,6 +57,7 @@ def register_device_kind(
         if name in _kinds:
             raise InternalError(f"the device kind {name} is registered twice")
         _kinds[name] = _Kind(name, factory, caps, kind or name)
+        _default.clear()
 
 
 def devices() -> list[DeviceInfo]:
@@ -79,6 +82,16 @@ def open_device(spec: int | str | None = None) -> Device:
     Without a `spec`, VKJIT_DEVICE decides, and without that the first usable device. Raises DeviceNotFoundError,
     listing what exists; DriverNotFoundError when nothing exists; FeatureError when the device lacks what kernels need.
     """
+    if spec is not None:
+        return _opened(spec)
+    wanted = os.environ.get("VKJIT_DEVICE")
+    known = _default.get(wanted)
+    if known is None or getattr(known, "closed", False):
+        known = _default[wanted] = _opened(None)
+    return known
+
+
+def _opened(spec: int | str | None) -> Device:
     with _lock:
         found = devices()
         if not found:
