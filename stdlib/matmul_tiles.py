@@ -36,6 +36,11 @@ class TilePlan:
     parts: int = 1
     prefetch: str = ""
 
+    def covers(self, a: DeviceArray, c: DeviceArray) -> bool:
+        """Whether tiles that are loaded ahead lie inside their matrices, all of them: then nothing is tested."""
+        exact = c.shape[1] % self.rows == 0 and c.shape[2] % self.columns == 0 and a.shape[2] % self.depth == 0
+        return exact and self.prefetch != ""
+
     def __str__(self) -> str:
         ahead = f", {self.prefetch} prefetch" if self.prefetch else ""
         return f"{self.rows}x{self.columns}x{self.depth}, {self.threads} threads, {self.parts} parts{ahead}"
@@ -69,7 +74,7 @@ def plan_of_tiles(a: DeviceArray, c: DeviceArray, accumulate: Any = None) -> Til
 
 
 def _count(c: DeviceArray, rows: int, columns: int) -> int:
-    return c.shape[0] * vk.cdiv(c.shape[1], rows) * vk.cdiv(c.shape[2], columns)
+    return c.shape[0] * -(-c.shape[1] // rows) * -(-c.shape[2] // columns)
 
 
 @variant("gemm", "gpu")
@@ -146,19 +151,19 @@ def multiply_by_tiles(
         return
     plan = plan or plan_of_tiles(a, c, accumulate)
     (left, a_turned), (right, b_turned) = _seen(a), _seen(b)
-    biased = bias is not None
+    biased, whole = bias is not None, plan.covers(a, c)
     added = bias if bias is not None else _nothing(a, c, accumulate)
     if plan.parts <= 1 or a.shape[2] <= plan.depth:
         gemm_of_views(
             left, right, added, c, plan.rows, plan.columns, plan.depth, accumulate, a_turned, b_turned, activation, biased,
-            plan.threads, plan.prefetch,
+            plan.threads, plan.prefetch, whole,
         )  # fmt: skip
         return
     chunk = vk.cdiv(vk.cdiv(a.shape[2], plan.parts), plan.depth) * plan.depth
     parts = scratch((vk.cdiv(a.shape[2], chunk), *c.shape), accumulate, c.device)
     gemm_parts(
         left, right, parts, chunk, plan.rows, plan.columns, plan.depth, accumulate, a_turned, b_turned, plan.threads,
-        plan.prefetch,
+        plan.prefetch, whole,
     )  # fmt: skip
     gemm_of_parts(parts, added, c, ACC=accumulate, ACTIVATION=activation, BIASED=biased)
 

@@ -60,12 +60,21 @@ def gemm(
     BIASED: vk.Const[bool] = False,
     THREADS: vk.Const[int] = 256,  # noqa: ARG001  `local` asks for it
     PREFETCH: vk.Const[str] = "",
+    WHOLE: vk.Const[bool] = False,
 ) -> None:
-    """c = activation(a @ b + bias), batch by batch; `bias` isn't read unless `BIASED`."""
+    """c = activation(a @ b + bias), batch by batch; `bias` isn't read unless `BIASED`. `WHOLE`: tiles lie inside their matrices."""
     wg, g = vk.workgroup(), vk.group_id(2)
     i, j = vk.group_id(1) * BM, vk.group_id(0) * BN
+    if WHOLE:
+        vk.assume(i + BM <= a.shape[1])
+        vk.assume(j + BN <= b.shape[2])
+        vk.assume(i + BM <= c.shape[1])
+        vk.assume(j + BN <= c.shape[2])
     acc = wg.zeros((BM, BN), ACC)
     for k in range(0, a.shape[2], BK):
+        if WHOLE:
+            vk.assume(k + BK <= a.shape[2])
+            vk.assume(k + BK <= b.shape[1])
         acc = wg.mma(a[g, i : i + BM, k : k + BK], b[g, k : k + BK, j : j + BN], acc, prefetch=PREFETCH)
     if BIASED:
         acc = acc + ACC(bias[j : j + BN])
@@ -77,14 +86,20 @@ def gemm(
 @vk.func
 def sums_of_tile(
     a, b, g, i, j, first, end, BM: vk.Const[int], BN: vk.Const[int], BK: vk.Const[int], ACC: vk.Const[Any],
-    A_TURNED: vk.Const[bool], B_TURNED: vk.Const[bool], PREFETCH: vk.Const[str],
+    A_TURNED: vk.Const[bool], B_TURNED: vk.Const[bool], PREFETCH: vk.Const[str], WHOLE: vk.Const[bool],
 ):  # fmt: skip
     """The tile of a[g] @ b[g] at row i, column j, summed over first <= k < end; `end` ends the depth, or is `first` plus a
-    multiple of BK.
+    multiple of BK. `WHOLE`: every tile lies inside its matrix.
     """
     wg = vk.workgroup()
+    if WHOLE:
+        vk.assume(i + BM <= a.shape[2 if A_TURNED else 1])
+        vk.assume(j + BN <= b.shape[1 if B_TURNED else 2])
     acc = wg.zeros((BM, BN), ACC)
     for k in range(first, end, BK):
+        if WHOLE:
+            vk.assume(k + BK <= a.shape[1 if A_TURNED else 2])
+            vk.assume(k + BK <= b.shape[2 if B_TURNED else 1])
         if A_TURNED:
             left = a[g, k : k + BK, i : i + BM].T
         else:
@@ -113,16 +128,20 @@ def gemm_of_views(
     BIASED: vk.Const[bool],
     THREADS: vk.Const[int],  # noqa: ARG001  `local` asks for it
     PREFETCH: vk.Const[str] = "",
+    WHOLE: vk.Const[bool] = False,
 ) -> None:
     """As `gemm`, of factors that may come turned."""
     wg, g = vk.workgroup(), vk.group_id(2)
     i, j = vk.group_id(1) * BM, vk.group_id(0) * BN
     depth = a.shape[1] if A_TURNED else a.shape[2]
-    acc = sums_of_tile(a, b, g, i, j, 0, depth, BM, BN, BK, ACC, A_TURNED, B_TURNED, PREFETCH)
+    acc = sums_of_tile(a, b, g, i, j, 0, depth, BM, BN, BK, ACC, A_TURNED, B_TURNED, PREFETCH, WHOLE)
     if BIASED:
         acc = acc + ACC(bias[j : j + BN])
     if ACTIVATION:
         acc = activated(acc, ACTIVATION)
+    if WHOLE:
+        vk.assume(i + BM <= c.shape[1])
+        vk.assume(j + BN <= c.shape[2])
     wg.store(c[g, i : i + BM, j : j + BN], acc)
 
 
@@ -140,6 +159,7 @@ def gemm_parts(
     B_TURNED: vk.Const[bool],
     THREADS: vk.Const[int],  # noqa: ARG001  `local` asks for it
     PREFETCH: vk.Const[str] = "",
+    WHOLE: vk.Const[bool] = False,
 ) -> None:
     """parts[s] = the part of a @ b whose depth begins at s * chunk; `chunk` is a multiple of BK."""
     wg, batch = vk.workgroup(), parts.shape[1]
@@ -148,7 +168,10 @@ def gemm_parts(
     depth = a.shape[1] if A_TURNED else a.shape[2]
     first = part * chunk
     end = vk.min(first + chunk, depth)
-    acc = sums_of_tile(a, b, g, i, j, first, end, BM, BN, BK, ACC, A_TURNED, B_TURNED, PREFETCH)
+    acc = sums_of_tile(a, b, g, i, j, first, end, BM, BN, BK, ACC, A_TURNED, B_TURNED, PREFETCH, WHOLE)
+    if WHOLE:
+        vk.assume(i + BM <= parts.shape[2])
+        vk.assume(j + BN <= parts.shape[3])
     wg.store(parts[part, g, i : i + BM, j : j + BN], acc)
 
 

@@ -155,7 +155,14 @@ def product_rate(at: Setting, dtype: str, total: str) -> float:
         a, b = (vk.tensor(x, dtype=kind) for x in factors(dtype, side))
         c, bias = vk.empty((1, side, side), dtype=result), vk.zeros(side, dtype=result)
         bm, bn, bk, threads, ahead = at.tiles[f"{dtype} {total}"]
-        sizes: dict[str, Any] = {"BM": bm, "BN": bn, "BK": bk, "THREADS": threads, "PREFETCH": ahead}
+        sizes: dict[str, Any] = {
+            "BM": bm,
+            "BN": bn,
+            "BK": bk,
+            "THREADS": threads,
+            "PREFETCH": ahead,
+            "WHOLE": ahead != "",
+        }
         run = functools.partial(gemm, a, b, bias, c, ACC=result, **sizes)
         run()
         rows = np.linspace(0, side - 1, 16).astype(int)

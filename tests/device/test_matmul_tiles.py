@@ -86,6 +86,18 @@ def test_no_bias_shares_no_memory_with_results(device: Device) -> None:
             assert bias.form.aligned or c.device.caps.kind == "interpreter"
 
 
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_tiles_that_cover_their_matrices(turned: bool, parts: int, device: Device) -> None:
+    with vk.use_device(device):
+        plan = TilePlan(16, 32, 16, 64, parts, "early")
+        a, b = (vk.tensor(numbers(shape, n)) for n, shape in enumerate(((2, 64, 32), (2, 64, 64))))
+        left = a.transpose(1, 2) if turned else vk.tensor(numbers((2, 32, 64), 5))
+        assert plan.covers(left._array, vk.empty((2, 32, 64))._array)
+        check(left, b.transpose(1, 2) if turned else b, plan)
+        assert not plan.covers(left._array, vk.empty((2, 32, 65))._array)
+
+
 @pytest.mark.parametrize("sizes", [(0, 4, 5), (3, 0, 5), (1, 1, 1), (16, 16, 32), (17, 97, 1)])
 def test_sizes(sizes: tuple[int, int, int], device: Device) -> None:
     m, k, n = sizes

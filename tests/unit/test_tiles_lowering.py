@@ -71,7 +71,7 @@ def product_arguments(
     else:
         a, b = a.astype(factor), b.astype(factor)
     c = np.full(expected.shape, 77, total)
-    return [a, b, np.zeros(n, total), c, *tile, acc, "", False, threads, ""], expected
+    return [a, b, np.zeros(n, total), c, *tile, acc, "", False, threads, "", False], expected
 
 
 def run_product(module: Module, arguments: list[Any], subgroup: int) -> None:
@@ -117,7 +117,7 @@ def test_factors_of_32_bits_are_staged_in_vectors(sizes: Any, factor: Any, acc: 
     """Where rows begin at multiples of 16 bytes and no matrices multiply them."""
     for depth in (16, 4):
         arguments, expected = product_arguments(sizes, (16, 32, depth), factor, factor, acc, 64)
-        arguments[-1] = how
+        arguments[-2] = how
         module = lowered(high(gemm, arguments, 64, contiguous=True, aligned=True))
         notes = str(module.kernel.attrs["tiles"])
         assert "engine fma" in notes

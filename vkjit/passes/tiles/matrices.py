@@ -302,9 +302,9 @@ def store(
     if not in_order or not shop.function.attrs.get("aligned"):
         otherwise()
         return
-    aligned = b.emit("eq", b.emit("floormod", starts[-1], b.index(each)), b.index(0))
+    known = shop.multiple(starts[-1], each)
+    aligned = None if known else b.emit("eq", b.emit("floormod", starts[-1], b.index(each)), b.index(0))
     test = shop.all_of([whole(shop, lengths, tile.shape), aligned])
-    assert test is not None
 
     def direct() -> None:
         row, column = _corner(shop, plan)
@@ -315,6 +315,9 @@ def store(
                 place = indices(shop, starts, axes, at)
                 b.op("mat_store", array, *place, pitch, sums.values[i * plan.columns + j], layout="row")
 
+    if test is None:
+        direct()
+        return
     regions = [Region(), Region()]
     pending, assumed = set(shop.pending), set(shop.assumed)
     for region, make in zip(regions, (direct, otherwise), strict=True):
