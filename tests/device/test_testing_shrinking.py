@@ -78,3 +78,17 @@ def test_the_smallest_input_is_reached(kernel: Any, reference: Any, inputs: Any,
     assert caught.value.dims == dims
     for name, value in arguments.items():
         assert np.array_equal(caught.value.arguments[name], value), name
+
+
+@vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], 64), local=64)
+def differences(x: vk.In[vk.f32, "N"], y: vk.InOut[vk.f32, "N"]):
+    i = vk.global_id(0)
+    if i < x.shape[0]:
+        y[i] = x[i] - x[vk.max(i - 1, 0)]
+
+
+def test_what_two_arrays_hold_in_common_becomes_zero() -> None:
+    with pytest.raises(vk.testing.CheckFailure) as caught:
+        vk.testing.check_kernel(differences, aliases=[("x", "y")], **SETTINGS)
+    assert caught.value.dims == {"N": 2}
+    assert caught.value.arguments["x"].tolist() == caught.value.arguments["y"].tolist() == [0, 0]

@@ -145,7 +145,8 @@ def _arrays_together(case: Case, drawing: Drawing) -> Iterator[Case]:
         ):
             for number in (0, 1):
                 new = flat.copy()
-                new[part] = number
+                simple = (flat[part] == 0) | (flat[part] == 1)  # those become zero, or stay
+                new[part] = np.where(simple, flat[part] * number, number)
                 if np.array_equal(new, flat):
                     continue
                 made = case
