@@ -1249,6 +1249,10 @@ class TensorMethods:
         """Without axes of size 1: all of them, or those named that have size 1."""
         raise NotImplementedError
 
+    def squeeze_(self, dim: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
+        """`squeeze` in place: the tensor itself gets the other shape, its memory stays."""
+        raise NotImplementedError
+
     def std(self, dim: builtins.int | Sequence[builtins.int] | None = None, *, correction: builtins.float | None = 1, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False) -> Tensor:
         """The standard deviation over axes, as `var`."""
         raise NotImplementedError
@@ -1273,8 +1277,24 @@ class TensorMethods:
         """Two axes exchanged."""
         raise NotImplementedError
 
+    def swapaxes_(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+        """`swapaxes` in place: the tensor itself gets the other shape, its memory stays."""
+        raise NotImplementedError
+
+    def swapdims(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+        """Two axes exchanged."""
+        raise NotImplementedError
+
+    def swapdims_(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+        """`swapdims` in place: the tensor itself gets the other shape, its memory stays."""
+        raise NotImplementedError
+
     def t(self) -> Tensor:
         """The transpose of a matrix; a vector stays."""
+        raise NotImplementedError
+
+    def t_(self) -> Tensor:
+        """`t` in place: the tensor itself gets the other shape, its memory stays."""
         raise NotImplementedError
 
     def take(self, index: Tensor) -> Tensor:
@@ -1323,6 +1343,10 @@ class TensorMethods:
 
     def transpose(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Two axes exchanged."""
+        raise NotImplementedError
+
+    def transpose_(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+        """`transpose` in place: the tensor itself gets the other shape, its memory stays."""
         raise NotImplementedError
 
     def tril(self, diagonal: builtins.int = 0) -> Tensor:
@@ -1387,6 +1411,10 @@ class TensorMethods:
 
     def unsqueeze(self, dim: builtins.int) -> Tensor:
         """A new axis of size 1 before axis `dim`."""
+        raise NotImplementedError
+
+    def unsqueeze_(self, dim: builtins.int) -> Tensor:
+        """`unsqueeze` in place: the tensor itself gets the other shape, its memory stays."""
         raise NotImplementedError
 
     def var(self, dim: builtins.int | Sequence[builtins.int] | None = None, *, correction: builtins.float | None = 1, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False) -> Tensor:

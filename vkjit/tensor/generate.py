@@ -131,10 +131,19 @@ def _method(name: str, function: Any) -> list[str]:
 
 def _installed() -> dict[str, Any]:
     """Methods that were installed: those that the class statement doesn't define."""
-    from . import api, inplace, inplace_more, methods  # noqa: F401  # installs
+    from . import api, inplace, inplace_more, inplace_shapes, methods  # noqa: F401  # installs
 
     names = [n for _, group in methods._METHODS for n in group.split()]
-    names += [*inplace.METHODS, *inplace_more.METHODS, *methods._CONVERSIONS, "uniform_", "normal_", "type_as", "where"]
+    names += [
+        *inplace.METHODS,
+        *inplace_more.METHODS,
+        *inplace_shapes.METHODS,
+        *methods._CONVERSIONS,
+        "uniform_",
+        "normal_",
+        "type_as",
+        "where",
+    ]
     names += [f"new_{n}" for n in ("zeros", "ones", "empty", "full", "tensor")]
     return {name: vars(Tensor)[name] for name in sorted(set(names))}
 

@@ -21,6 +21,7 @@ from . import (
     indexing,
     inplace,
     inplace_more,
+    inplace_shapes,
     linalg,
     nn_softmax,
     products,
@@ -60,7 +61,7 @@ _METHODS: tuple[tuple[Any, str], ...] = (
         views,
         (
             "broadcast_to chunk diagonal expand expand_as flatten flip moveaxis movedim narrow permute ravel reshape "
-            "select split squeeze swapaxes t transpose unbind unflatten unsqueeze view view_as"
+            "select split squeeze swapaxes swapdims t transpose unbind unflatten unsqueeze view view_as"
         ),
     ),
     (copies, "clone contiguous copy_ fill_ repeat repeat_interleave roll tile to zero_"),
@@ -210,7 +211,8 @@ def install() -> None:
     for module, names in _METHODS:
         for name in names.split():
             setattr(Tensor, name, getattr(module, name))
-    for name, function in (*_operators().items(), *inplace_more.METHODS.items(), *inplace.METHODS.items()):
+    in_place = {**inplace_shapes.METHODS, **inplace_more.METHODS, **inplace.METHODS}
+    for name, function in (*_operators().items(), *in_place.items()):
         setattr(Tensor, name, function)
     for name, dtype in _CONVERSIONS.items():
         setattr(Tensor, name, _converted(dtype))

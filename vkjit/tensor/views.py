@@ -19,7 +19,7 @@ from .tensor import Tensor, as_shape
 
 __all__ = [
     "broadcast_tensors", "broadcast_to", "chunk", "diagonal", "expand", "expand_as", "flatten", "flip", "mT",
-    "moveaxis", "movedim", "narrow", "permute", "ravel", "reshape", "select", "split", "squeeze", "swapaxes", "t",
+    "moveaxis", "movedim", "narrow", "permute", "ravel", "reshape", "select", "split", "squeeze", "swapaxes", "swapdims", "t",
     "transpose", "unbind", "unflatten", "unsqueeze", "view", "view_as",
 ]  # fmt: skip
 
@@ -203,7 +203,7 @@ def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
     return _permute(x, order=tuple(order))
 
 
-swapaxes = transpose
+swapaxes = swapdims = transpose
 
 
 def t(x: Tensor) -> Tensor:
