@@ -21,8 +21,8 @@ import vkjit as vk
 from benchmarks.framework import Absent, Row, Target
 from benchmarks.groups import memory
 from benchmarks.tile_kernels import add, partial_sums, transpose
+from vkjit.stdlib.attention import Seen, attend
 from vkjit.stdlib.conv import Geometry
-from vkjit.stdlib.tile_attention import attention
 from vkjit.stdlib.tile_conv import convolve_by_tiles
 from vkjit.stdlib.tile_gemm import gemm
 from vkjit.stdlib.tile_rows import layer_norm, row_size, softmax
@@ -278,8 +278,8 @@ def attention_rate(at: Setting) -> float:
         random, size = np.random.default_rng(2), at.heads[3]
         host = [random.normal(size=at.heads).astype(np.float16) for _ in range(3)]
         q, k, v = (vk.tensor(x) for x in host)
-        o, lse = vk.empty(at.heads, dtype=vk.f16), vk.empty(at.heads[:3])
-        run = functools.partial(attention, q, k, v, q, o, lse, scale=size**-0.5, shift=0, SIZE=size)
+        o = vk.empty(at.heads, dtype=vk.f16)
+        run = functools.partial(attend, q._array, k._array, v._array, o._array, size**-0.5, Seen())
         run()
         first = [x[0, 0].astype(np.float64) for x in host]
         s = first[0][:64] @ first[1].T * size**-0.5
