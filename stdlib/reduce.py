@@ -19,6 +19,8 @@ U = TypeVar("U", bound=vk.Element)
 
 GROUP = 256
 """Invocations of a workgroup that reduces one line."""
+ROUND = 4 * GROUP
+"""Elements that a workgroup reads at once."""
 
 
 @vk.func
@@ -105,6 +107,29 @@ def reduce_lines(
     y[a, b] = U(FINISH(COMBINE(COMBINE(s0, s1), COMBINE(s2, s3)), ACC(total)))
 
 
+@vk.func
+def four_neighbours(x, a, b, r):
+    """Elements r to r + 3 of a line."""
+    return x[a, b, r], x[a, b, r + 1], x[a, b, r + 2], x[a, b, r + 3]
+
+
+@vk.func
+def four_combined(
+    sums,
+    values,
+    first: vk.Const[int],
+    LOAD: vk.Const[Any],
+    COMBINE: vk.Const[Any],
+    IN: vk.Const[Any],
+    ACC: vk.Const[Any],
+):
+    """The accumulators with four of the values from the first on."""
+    made = ()
+    for k in vk.unroll(4):
+        made = made + (COMBINE(sums[k], ACC(LOAD(IN(values[first + k])))),)
+    return made
+
+
 @vk.kernel(groups=lambda y: (y.shape[1], y.shape[0]), local=GROUP, debug=False)
 def reduce_groups(
     x: vk.In[T, "A B R"],
@@ -117,21 +142,24 @@ def reduce_groups(
     IN: vk.Const[Any],
     ACC: vk.Const[Any],
 ):
-    """One workgroup per line: neighbours read neighbours, four accumulators each, then a tree."""
+    """One workgroup per line: an invocation reads four neighbours at a time, into an accumulator each, then a tree."""
     shared = vk.shared(ACC, GROUP)
     lane, b, a = vk.local_id(0), vk.group_id(0), vk.group_id(1)
     n = x.shape[2]
-    s0, s1, s2, s3 = ACC(INIT), ACC(INIT), ACC(INIT), ACC(INIT)
-    whole = n // (4 * GROUP) * (4 * GROUP)
-    for start in range(0, whole, 4 * GROUP):
-        r = start + lane
-        s0 = COMBINE(s0, ACC(LOAD(IN(x[a, b, r]))))
-        s1 = COMBINE(s1, ACC(LOAD(IN(x[a, b, r + GROUP]))))
-        s2 = COMBINE(s2, ACC(LOAD(IN(x[a, b, r + 2 * GROUP]))))
-        s3 = COMBINE(s3, ACC(LOAD(IN(x[a, b, r + 3 * GROUP]))))
+    sums = (ACC(INIT), ACC(INIT), ACC(INIT), ACC(INIT))
+    long, whole = n // (4 * ROUND) * (4 * ROUND), n // ROUND * ROUND
+    for start in range(0, long, 4 * ROUND):
+        fours = ()
+        for q in vk.unroll(4):  # all on their way before the first is needed
+            fours = fours + four_neighbours(x, a, b, start + q * ROUND + 4 * lane)
+        for q in vk.unroll(4):
+            sums = four_combined(sums, fours, 4 * q, LOAD, COMBINE, IN, ACC)
+    for start in range(long, whole, ROUND):
+        sums = four_combined(sums, four_neighbours(x, a, b, start + 4 * lane), 0, LOAD, COMBINE, IN, ACC)
+    total_here = COMBINE(COMBINE(sums[0], sums[1]), COMBINE(sums[2], sums[3]))
     for r in range(whole + lane, n, GROUP):
-        s0 = COMBINE(s0, ACC(LOAD(IN(x[a, b, r]))))
-    shared[lane] = COMBINE(COMBINE(s0, s1), COMBINE(s2, s3))
+        total_here = COMBINE(total_here, ACC(LOAD(IN(x[a, b, r]))))
+    shared[lane] = total_here
     vk.barrier()
     width = GROUP // 2
     while width > 0:

@@ -33,6 +33,7 @@ BLOCK = 32
 """Terms that are summed before the sum is added to the total: rounding grows with the number of blocks only."""
 MOST_HELD = 32
 """Elements of a row that an invocation of a workgroup holds in registers, at most."""
+MOST_VECTORS = MOST_HELD // 4
 
 
 def chunk_length(rows: Rows) -> int:
@@ -238,32 +239,37 @@ def held_rows(
     SIZE: vk.Const[int],
     LOG: vk.Const[bool],
     A: vk.Const[object],
+    EACH: vk.Const[int] = 1,
 ):
-    """As `softmax`; each of SIZE invocations holds HELD elements of the row in registers."""
-    wg, lane, row = vk.workgroup(), vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
+    """As `softmax`; each of SIZE invocations holds HELD times EACH neighbours of the row in registers. EACH divides the length."""
+    wg, lane, row = vk.workgroup(), vk.i32(vk.local_id(0)) * EACH, vk.i32(vk.group_id(0))
     length = vk.i32(x.shape[1])
     held, top = (), A(-math.inf)
     for i in vk.unroll(HELD):
-        value = A(-math.inf)
-        if lane + i * SIZE < length:
-            value = A(x[row, lane + i * SIZE])
-        held = held + (value,)
-        top = vk.max(top, value)
+        values = (A(-math.inf),) * EACH
+        if lane + i * (SIZE * EACH) < length:
+            values = ()
+            for k in vk.unroll(EACH):
+                values = values + (A(x[row, lane + i * (SIZE * EACH) + k]),)
+        held = held + values
+        for k in vk.unroll(EACH):
+            top = vk.max(top, values[k])
     top = wg.max(top)
     total, powers = A(0), ()
-    for i in vk.unroll(HELD):
+    for i in vk.unroll(HELD * EACH):
         power = vk.exp(held[i] - top)
         powers = powers + (power,)
         total += power
     total = wg.sum(total)
     factor, offset = 1 / total, vk.log(total)
     for i in vk.unroll(HELD):
-        j = lane + i * SIZE
+        j = lane + i * (SIZE * EACH)
         if j < length:
-            if LOG:
-                y[row, j] = R(held[i] - top - offset)
-            else:
-                y[row, j] = R(powers[i] * factor)
+            for k in vk.unroll(EACH):
+                if LOG:
+                    y[row, j + k] = R(held[i * EACH + k] - top - offset)
+                else:
+                    y[row, j + k] = R(powers[i * EACH + k] * factor)
 
 
 @vk.kernel(groups=lambda m: (m.shape[0], m.shape[1], 1), local=GROUP, debug=False)
@@ -295,28 +301,36 @@ def gradient_of_groups(
     SIZE: vk.Const[int],
     LOG: vk.Const[bool],
     A: vk.Const[object],
+    EACH: vk.Const[int] = 1,
 ):
-    """As `gradient`, a workgroup per row, which holds it in registers."""
-    wg, lane, row = vk.workgroup(), vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
+    """As `gradient`, a workgroup per row, which holds it in registers as `held_rows` does."""
+    wg, lane, row = vk.workgroup(), vk.i32(vk.local_id(0)) * EACH, vk.i32(vk.group_id(0))
     length = vk.i32(g.shape[1])
     slopes, results, total = (), (), A(0)
     for i in vk.unroll(HELD):
-        slope, value = A(0), A(0)
-        if lane + i * SIZE < length:
-            slope, value = A(g[row, lane + i * SIZE]), A(y[row, lane + i * SIZE])
-        slopes, results = slopes + (slope,), results + (value,)
+        slope, value = (A(0),) * EACH, (A(0),) * EACH
+        if lane + i * (SIZE * EACH) < length:
+            slope, value = (), ()
+            for k in vk.unroll(EACH):
+                slope = slope + (A(g[row, lane + i * (SIZE * EACH) + k]),)
+            for k in vk.unroll(EACH):
+                value = value + (A(y[row, lane + i * (SIZE * EACH) + k]),)
+        slopes, results = slopes + slope, results + value
+    for i in vk.unroll(HELD * EACH):
         if LOG:
-            total += slope
+            total += slopes[i]
         else:
-            total += slope * value
+            total += slopes[i] * results[i]
     total = wg.sum(total)
     for i in vk.unroll(HELD):
-        j = lane + i * SIZE
+        j = lane + i * (SIZE * EACH)
         if j < length:
-            if LOG:
-                z[row, j] = R(slopes[i] - vk.exp(results[i]) * total)
-            else:
-                z[row, j] = R(results[i] * (slopes[i] - total))
+            for k in vk.unroll(EACH):
+                slope, result = slopes[i * EACH + k], results[i * EACH + k]
+                if LOG:
+                    z[row, j + k] = R(slope - vk.exp(result) * total)
+                else:
+                    z[row, j + k] = R(result * (slope - total))
 
 
 @vk.kernel(groups=lambda x, chunks: (x.shape[0], chunks, 1), local=GROUP, debug=False)
@@ -345,11 +359,17 @@ def normalized_of_groups(
 # -- launching
 
 
-def held_by(length: int) -> tuple[int, int] | None:
-    """(elements per invocation, invocations) of a workgroup that holds a row of that length; None where it is too long."""
+def held_by(length: int) -> tuple[int, int, int] | None:
+    """(elements or vectors of four per invocation, invocations, elements of a vector) of a workgroup that holds a row of that
+    length; None where it is too long.
+    """
+    if length % 4 == 0 and 128 <= length <= 4 * MOST_VECTORS * 512:
+        vectors = length // 4
+        size = next((n for n in (32, 64, 128, 256) if vectors <= 4 * n), 512)
+        return vk.cdiv(vectors, size), size, 4
     size = next((n for n, limit in ((32, 128), (64, 512), (128, 2048), (256, 8192)) if length <= limit), 512)
     held = vk.cdiv(length, size)
-    return (held, size) if held <= MOST_HELD else None
+    return (held, size, 1) if held <= MOST_HELD else None
 
 
 def matrix(x: DeviceArray) -> DeviceArray:
@@ -428,7 +448,7 @@ def _softmax_groups(x: DeviceArray, y: DeviceArray, log: bool) -> None:
     if not by_groups(x) and x.shape[2] != 1:
         _softmax_chunks(x, y, log)
     elif held is not None:
-        held_rows(matrix(x), matrix(y), *held, log, accumulator(x.dtype))
+        held_rows(matrix(x), matrix(y), *held[:2], log, accumulator(x.dtype), held[2])
     else:
         m, s, length = row_statistics(x)
         normalized_of_groups(matrix(x), m, s, matrix(y), length, m.shape[1], log)
@@ -447,6 +467,6 @@ def _gradient_chunks(g: DeviceArray, y: DeviceArray, z: DeviceArray, log: bool) 
 def _gradient_groups(g: DeviceArray, y: DeviceArray, z: DeviceArray, log: bool) -> None:
     held = held_by(g.shape[1])
     if g.shape[2] == 1 and held is not None:
-        gradient_of_groups(matrix(g), matrix(y), matrix(z), *held, log, accumulator(g.dtype))
+        gradient_of_groups(matrix(g), matrix(y), matrix(z), *held[:2], log, accumulator(g.dtype), held[2])
     else:
         _gradient_chunks(g, y, z, log)
