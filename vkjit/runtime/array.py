@@ -19,7 +19,7 @@ from ..dtypes import DType
 if TYPE_CHECKING:
     from .interface import Buffer, Device
 
-__all__ = ["ROW_ALIGNMENT", "DeviceArray", "Form", "contiguous_strides", "fresh_layout"]
+__all__ = ["ROW_ALIGNMENT", "DeviceArray", "Form", "contiguous_strides", "fresh_layout", "layout_of"]
 
 ROW_ALIGNMENT = 16
 """Bytes of the widest access of one invocation."""
@@ -74,6 +74,18 @@ class DeviceArray:
             self.form, self.layout = layout[1], layout[5]
         self.words: tuple[int, ...] = (address, *layout[2])
         self.shape, self.strides = layout[3], layout[4]  # mostly the same objects for equal shapes
+
+    @classmethod
+    def at(cls, buffer: Buffer, dtype: DType, layout: _Layout) -> DeviceArray:
+        """An array at the beginning of a buffer, of a layout that `layout_of` gave."""
+        address = buffer.address
+        if address % LAYOUT_ALIGNMENT:
+            return cls(buffer, 0, dtype, layout[3], layout[4])
+        made = cls.__new__(cls)
+        made.buffer, made.offset, made.dtype = buffer, 0, dtype
+        _, made.form, tail, made.shape, made.strides, made.layout = layout
+        made.words = (address, *tail)
+        return made
 
     @property
     def device(self) -> Device:
@@ -131,6 +143,11 @@ def fresh_layout(shape: tuple[int, ...], dtype: DType) -> tuple[int, tuple[int, 
         size = math.prod(shape) * dtype.itemsize
         found = _fresh[shape, dtype] = ((size + 3) & ~3, contiguous_strides(shape))
     return found
+
+
+def layout_of(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]) -> _Layout:
+    """What `DeviceArray.at` wants to know."""
+    return _layouts.get((dtype, shape, strides)) or _layout(dtype, shape, strides)
 
 
 def _layout(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]) -> _Layout:

@@ -149,7 +149,9 @@ class DirectRecorder:
         kernel.records.append(memory)
         address = self._address(place)
         addresses, block = tuple(address | flags for flags in range(4)), place + native.BLOCK
-        return _recording(self, kernel, launch, claim, memory, addresses, block)
+        simple = len(launch.writes) == 1 and len(launch.reads) in (1, 2) and not launch.shifted
+        made = _recording_few if simple else _recording
+        return made(self, kernel, launch, claim, memory, addresses, block)
 
     def _make_table(self) -> bool:
         """Fills the table of the driver's functions; False where they aren't the driver's own, as in tests."""
@@ -220,6 +222,64 @@ def _recording(  # noqa: C901  # calls in between would cost more than what is d
             for number in writes:
                 buffer = buffers[number]
                 buffer.write_epoch, buffer.last_use, buffer.last_write = epoch, serial, serial
+            queue.epoch = epoch
+            call = owner.call
+            if call is None:
+                queue.emit(kernel, flags, memory, block)
+            else:
+                call(addresses[flags])
+            if flags & 1:
+                queue.bound = kernel
+                kernel.last_use, kernel.user = serial, queue
+            recorded = queue.recorded = queue.recorded + 1
+            if recorded >= queue.budget:
+                queue.submit()
+                owner.submitted()
+        except BaseException:
+            queue.distrust()
+            raise
+        finally:
+            lock.release()
+        return True
+
+    return record
+
+
+def _recording_few(
+    owner: DirectRecorder, kernel: VulkanKernel, launch: Launching, claim: Callable[[], int] | None, memory: bytearray,
+    addresses: tuple[int, ...], block: Any,
+) -> Repeater:  # fmt: skip
+    """As `_recording`, written out for launches that read one or two buffers and write one."""
+    pack = struct.Struct(native.FLAT + launch.packer.format[1:]).pack_into
+    first, second, third = launch.reads[0], launch.reads[-1], launch.writes[0]
+    pick, pieces, current, (x, _, _) = launch.pick, (*launch.pieces, 0), owner.current, launch.groups
+
+    def record(buffers: Sequence[VulkanBuffer], places: tuple[int, ...]) -> bool:
+        a, b, c = buffers[first], buffers[second], buffers[third]
+        queue: Queue = current.queue
+        lock = queue.lock
+        lock.acquire()
+        try:
+            command = queue.ticket or queue.open_ticket()
+            if not command:
+                return False
+            if a.queue is not queue or b.queue is not queue or c.queue is not queue or c.readers is not None:
+                return False
+            epoch, flags = queue.epoch, 0
+            if epoch in (a.write_epoch, b.write_epoch) or epoch in (c.write_epoch, c.read_epoch):
+                if queue.transferred:
+                    queue.order()
+                    epoch = queue.epoch
+                else:
+                    flags, epoch = 2, next(queue.group.epochs)
+            if queue.bound is not kernel:
+                flags += 1
+            rest = pieces if claim is None else (*launch.pieces, claim())
+            pack(memory, native.FLAT_PLACE, command, x, *pick(places + rest))
+            serial = queue.serial
+            a.read_epoch, a.last_use = epoch, serial
+            b.read_epoch, b.last_use = epoch, serial
+            c.write_epoch, c.last_use, c.last_write = epoch, serial, serial
             queue.epoch = epoch
             call = owner.call
             if call is None:

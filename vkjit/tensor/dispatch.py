@@ -16,6 +16,7 @@ from ..autograd.autocast import converted
 from ..autograd.mode import state
 from ..errors import ArgumentError, InternalError
 from .parts import check_written, record_written
+from .repeats import repeated as again
 from .repeats import repeats, written
 from .tensor import Tensor
 
@@ -52,7 +53,7 @@ def operation(name: str, *, repeated: bool = False) -> Callable[[F], F]:
             raise InternalError(f"operation {name} is registered already")
         forward = repeats(name, function) if repeated else function
 
-        @functools.wraps(forward)
+        @functools.wraps(function)
         def run(*operands: Any, **params: Any) -> Any:
             if params and "out" in params:
                 return _run_into(name, run, operands, params)
@@ -61,7 +62,7 @@ def operation(name: str, *, repeated: bool = False) -> Callable[[F], F]:
                     return state.watch(name, run, operands, params)
                 operands = converted(name, operands)
             if not state.enabled or not is_recording(operands):
-                return forward(*operands, **params)
+                return again(name, function, operands, params) if repeated else function(*operands, **params)
             state.enabled = False
             try:
                 result = forward(*operands, **params)

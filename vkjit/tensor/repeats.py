@@ -21,13 +21,13 @@ from .. import findings
 from ..autograd.mode import state
 from ..dtypes import DType
 from ..runtime import spans
-from ..runtime.array import DeviceArray
+from ..runtime.array import DeviceArray, layout_of
 from ..runtime.direct import Repeater
 from ..runtime.interface import Buffer, Device
 from ..runtime.repeat import Launching, Step, Witness
 from .tensor import Tensor
 
-__all__ = ["only_values", "repeats", "whole", "written"]
+__all__ = ["only_values", "repeated", "repeats", "whole", "written"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K", bound=type)
@@ -42,9 +42,22 @@ _FIELDS: dict[type, tuple[str, ...]] = {}
 """The fields of frozen dataclasses, which count one by one; () for other classes."""
 
 
-@dataclass(frozen=True, slots=True)
+Run = Callable[[tuple[Tensor, ...]], Any]
+"""The results for these tensors (() where there are none); None where this call isn't to be repeated."""
+
+
 class _Way:
-    """How a call is repeated: buffers to allocate, by bytes; steps, each with its short way where the device has one; and the
+    """How a call is repeated."""
+
+    __slots__ = ("run",)
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """What a repeated call does: buffers to allocate, by bytes; steps, each with its short way where the device has one; and the
     results: number of the buffer, offset, type, shape, strides. `kind`: what makes one of several results, None for a single
     one.
     """
@@ -56,7 +69,7 @@ class _Way:
     kind: Callable[[list[Tensor]], Any] | None
 
     def run(self, tensors: tuple[Tensor, ...]) -> Any:
-        """The results for these tensors (() where there are none); None where this call isn't to be repeated."""
+        """See `Run`."""
         if findings.OPEN or spans.listeners:
             return None
         device = self.device
@@ -76,12 +89,56 @@ class _Way:
         for record, step in self.steps:
             if record is None or not record(buffers, addresses):
                 step.run(device, buffers, addresses)
-        if self.kind is None:
-            number, offset, dtype, shape, strides = self.results[0]
-            return Tensor(DeviceArray(buffers[number], offset, dtype, shape, strides))
-        return self.kind(
-            [Tensor(DeviceArray(buffers[n], o, d, shape, steps)) for n, o, d, shape, steps in self.results]
-        )
+        made = [Tensor.of(DeviceArray(buffers[n], o, d, shape, steps)) for n, o, d, shape, steps in self.results]
+        return made[0] if self.kind is None else self.kind(made)
+
+    def way(self, count: int) -> _Way:
+        """The way for so many tensors: most calls are one launch with one result."""
+        plain = self.kind is None and len(self.sizes) == len(self.steps) == 1 and not self.results[0][1]
+        if not plain or count > 2 or self.steps[0][0] is None:
+            return _Way(self.run)
+        return _Way(_of_two(self) if count == 2 else _of_one(self))
+
+
+def _of_one(steps: _Steps) -> Run:
+    """`_Steps.run` for one tensor, one launch and one result."""
+    device, nbytes, (record, step) = steps.device, steps.sizes[0], steps.steps[0]
+    _, _, dtype, *shape_and_strides = steps.results[0]
+    layout, blocks, listeners = layout_of(dtype, *shape_and_strides), findings.OPEN, spans.listeners
+    short: Any = record
+
+    def run(tensors: tuple[Tensor, ...]) -> Any:
+        if blocks or listeners:
+            return None
+        array = tensors[0]._array
+        out = device.allocate(nbytes)
+        buffers, addresses = (array.buffer, out), (array.words[0], out.address)
+        if not short(buffers, addresses):
+            step.run(device, buffers, addresses)
+        return Tensor.of(DeviceArray.at(out, dtype, layout))
+
+    return run
+
+
+def _of_two(steps: _Steps) -> Run:
+    """The same for two tensors."""
+    device, nbytes, (record, step) = steps.device, steps.sizes[0], steps.steps[0]
+    _, _, dtype, *shape_and_strides = steps.results[0]
+    layout, blocks, listeners = layout_of(dtype, *shape_and_strides), findings.OPEN, spans.listeners
+    short: Any = record
+
+    def run(tensors: tuple[Tensor, ...]) -> Any:
+        x, y = tensors[0]._array, tensors[1]._array
+        a, b = x.buffer, y.buffer
+        if blocks or listeners or b.device is not device:
+            return None
+        out = device.allocate(nbytes)
+        buffers, addresses = (a, b, out), (x.words[0], y.words[0], out.address)
+        if not short(buffers, addresses):
+            step.run(device, buffers, addresses)
+        return Tensor.of(DeviceArray.at(out, dtype, layout))
+
+    return run
 
 
 def only_values(kind: K) -> K:
@@ -97,12 +154,25 @@ def repeats(name: str, forward: F) -> F:
 
     @functools.wraps(forward)
     def run(*operands: Any, **params: Any) -> Any:
-        found = _key(name, operands, params)
-        if found is None:
-            return forward(*operands, **params)
-        return _again(forward, operands, params, *found)
+        return repeated(name, forward, operands, params)
 
     return run  # type: ignore[return-value]  # wraps keeps the signature
+
+
+def repeated(name: str, forward: Callable[..., Any], operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """forward(*operands, **params), repeated where it can be."""
+    found = _key(name, operands, params)
+    if found is None:
+        return forward(*operands, **params)
+    key, tensors = found
+    way = tensors[0]._array.buffer.device.ways.get(key)
+    if way.__class__ is _Way:
+        result = way.run(tensors)
+        if result is not None:
+            return result
+    elif way is not False:
+        return _noticed(forward, operands, params, key, tensors, False)
+    return forward(*operands, **params)
 
 
 def whole(name: str, *, also: Callable[[], Any] | None = None) -> Callable[[F], F]:
@@ -278,4 +348,4 @@ def _way(witness: Witness, arrays: tuple[DeviceArray, ...], result: Any, writes:
     ready = tuple([(device.repeater(s) if isinstance(s, Launching) else None, s) for s in steps])
     sizes = tuple([buffer.nbytes for buffer in witness.allocated])
     kind: Any = tuple if writes else getattr(type(result), "_make", type(result)) if several else None
-    return _Way(device, sizes, ready, tuple(results), kind)
+    return _Steps(device, sizes, ready, tuple(results), kind).way(len(arrays))

@@ -90,6 +90,15 @@ class Tensor(TensorMethods):
         self._root: Any = None
         self.meta = meta if meta is not None else GradMeta(array.shape, array.dtype, array.device)
 
+    @staticmethod
+    def of(array: DeviceArray) -> Tensor:
+        """As the constructor, of a fresh array and nothing else."""
+        made = Tensor.__new__(Tensor)
+        made._array, made._is_view, made._version = array, False, Version()
+        made._history, made._root = 0, None
+        made.meta = GradMeta(array.shape, array.dtype, array.buffer.device)
+        return made
+
     # -- what it is
 
     @property
