@@ -12,6 +12,7 @@ _SPLIT = "a shorter first part leaves more to the loop over the rest, which take
 _WORDS = "elements have 8, 16 or 32 bits: 65 // SIZE is 64 // SIZE"
 _IN_RANGE = "the index is in range where nothing was reported: the pad is never taken"
 _NO_BEGINNING = "following elements lie after their beginning: the place 0 is never found"
+_WHOLE_ROUNDS = "the end is a multiple of the step from the first: the same rounds come before the end less one"
 
 _SAME_SUM = "after the tree the sum lies in shared memory, where all invocations read it: it doesn't matter which of them store it"
 
@@ -37,7 +38,9 @@ ARGUED: dict[str, str] = {
     "tile_rows_gradient.norm_gradient: if vk.local_id(0) == 0: | dropped mask: vk.local_id(0) == 0 -> True": _ANY_LANE,
     "tile_rows_gradient.norm_gradient: if vk.local_id(0) == 0: | turned condition: vk.local_id(0) == 0 -> "
     "not (vk.local_id(0) == 0)": _ANY_LANE,
-    "reduce.reduce_groups: for start in range(0, whole, 4 * GROUP): | off by one: range(0, whole, 4 * GROUP) -> "
-    "range(0, whole - 1, 4 * GROUP)": "the end is a multiple of the step: the same rounds come before the end less one",
+    "reduce.reduce_groups: for start in range(0, long, 4 * ROUND): | off by one: range(0, long, 4 * ROUND) -> "
+    "range(0, long - 1, 4 * ROUND)": _WHOLE_ROUNDS,
+    "reduce.reduce_groups: for start in range(long, whole, ROUND): | off by one: range(long, whole, ROUND) -> "
+    "range(long, whole - 1, ROUND)": _WHOLE_ROUNDS,
     "reduce.reduce_lines: whole = n // 4 | off by one: 4 -> 5": _SPLIT,
 }

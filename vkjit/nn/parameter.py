@@ -11,11 +11,13 @@ from typing import Any
 from ..autograd.tape import GradMeta
 from ..errors import ArgumentError
 from ..tensor import api as _api  # noqa: F401  # puts the methods on Tensor
+from ..tensor.repeats import only_values
 from ..tensor.tensor import Tensor
 
 __all__ = ["Parameter", "replace_memory"]
 
 
+@only_values
 class Parameter(Tensor):
     """A tensor that modules list among `parameters()`; it requires a gradient unless told otherwise.
 

@@ -17,11 +17,14 @@ from .dispatch import operation
 from .maps import common_device
 from .nn_common import float_tensor, floats, numbers, result
 from .nn_conv_whole import whole_convolution, whole_convolution_input
-from .repeats import repeats
+from .repeats import only_values, repeats
 from .tensor import Tensor
 from .views import reshape
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
+
+only_values(Geometry)
+
 
 def _lifted(x: Tensor) -> DeviceArray:
     """(N, C, *size) with axes of extent 1 put in, so that there are three spatial ones."""

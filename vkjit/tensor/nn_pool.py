@@ -16,12 +16,15 @@ from ..stdlib import pool as kernels
 from ..stdlib.pool import Window
 from .dispatch import operation
 from .nn_common import dense, floats, numbers, result, shaped
+from .repeats import only_values
 from .tensor import Tensor
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
     "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool1d", "max_pool2d", "max_pool3d",
 ]  # fmt: skip
+
+only_values(Window)
 
 
 def _three(values: Any, fill: int) -> Any:
@@ -38,7 +41,7 @@ def _out_shape(x: Tensor, axes: int, window: Window) -> tuple[int, ...]:
     return (*x.shape[: x.ndim - axes], *window.out[3 - axes :])
 
 
-@operation("max_pool")
+@operation("max_pool", repeated=True)
 def _max_pool(x: Tensor, *, axes: int, window: Window) -> tuple[Tensor, Tensor]:
     shape = _out_shape(x, axes, window)
     y, at = result(shape, x.dtype, x), result(shape, dtypes.i64, x)
@@ -48,7 +51,7 @@ def _max_pool(x: Tensor, *, axes: int, window: Window) -> tuple[Tensor, Tensor]:
     return y, at
 
 
-@operation("max_pool_gradient")
+@operation("max_pool_gradient", repeated=True)
 def max_pool_gradient(g: Tensor, at: Tensor, *, axes: int, window: Window) -> Tensor:
     """The gradient of max pooling's input from that of its output and the places of the maxima."""
     x = result((*g.shape[: g.ndim - axes], *window.size[3 - axes :]), g.dtype, g)
@@ -58,7 +61,7 @@ def max_pool_gradient(g: Tensor, at: Tensor, *, axes: int, window: Window) -> Te
     return x
 
 
-@operation("at_places")
+@operation("at_places", repeated=True)
 def at_places(x: Tensor, at: Tensor, *, axes: int, window: Window) -> Tensor:  # noqa: ARG001  # for the gradient
     """The elements of x where max pooling found its maxima."""
     y = result(at.shape, x.dtype, x)
@@ -68,7 +71,7 @@ def at_places(x: Tensor, at: Tensor, *, axes: int, window: Window) -> Tensor:  #
     return y
 
 
-@operation("avg_pool")
+@operation("avg_pool", repeated=True)
 def mean_pool(x: Tensor, *, axes: int, window: Window) -> Tensor:
     """The mean of each window."""
     y = result(_out_shape(x, axes, window), x.dtype, x)
@@ -76,7 +79,7 @@ def mean_pool(x: Tensor, *, axes: int, window: Window) -> Tensor:
     return y
 
 
-@operation("avg_pool_gradient")
+@operation("avg_pool_gradient", repeated=True)
 def mean_pool_gradient(g: Tensor, *, axes: int, window: Window) -> Tensor:
     """The gradient of average pooling's input from that of its output."""
     x = result((*g.shape[: g.ndim - axes], *window.size[3 - axes :]), g.dtype, g)
