@@ -50,6 +50,14 @@ def subtracted(a: vk.In[vk.f32, "N"], b: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "
     y[i] = a[i] - b[i]
 
 
+@vk.kernel(over="y")
+def flat_pick(x: vk.In[vk.f32, "R C"], row: vk.In[vk.i32, "N"], column: vk.In[vk.i32, "N"], y: vk.Out[vk.f32, "N"]):
+    n = vk.global_id(0)
+    columns = vk.i32(x.shape[1])
+    flat = row[n] * columns + column[n]
+    y[n] = x[flat // columns, flat % columns]
+
+
 @vk.kernel(groups=4, local=64)
 def last_of_some_workgroup(a: vk.In[vk.f32, "256"], y: vk.InOut[vk.f32, "1"]):
     if vk.local_id(0) == 63:
@@ -101,3 +109,11 @@ def test_nothing_is_suggested_where_schedules_disagree() -> None:
     failure = failure_of(last_of_some_workgroup)
     assert failure.kind == "disagreement" and failure.mend is None and failure.hint == ""
     assert failure_of(subtracted, lambda a, b: a + b).kind == "reference"
+
+
+def test_without_a_reference_only_changes_that_leave_right_results_are_suggested() -> None:
+    reads_past_the_end = failure_of(next_one)
+    assert reads_past_the_end.reports[0].kind == "out_of_bounds" and reads_past_the_end.mend is None
+    indices = {"row": (0, "R-1"), "column": (0, "C-1")}
+    overflows = failure_of(flat_pick, dims={"R": (0, 2**31 - 1), "C": (1, 2**31 - 1)}, elements=indices)
+    assert overflows.mend is not None and overflows.mend.edit.after == "vk.i64(row[n]) * vk.i64(columns)"

@@ -116,6 +116,25 @@ def test_a_mistake_in_one_field_is_found_and_made_small(tmp_path: Path) -> None:
     assert "AssertionError" in done.stderr, done.stderr
 
 
+def test_a_kernel_inside_a_function_takes_its_structs_into_the_script(tmp_path: Path) -> None:
+    @vk.struct
+    class Sample(vk.Struct):
+        place: V3
+        size: vk.f32
+        inner: Inner
+
+    @vk.kernel(over="s")
+    def placed(s: vk.InOut[Sample, "N"], v: vk.In[V3, "N"]):
+        i = vk.global_id(0)
+        s[i].place = s[i].place + v[i] + 1.0
+
+    with pytest.raises(vk.testing.CheckFailure) as caught:
+        vk.testing.check_kernel(placed, lambda s, v: {"s.place": s["place"] + v}, devices="interpreter", seed=5)
+    path = caught.value.write_script(tmp_path / "failure.py")
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
+    assert "AssertionError" in done.stderr, done.stderr
+
+
 def test_a_field_that_nobody_writes_is_found() -> None:
     with pytest.raises(vk.testing.CheckFailure) as caught:
         vk.testing.check_kernel(made, devices="interpreter", seed=5)

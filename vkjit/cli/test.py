@@ -163,7 +163,7 @@ def run(arguments: argparse.Namespace) -> int:
         if reason:
             print(f"skipped {name}: {reason}")
             continue
-        own = {p.name for p in kernel.spec.params}
+        own = {p.name for p in (*kernel.spec.params, *kernel.expanded_spec.params)}  # fields of structs among them
         names = {n for p in kernel.spec.params if p.dims is not None for n in p.dims.names}
         try:
             result = check_kernel(

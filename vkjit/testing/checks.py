@@ -41,7 +41,9 @@ __all__ = ["CheckResult", "check", "check_kernel", "collected_cases", "first_fin
 EXAMPLES = 100
 
 _CASES_TO_MEND = 24
-"""Directed cases that a change has to pass beside the failing ones and the long ones."""
+"""Directed cases that a change has to pass beside the failing ones, before the search that confirms it."""
+
+_LARGEST_TO_MEND = 1 << 12
 
 _EXAMPLES_OF_EVIDENCE = 40
 """Inputs of a search that confirms a change or a hint."""
@@ -233,10 +235,7 @@ class _Check:
         write = self.examiner.writer(finding)
         stores = tuple(self.examiner.stores(finding))
         guards = tuple(guards_of(self.kernel, stores)) if finding.kind == "unwritten" else ()
-        knows = self.reference is not None or bool(
-            self.judges
-        )  # what is right; a kernel that does nothing agrees with itself
-        mended = self._mend(finding) if knows and _can_be_mended(finding) else None
+        mended = self._mend(finding) if _can_be_mended(finding) else None
         origin = Origin(write, stores, guards, mended, tuple(self.examiner.nan_losses(finding)))
         failure = CheckFailure(self.kernel, finding, origin, self.larger, self.groups, self._hint(finding), self.seed)
         if self.settings["script"] is not None:
@@ -244,10 +243,11 @@ class _Check:
         return failure
 
     def _mend(self, finding: Finding) -> Mend | None:
-        """A small change to the kernel with which all cases at hand come out right, and those of another search."""
+        """A small change to the kernel with which all cases at hand come out right, and those of another search. Where nothing
+        says what is right, one that leaves right results as they are."""
         cases = [finding.case, *(f.case for f in self.larger)]
         directed = itertools.islice(directed_cases(self.drawing), _CASES_TO_MEND + MOST_CASES)
-        cases += sorted(directed, key=Case.size)
+        cases += [case for case in directed if case.size() <= _LARGEST_TO_MEND][:_CASES_TO_MEND]
 
         def passes(kernel: Kernel) -> bool:
             only = executors(kernel, "interpreter", self.groups)
@@ -261,7 +261,10 @@ class _Check:
         schedule = replace(finding.schedule, optimisation=None, debug=None)
         finding = replace(finding, schedule=schedule)
         with contextlib.suppress(CompileError, ArgumentError, KernelError):
-            return None if passes(self.kernel) else mend(self.kernel, passes, confirmed)
+            if passes(self.kernel):
+                return None
+            knows = self.reference is not None or bool(self.judges)  # a kernel that does nothing agrees with itself
+            return mend(self.kernel, passes, confirmed, preserving=not knows)
         return None
 
     def _hint(self, finding: Finding) -> str:
@@ -406,10 +409,11 @@ def functions_of(given: Any) -> tuple[Callable[..., Any], ...]:
 
 
 def _can_be_mended(finding: Finding) -> bool:
-    """Whether a change to a value may mend it: races and barriers ask for more."""
+    """Whether a change to a value may mend it: races and barriers ask for more, and two runs that disagree don't tell which one
+    is right."""
     kinds = {r.kind for r in finding.reports}
     return (
-        finding.flags is not None
+        (finding.flags is not None and finding.kind != "disagreement")
         or isinstance(finding.error, BoundsError)
         or (bool(kinds) and kinds <= {"out_of_bounds"})
     )

@@ -79,7 +79,7 @@ def _settings(kernel: Kernel) -> dict[str, Any] | None:
     """What has to be said of the inputs so that nothing is found; None where the kernel can't be run by itself."""
     candidates: list[dict[str, Any]] = [{}]
     integers = [
-        p.name for p in kernel.spec.params
+        p.name for p in kernel.expanded_spec.params
         if p.kind == "array" and p.mode == "in" and not hasattr(p.dtype, "__bound__") and dtype_of_param(p, {}).is_integer
     ]  # fmt: skip
     names = list(dict.fromkeys(n for p in kernel.spec.params if p.dims is not None for n in p.dims.names))

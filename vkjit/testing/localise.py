@@ -27,6 +27,9 @@ _SECONDS_OF_ONE = 1.0
 
 _SECONDS_TO_CONFIRM = 3.0
 
+_PRESERVING = frozenset({"wider"})
+"""Kinds of changes that give the same wherever nothing overflows."""
+
 Passes = Callable[[Kernel], bool]
 
 
@@ -44,19 +47,24 @@ class Mend:
         )
 
 
-def mend(kernel: Kernel, passes: Passes, confirmed: Passes, *, seconds: float = 3.0) -> Mend | None:
+def mend(
+    kernel: Kernel, passes: Passes, confirmed: Passes, *, preserving: bool = False, seconds: float = 3.0
+) -> Mend | None:
     """The first small change with which `passes` holds, and `confirmed`, which takes longer; None where there is none, or time
-    runs out."""
+    runs out. What leaves right results as they are (`_PRESERVING`) needs no confirmation; with `preserving`, nothing else is
+    tried."""
     deadline = time.thread_time() + seconds
     file = source_of(kernel.spec.fn).file
     for edit in repairs(kernel):
+        if preserving and edit.kind not in _PRESERVING:
+            continue
         if time.thread_time() > deadline:
             return None
         with contextlib.suppress(VkjitError, ArithmeticError, ValueError, MemoryError):
             changed = mutant(kernel, edit)
             with impatient(_SECONDS_OF_ONE):
                 right = passes(changed)
-            if right:
+            if right and edit.kind not in _PRESERVING:
                 with impatient(_SECONDS_TO_CONFIRM):
                     right = confirmed(changed)
             if right:

@@ -7,19 +7,23 @@ so where it is gone. The kernel is imported from its file; a kernel defined insi
 from __future__ import annotations
 
 import base64
+import contextlib
 import inspect
 import os
+import re
 import sys
 import textwrap
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..dtypes import DType
-from ..frontend import DeviceFunction
+from ..frontend import DeviceFunction, fields_of
 from ..jit import Kernel
+from ..lang.structs import StructType
+from ..lang.vectors import VectorType
 from .case import ArrayInput
 from .compare import Difference
 from .composites import for_launch
@@ -76,10 +80,40 @@ def _written_out(kernel: Kernel) -> list[str]:
         around[name] = cell.cell_contents
     around.update({n: function.__globals__[n] for n in function.__code__.co_names if n in function.__globals__})
     lines = [f"{n} = {v!r}" for n, v in around.items() if isinstance(v, (bool, int, float, str))]
+    lines += _types_in(kernel, source)
     variables = {p.dtype.__name__ for p in kernel.spec.params if p.dtype is not None and not isinstance(p.dtype, DType)}
     lines += [f'{name} = TypeVar("{name}", bound=vk.Element)' for name in sorted(variables)]
     start = next((i for i, line in enumerate(source.splitlines()) if ".kernel" in line), 0)
     return [*lines, "", "", *source.splitlines()[start:], "", "", f"kernel = {function.__name__}"]
+
+
+def _types_in(kernel: Kernel, source: str) -> list[str]:
+    """Definitions of the structs and vectors that the source names: those of the module, and those of parameters."""
+    words = dict.fromkeys(re.findall(r"\w+", source))
+    known = {n: kernel.spec.fn.__globals__[n] for n in words if n in kernel.spec.fn.__globals__}
+    structs: dict[str, StructType] = {}
+    for element in (*known.values(), *(p.element for p in kernel.spec.params)):
+        _add_structs(element, structs)
+    vectors = [
+        f"{n} = {v!r}" for n, v in known.items() if isinstance(v, VectorType) and not isinstance(v.dtype, TypeVar)
+    ]
+    texts = []
+    for kind in structs.values():
+        with contextlib.suppress(OSError, TypeError):
+            texts.append("\n" + textwrap.dedent(inspect.getsource(kind.cls)).rstrip())
+            around = sys.modules[kind.cls.__module__].__dict__
+            vectors += [
+                f"{n} = {around[n]!r}" for n in re.findall(r"\w+", texts[-1]) if isinstance(around.get(n), VectorType)
+            ]
+    return [*dict.fromkeys(vectors), *texts]
+
+
+def _add_structs(element: Any, found: dict[str, StructType]) -> None:
+    """A struct, after those that its fields hold."""
+    if isinstance(element, StructType) and element.name not in found:
+        for field in fields_of(element).values():
+            _add_structs(field, found)
+        found[element.name] = element
 
 
 def _arguments(kernel: Kernel, finding: Finding) -> str:
