@@ -7,6 +7,7 @@ input, gradient of the weights) is an operation whose gradients are the other tw
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from ..errors import ArgumentError, DTypeError, ShapeError
@@ -104,20 +105,43 @@ def _check_bias(bias: Any, x: Tensor, count: int, name: str) -> None:
 
 def _padding(
     padding: Any, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], name: str
-) -> Any:
-    """(before, after) along each axis."""
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Elements before the first and after the last, along each axis."""
     if padding == "valid":
-        return [(0, 0)] * len(kernel)
+        return ((0,) * len(kernel),) * 2
     if padding == "same":
         if any(s != 1 for s in stride):
             raise ArgumentError(
                 f'{name}(): padding="same" needs a stride of 1, found {stride}: give the padding as ints'
             )
         totals = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
-        return [(total // 2, total - total // 2) for total in totals]
+        return tuple(total // 2 for total in totals), tuple(total - total // 2 for total in totals)
     if isinstance(padding, str):
         raise ArgumentError(f'{name}(): padding={padding!r}, expected ints, "same" or "valid"')
-    return [(p, p) for p in numbers(padding, len(kernel), name, "padding")]
+    pads = numbers(padding, len(kernel), name, "padding")
+    return pads, pads
+
+
+@functools.lru_cache(1024)
+def _geometry(
+    shape: tuple[int, ...],
+    weight: tuple[int, ...],
+    stride: tuple[int, ...],
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+    dilation: tuple[int, ...],
+    groups: int,
+) -> Geometry:
+    """How a convolution walks over an input of this shape with weights of that one; its output may come out empty."""
+    filters, channels, *kernel = weight
+    out = [
+        (size + b + a - d * (k - 1) - 1) // s + 1
+        for size, b, a, d, k, s in zip(shape[2:], before, after, dilation, kernel, stride, strict=True)
+    ]
+    return Geometry(
+        shape[0], groups, channels, filters // groups, _three(shape[2:], 1), _three(kernel, 1), _three(out, 1),
+        _three(stride, 1), _three(before, 0), _three(dilation, 1),
+    )  # fmt: skip
 
 
 def _three(values: Any, fill: int) -> Any:
@@ -138,20 +162,13 @@ def _convolve(
             f"{channels * groups}; filters ({filters}) and channels must be multiples of groups"
         )
     _check_bias(bias, x, filters, name)
-    pads = _padding(padding, tuple(kernel), steps, spread, name)
-    out = [
-        (size + before + after - d * (k - 1) - 1) // s + 1
-        for size, (before, after), d, k, s in zip(x.shape[2:], pads, spread, kernel, steps, strict=True)
-    ]
-    if min(out) < 1:
+    before, after = _padding(padding, tuple(kernel), steps, spread, name)
+    geometry = _geometry(x.shape, weight.shape, steps, before, after, spread, groups)
+    if min(geometry.out) < 1:
         raise ShapeError(
             f"{name}(): an input of {x.shape[2:]} with padding {padding} is smaller than the kernel {tuple(kernel)} with "
             f"dilation {spread}: enlarge the padding or the input"
         )
-    geometry = Geometry(
-        x.shape[0], groups, channels, filters // groups, _three(x.shape[2:], 1), _three(kernel, 1), _three(out, 1),
-        _three(steps, 1), _three([before for before, _ in pads], 0), _three(spread, 1),
-    )  # fmt: skip
     if x.dtype.is_integer:
         y = whole_convolution(x, weight, bias, geometry)
     else:

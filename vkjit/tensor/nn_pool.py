@@ -6,6 +6,7 @@ same type. Gradients are gathered, so that they are the same every time.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -128,15 +129,31 @@ def _window(
     if any(2 * p > (k - 1) * d + 1 for p, k, d in zip(pads, kernel, spread, strict=True)):
         raise ArgumentError(f"{name}(): padding={pads} must be at most half of what kernel_size={kernel} spans")
     size = x.shape[x.ndim - axes :]
-    out = [_extent(*numbers_, ceil_mode) for numbers_ in zip(size, kernel, steps, pads, spread, strict=True)]
-    if min(out) < 1:
+    window = _regular(size, kernel, steps, pads, spread, bool(ceil_mode), tuple(more.items()))
+    if min(window.out) < 1:
         raise ShapeError(
             f"{name}(): an input of {size} with padding {pads} is smaller than the kernel {kernel} with dilation {spread}: "
             f"enlarge the padding or the input"
         )
+    return window
+
+
+@functools.lru_cache(1024)
+def _regular(
+    size: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    pad: tuple[int, ...],
+    dilation: tuple[int, ...],
+    ceil_mode: bool,
+    more: tuple[tuple[str, Any], ...],
+) -> Window:
+    """The window of a regular pooling; its output may come out empty."""
+    out = [_extent(*axis, ceil_mode) for axis in zip(size, kernel, stride, pad, dilation, strict=True)]
     return Window(
-        _three(size, 1), _three(out, 1), _three(kernel, 1), _three(steps, 1), _three(pads, 0), _three(spread, 1), **more
-    )
+        _three(size, 1), _three(out, 1), _three(kernel, 1), _three(stride, 1), _three(pad, 0), _three(dilation, 1),
+        **dict(more),
+    )  # fmt: skip
 
 
 def _max(
