@@ -16,7 +16,7 @@ waited for, shuffles. `kernel.attrs["tiles"]` says what was chosen, and why, lin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -27,13 +27,14 @@ from ...ir.rewrite import LOOPS, constant_of, exits_of, replace_uses, resolve
 from ...ir.types import Scalar, Tile, Type
 from ...runtime.interface import DeviceCaps
 from ..memory import AliasClass, alias_class
-from . import access, exchange, fragments, matrices, overlap, packing, prefetch, products
+from . import access, exchange, fragments, matrices, multiplying, overlap, packing, prefetch, products
 from .assign import Assignment, assign
 from .engines import Choice, choose_engine
 from .fragments import Fragments, Plan, Splat
 from .held import Deferred, Held, Options, Staged, Workshop
 from .layout import Layout
 from .matrices import Kept
+from .multiplying import label, shape_of
 from .overlap import Overlapped
 from .packing import Packed
 from .prefetch import Ahead
@@ -70,7 +71,7 @@ class LowerTiles:
     def run(self, module: Module) -> Module:
         kernel = module.kernel
         if any(op.name.startswith("tile_") for op in kernel.body.walk()):
-            _Lowering(kernel, self.options, self.caps).run()
+            Lowering(kernel, self.options, self.caps).run()
         return module
 
 
@@ -78,7 +79,7 @@ Place = Held | Staged | Deferred | Packed | Kept | Fragments | Splat
 
 
 @dataclass(slots=True)
-class _Lowering:
+class Lowering:
     """One kernel. `tiles` says where each tile is, `replaced` what stands for other values now."""
 
     kernel: Function
@@ -349,7 +350,7 @@ class _Lowering:
 
 
 # -- operations: (lowering, operation)
-def _load(low: _Lowering, op: Op) -> None:
+def _load(low: Lowering, op: Op) -> None:
     shop, operands = low.shop, low.plain(op)
     kind = op.attrs["type"]
     if low.only_products(op.result) and low.uses.get(op.result):
@@ -362,7 +363,7 @@ def _load(low: _Lowering, op: Op) -> None:
             low.tiles[op.result] = Deferred(op, tuple(operands))
             return
         if alike and choice.engine == "matrix" and packing.can_pack(op, low.plans[uses[0].result]):
-            (place,) = packing.stage(shop, [(op, operands, _label(operands[0]))])
+            (place,) = packing.stage(shop, [(op, operands, label(operands[0]))])
             low.tiles[op.result] = place
             if low.keeps(op, uses):
                 shop.access(place.array, "r")
@@ -376,24 +377,16 @@ def _load(low: _Lowering, op: Op) -> None:
             return
         if alike and choice.engine in ("fma", "matrix"):
             lines = choice.engine == "matrix"
-            (low.tiles[op.result],) = products.stage_slices(shop, [(op, operands, _label(operands[0]))], lines=lines)
+            (low.tiles[op.result],) = products.stage_slices(shop, [(op, operands, label(operands[0]))], lines=lines)
             shop.notes.append(f"{op.loc}: the slice is staged in shared memory once, for {len(uses)} products")
             return
     low.check_held(op.result)
     shop.access(operands[0], "r", kind.scope)
     low.tiles[op.result] = access.load(shop, op, operands, low.layouts.of(op.result))
-    shop.notes.append(f"{op.loc}: tile of {_shape(kind)} held in registers: {low.layouts.of(op.result)}")
+    shop.notes.append(f"{op.loc}: tile of {shape_of(kind)} held in registers: {low.layouts.of(op.result)}")
 
 
-def _label(array: Value) -> str:
-    return array.name or "tile"
-
-
-def _shape(kind: Tile) -> str:
-    return " x ".join(map(str, kind.shape))
-
-
-def _store(low: _Lowering, op: Op) -> None:
+def _store(low: Lowering, op: Op) -> None:
     operands = [resolve(low.replaced, v) for v in op.operands[:-1]]
     source = low.tiles[op.operands[-1]]
     if isinstance(source, Fragments):
@@ -409,7 +402,7 @@ def _store(low: _Lowering, op: Op) -> None:
     access.store(low.shop, op, operands, tile)
 
 
-def _touch(low: _Lowering, op: Op, scope: str) -> None:
+def _touch(low: Lowering, op: Op, scope: str) -> None:
     """What the region of an operation does to memory, for everything that comes after."""
     replace_uses(op.regions[0], low.replaced)
     for inner in op.regions[0].walk():
@@ -420,7 +413,7 @@ def _touch(low: _Lowering, op: Op, scope: str) -> None:
             low.shop.access(inner.operands[0], "r", scope)
 
 
-def _map(low: _Lowering, op: Op) -> None:
+def _map(low: Lowering, op: Op) -> None:
     number = fragments.splat_of(op.result)
     if number is not None:
         for inner in op.regions[0].ops[:-1]:
@@ -439,30 +432,30 @@ def _map(low: _Lowering, op: Op) -> None:
     low.tiles[op.result] = access.map_region(low.shop, op, layout, operands)
 
 
-def _each(low: _Lowering, op: Op) -> None:
+def _each(low: Lowering, op: Op) -> None:
     layout = low.layouts.of(op.operands[0])
     operands = [low.held(v, layout.operand(access.kind_of(v).shape)) for v in op.operands]
     _touch(low, op, layout.scope)
     access.run_each(low.shop, op, layout, operands)
 
 
-def _reduce(low: _Lowering, op: Op) -> None:
+def _reduce(low: Lowering, op: Op) -> None:
     function = exchange.argument if op.name == "tile_argument" else exchange.reduce
     found = function(low.shop, op.attrs["op"], low.held(op.operands[0]), op.attrs["axis"])
     low.tiles[op.result] = exchange.moved(low.shop, found, low.layouts.of(op.result))
 
 
-def _scan(low: _Lowering, op: Op) -> None:
+def _scan(low: Lowering, op: Op) -> None:
     layout = low.layouts.of(op.result)
     low.tiles[op.result] = exchange.scan(low.shop, op.attrs["op"], low.held(op.operands[0], layout), op.attrs["axis"])
 
 
-def _reshape(low: _Lowering, op: Op) -> None:
+def _reshape(low: Lowering, op: Op) -> None:
     low.check_held(op.result)
     low.tiles[op.result] = exchange.reshape(low.shop, low.held(op.operands[0]), low.layouts.of(op.result))
 
 
-def _transpose(low: _Lowering, op: Op) -> None:
+def _transpose(low: Lowering, op: Op) -> None:
     tile, axes = low.held(op.operands[0]), op.attrs["axes"]
     layout = tile.layout.permuted(axes)
     places = {slot: number for number, slot in enumerate(tile.layout.slots())}
@@ -471,142 +464,12 @@ def _transpose(low: _Lowering, op: Op) -> None:
     low.tiles[op.result] = exchange.moved(low.shop, Held(layout, values), low.layouts.of(op.result))
 
 
-def _get(low: _Lowering, op: Op) -> None:
+def _get(low: Lowering, op: Op) -> None:
     at = [resolve(low.replaced, v) for v in op.operands[1:]]
     low.replaced[op.result] = exchange.get(low.shop, low.held(op.operands[0]), at)
 
 
-def _mma(low: _Lowering, op: Op) -> None:
-    choice = low.engine(op)
-    left, right = op.operands[:2]
-    depth = access.kind_of(left).shape[1]
-    note = f"{op.loc}: product of {_shape(access.kind_of(left))} and {_shape(access.kind_of(right))}: engine {choice.engine}"
-    if choice.engine == "matrix":
-        low.shop.notes.append(f"{note} ({choice.reason})")
-        _matrix_product(low, op, depth)
-        return
-    low.check_held(op.result)
-    acc = low.held(op.operands[2], low.layouts.of(op.result))
-    low.shop.notes.append(f"{note} ({choice.reason}); each invocation sums {acc.layout}")
-    if choice.engine == "fma":
-        _staged_product(low, op, acc, depth)
-        return
-    sources = [_factor(low, v) for v in (left, right)]
-    for source in sources:
-        if isinstance(source, Deferred):
-            low.shop.access(source.operands[0], "r", acc.layout.scope)
-    if choice.engine == "direct" and any(isinstance(s, Held) for s in sources):
-        sources = [_stage(low, s, v) if isinstance(s, Held) else s for s, v in zip(sources, (left, right), strict=True)]
-    _read_staged(low, sources)
-    low.tiles[op.result] = products.multiply(low.shop, sources[0], sources[1], acc, depth)
-    for source in sources:
-        if isinstance(source, Staged):
-            low.shop.release(source.array)
-
-
-def _factor(low: _Lowering, value: Value) -> Held | Staged | Deferred:
-    """A factor as products in registers take it."""
-    found = low.tiles[value]
-    return found if isinstance(found, Held | Staged | Deferred) else low.held(value)
-
-
-def _stage(low: _Lowering, tile: Held, value: Value) -> Staged:
-    return products.stage_held(low.shop, tile, access.kind_of(value), "factor")
-
-
-def _read_staged(low: _Lowering, sources: Sequence[Place]) -> None:
-    for source in sources:
-        if isinstance(source, Staged | Packed):
-            low.shop.access(source.array, "r")
-
-
-def _factors(low: _Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list[Value]]:
-    """Both factors in shared memory, and what of it is theirs alone: slices of global memory are read together, before
-    anything is written there.
-    """
-    found: list[Place] = [low.tiles[v] for v in op.operands[:2]]
-    slices = [(s.op, s.operands, _label(s.operands[0])) for s in found if isinstance(s, Deferred)]
-    staged: Iterator[Place]
-    if low.packs(op, [number for number, s in enumerate(found) if isinstance(s, Deferred)]):
-        staged = iter(packing.stage(low.shop, slices))
-    else:
-        staged = iter(products.stage_slices(low.shop, slices, lines=packed))
-    sources: list[Place] = []
-    made: list[Value] = []
-    for source, value in zip(found, op.operands[:2], strict=True):
-        place = source
-        if isinstance(source, Deferred):
-            place = next(staged)
-        elif not isinstance(source, Staged | Packed | Kept):
-            place = _stage(low, low.held(value), value)
-        sources.append(place)
-        if place is not source and isinstance(place, Staged | Packed):
-            made.append(place.array)
-    _read_staged(low, sources)
-    return sources, made
-
-
-def _places(low: _Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list[Value]]:
-    """As `_factors`, of a product whose factors may have been loaded ahead."""
-    ahead = low.ahead.get(op)
-    if ahead is None:
-        return _factors(low, op, packed=packed)
-    made: list[Value] = []
-
-    def put(number: int) -> Callable[[], Staged | Packed | Kept]:
-        value = op.operands[number]
-        found = low.tiles[value]
-        if isinstance(found, Staged | Packed | Kept):
-            return lambda: found
-        tile = low.held(value)
-
-        def stage() -> Staged:
-            place = _stage(low, tile, value)
-            made.append(place.array)
-            return place
-
-        return stage
-
-    others = {number: put(number) for number in (0, 1) if number not in ahead.numbers}
-    found: list[Place] = list(ahead.places(low.shop, others))
-    own = [found[number] for number in ahead.numbers]
-    return found, made + [place.array for place in own if isinstance(place, Staged | Packed)]
-
-
-def _staged_product(low: _Lowering, op: Op, acc: Held, depth: int) -> None:
-    (left, right), made = _places(low, op, packed=False)
-    assert isinstance(left, Staged | Packed)
-    assert isinstance(right, Staged | Packed)
-    low.tiles[op.result] = products.multiply(low.shop, left, right, acc, depth)
-    _release(low, op, made)
-
-
-def _matrix_product(low: _Lowering, op: Op, depth: int) -> None:
-    acc = low.matrices(op.operands[2], low.plans[op.result])
-    ahead = low.ahead.get(op)
-    if isinstance(ahead, Overlapped):
-        low.tiles[op.result] = ahead.multiply(low.shop, acc)
-        return
-    (left, right), made = _places(low, op, packed=True)
-    assert isinstance(left, Staged | Packed | Kept)
-    assert isinstance(right, Staged | Packed | Kept)
-    low.tiles[op.result] = matrices.multiply(low.shop, left, right, acc, depth)
-    _release(low, op, made)
-
-
-def _release(low: _Lowering, op: Op, made: Sequence[Value]) -> None:
-    """Gives back the memory of factors that nothing reads any more."""
-    for array in made:
-        low.shop.release(array)
-    for value in dict.fromkeys(op.operands[:2]):
-        uses, kept = low.uses[value], low.tiles[value]
-        if not isinstance(kept, Staged | Packed) or value.op is None or uses[-1] is not op:
-            continue
-        if all(low.homes[o] is low.homes[op] for o in (*uses, value.op)):
-            low.shop.release(kept.array)
-
-
-_HANDLERS: dict[str, Callable[[_Lowering, Op], None]] = {
+_HANDLERS: dict[str, Callable[[Lowering, Op], None]] = {
     "tile_load": _load,
     "tile_store": _store,
     "tile_map": _map,
@@ -617,5 +480,5 @@ _HANDLERS: dict[str, Callable[[_Lowering, Op], None]] = {
     "tile_reshape": _reshape,
     "tile_transpose": _transpose,
     "tile_get": _get,
-    "tile_mma": _mma,
+    "tile_mma": multiplying.multiply,
 }

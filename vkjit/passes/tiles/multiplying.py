@@ -1,0 +1,164 @@
+"""Products of tiles: their factors brought to where the engine reads them, and the engine's code.
+
+Enters: a `tile_mma`, the lowering with all that it knows of tiles. Leaves: the tile of its sums. Slices of global memory are read
+together before anything is written to shared memory; what nobody reads any more is given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ...ir.core import Op, Value
+from ...ir.types import Tile
+from . import access, matrices, packing, products
+from .held import Deferred, Held, Staged
+from .matrices import Kept
+from .overlap import Overlapped
+from .packing import Packed
+
+if TYPE_CHECKING:
+    from .lower import Lowering, Place
+
+__all__ = ["label", "multiply", "shape_of"]
+
+
+def multiply(low: Lowering, op: Op) -> None:
+    """Lowers a `tile_mma`."""
+    choice = low.engine(op)
+    left, right = op.operands[:2]
+    depth = access.kind_of(left).shape[1]
+    note = f"{op.loc}: product of {shape_of(access.kind_of(left))} and {shape_of(access.kind_of(right))}: engine {choice.engine}"
+    if choice.engine == "matrix":
+        low.shop.notes.append(f"{note} ({choice.reason})")
+        _matrix_product(low, op, depth)
+        return
+    low.check_held(op.result)
+    acc = low.held(op.operands[2], low.layouts.of(op.result))
+    low.shop.notes.append(f"{note} ({choice.reason}); each invocation sums {acc.layout}")
+    if choice.engine == "fma":
+        _staged_product(low, op, acc, depth)
+        return
+    sources = [_factor(low, v) for v in (left, right)]
+    for source in sources:
+        if isinstance(source, Deferred):
+            low.shop.access(source.operands[0], "r", acc.layout.scope)
+    if choice.engine == "direct" and any(isinstance(s, Held) for s in sources):
+        sources = [_stage(low, s, v) if isinstance(s, Held) else s for s, v in zip(sources, (left, right), strict=True)]
+    _read_staged(low, sources)
+    low.tiles[op.result] = products.multiply(low.shop, sources[0], sources[1], acc, depth)
+    for source in sources:
+        if isinstance(source, Staged):
+            low.shop.release(source.array)
+
+
+def _factor(low: Lowering, value: Value) -> Held | Staged | Deferred:
+    """A factor as products in registers take it."""
+    found = low.tiles[value]
+    return found if isinstance(found, Held | Staged | Deferred) else low.held(value)
+
+
+def _stage(low: Lowering, tile: Held, value: Value) -> Staged:
+    return products.stage_held(low.shop, tile, access.kind_of(value), "factor")
+
+
+def _read_staged(low: Lowering, sources: Sequence[Place]) -> None:
+    for source in sources:
+        if isinstance(source, Staged | Packed):
+            low.shop.access(source.array, "r")
+
+
+def _factors(low: Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list[Value]]:
+    """Both factors in shared memory, and what of it is theirs alone: slices of global memory are read together, before
+    anything is written there.
+    """
+    found: list[Place] = [low.tiles[v] for v in op.operands[:2]]
+    slices = [(s.op, s.operands, label(s.operands[0])) for s in found if isinstance(s, Deferred)]
+    staged: Iterator[Place]
+    if low.packs(op, [number for number, s in enumerate(found) if isinstance(s, Deferred)]):
+        staged = iter(packing.stage(low.shop, slices))
+    else:
+        staged = iter(products.stage_slices(low.shop, slices, lines=packed))
+    sources: list[Place] = []
+    made: list[Value] = []
+    for source, value in zip(found, op.operands[:2], strict=True):
+        place = source
+        if isinstance(source, Deferred):
+            place = next(staged)
+        elif not isinstance(source, Staged | Packed | Kept):
+            place = _stage(low, low.held(value), value)
+        sources.append(place)
+        if place is not source and isinstance(place, Staged | Packed):
+            made.append(place.array)
+    _read_staged(low, sources)
+    return sources, made
+
+
+def _places(low: Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list[Value]]:
+    """As `_factors`, of a product whose factors may have been loaded ahead."""
+    ahead = low.ahead.get(op)
+    if ahead is None:
+        return _factors(low, op, packed=packed)
+    made: list[Value] = []
+
+    def put(number: int) -> Callable[[], Staged | Packed | Kept]:
+        value = op.operands[number]
+        found = low.tiles[value]
+        if isinstance(found, Staged | Packed | Kept):
+            return lambda: found
+        tile = low.held(value)
+
+        def stage() -> Staged:
+            place = _stage(low, tile, value)
+            made.append(place.array)
+            return place
+
+        return stage
+
+    others = {number: put(number) for number in (0, 1) if number not in ahead.numbers}
+    found: list[Place] = list(ahead.places(low.shop, others))
+    own = [found[number] for number in ahead.numbers]
+    return found, made + [place.array for place in own if isinstance(place, Staged | Packed)]
+
+
+def _staged_product(low: Lowering, op: Op, acc: Held, depth: int) -> None:
+    (left, right), made = _places(low, op, packed=False)
+    assert isinstance(left, Staged | Packed)
+    assert isinstance(right, Staged | Packed)
+    low.tiles[op.result] = products.multiply(low.shop, left, right, acc, depth)
+    _release(low, op, made)
+
+
+def _matrix_product(low: Lowering, op: Op, depth: int) -> None:
+    acc = low.matrices(op.operands[2], low.plans[op.result])
+    ahead = low.ahead.get(op)
+    if isinstance(ahead, Overlapped):
+        low.tiles[op.result] = ahead.multiply(low.shop, acc)
+        return
+    (left, right), made = _places(low, op, packed=True)
+    assert isinstance(left, Staged | Packed | Kept)
+    assert isinstance(right, Staged | Packed | Kept)
+    low.tiles[op.result] = matrices.multiply(low.shop, left, right, acc, depth)
+    _release(low, op, made)
+
+
+def _release(low: Lowering, op: Op, made: Sequence[Value]) -> None:
+    """Gives back the memory of factors that nothing reads any more."""
+    for array in made:
+        low.shop.release(array)
+    for value in dict.fromkeys(op.operands[:2]):
+        uses, kept = low.uses[value], low.tiles[value]
+        if not isinstance(kept, Staged | Packed) or value.op is None or uses[-1] is not op:
+            continue
+        if all(low.homes[o] is low.homes[op] for o in (*uses, value.op)):
+            low.shop.release(kept.array)
+
+
+def label(array: Value) -> str:
+    """The name of an array, for the tile that is staged of it."""
+    return array.name or "tile"
+
+
+def shape_of(kind: Tile) -> str:
+    """A tile's extents, for notes."""
+    return " x ".join(map(str, kind.shape))
