@@ -80,6 +80,18 @@ def test_the_smallest_input_is_reached(kernel: Any, reference: Any, inputs: Any,
         assert np.array_equal(caught.value.arguments[name], value), name
 
 
+@vk.kernel(over="y")
+def bytes_limited(x: vk.In[vk.u8, "N"], y: vk.Out[vk.u8, "N"]):
+    i = vk.global_id(0)
+    y[i] = x[i] if x[i] < 37 else vk.u8(0)
+
+
+def test_unsigned_numbers_come_down_to_the_threshold() -> None:
+    with pytest.raises(vk.testing.CheckFailure) as caught:
+        vk.testing.check_kernel(bytes_limited, lambda x: x, **SETTINGS)
+    assert caught.value.dims == {"N": 1} and caught.value.arguments["x"].tolist() == [37]
+
+
 @vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], 64), local=64)
 def differences(x: vk.In[vk.f32, "N"], y: vk.InOut[vk.f32, "N"]):
     i = vk.global_id(0)

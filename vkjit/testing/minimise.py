@@ -251,7 +251,7 @@ def _simpler_values(values: Any) -> Iterator[Any]:
         own = flat[place].item()
         numbers = list(_simpler_numbers(own))
         for simpler in numbers[1:] if place in interesting[:4] else numbers[1:6]:
-            if _rank(simpler) < _rank(own):
+            if _rank(simpler) < _rank(own) and (simpler >= 0 or values.dtype.kind != "u"):
                 made = flat.copy()
                 made[place] = simpler
                 yield made.reshape(values.shape)
