@@ -39,6 +39,9 @@ Picker = Callable[[Any], tuple[Any, ...]]
 Repeater = Callable[[Sequence[Any], tuple[int, ...]], bool]
 """Records a launch with these buffers, by number, and the addresses of arrays in them; False where that is left to others."""
 
+_MOST_RECORDS = 256
+"""Records of repeated launches by which a kernel tells of its grids when the device is lost: they may be made again and again."""
+
 _NATIVE_AFTER = 8
 """Submissions by this way after which the native recorder is compiled: short programs do without."""
 
@@ -146,7 +149,8 @@ class DirectRecorder:
         place = self._ffi.from_buffer(memory)
         fixed, (_, y, z) = (self._table, kernel.pipeline, kernel.layout), launch.groups
         native.RECORD.pack_into(memory, 0, *map(self._address, fixed), size, y, z)
-        kernel.records.append(memory)
+        if len(kernel.records) < _MOST_RECORDS:
+            kernel.records.append(memory)
         address = self._address(place)
         addresses, block = tuple(address | flags for flags in range(4)), place + native.BLOCK
         simple = len(launch.writes) == 1 and len(launch.reads) in (1, 2) and not launch.shifted

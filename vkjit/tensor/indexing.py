@@ -26,7 +26,7 @@ from .arithmetic import where
 from .copies import contiguous, copy_, copy_values, fill_values
 from .dispatch import operation, run_in_place
 from .iterate import broadcast_shapes, overlaps_itself
-from .repeats import whole
+from .repeats import whole, written
 from .tensor import Tensor
 from .views import _reshape, axis_of, expand, flatten, narrow, permute, reshape, slice_view, unbind, unsqueeze
 
@@ -518,21 +518,35 @@ def get_planned(x: Tensor, plan: Plan) -> Tensor:
 @operation("compact")
 def compact(x: Tensor, *, flags: Tensor) -> Tensor:
     """The elements of a vector where flags are set; waits for their number."""
-    dense = contiguous(flags)._array
+    dense = contiguous(flags)
     starts, count = _starts(dense)
-    out = creation.allocate((count,), x.dtype, x.device)
+    out = Tensor(creation.allocate((count,), x.dtype, x.device))
     if count:
-        compaction.write_values(dense, contiguous(x)._array, starts, out)
-    return Tensor(out)
+        written(_write_values, out, (dense, contiguous(x), starts), {})
+    return out
 
 
-def _starts(flags: DeviceArray) -> tuple[DeviceArray, int]:
+def _write_values(out: Tensor, flags: Tensor, x: Tensor, starts: Tensor) -> None:
+    compaction.write_values(flags._array, x._array, starts._array, out._array)
+
+
+def _write_places(out: Tensor, flags: Tensor, starts: Tensor) -> None:
+    compaction.write_places(flags._array, starts._array, out._array)
+
+
+@whole("starts_of_segments")
+def _segments(flags: Tensor) -> Tensor:
+    return Tensor(compaction.starts_of_segments(flags._array))
+
+
+def _starts(flags: Tensor) -> tuple[Tensor, int]:
     """Where the segments of a vector begin among its elements that aren't 0, and how many these are: waits for that."""
     if not flags.shape[0]:
         return flags, 0
-    starts = compaction.starts_of_segments(flags)
-    end = starts.offset + (starts.shape[0] - 1) * starts.dtype.itemsize
-    return starts, int(Tensor(DeviceArray(starts.buffer, end, starts.dtype, (), ())).item())
+    starts = _segments(flags.detach())
+    array = starts._array
+    end = array.offset + (array.shape[0] - 1) * array.dtype.itemsize
+    return starts, int(Tensor(DeviceArray(array.buffer, end, array.dtype, (), ())).item())
 
 
 def _flat(x: Tensor) -> Tensor:
@@ -541,12 +555,12 @@ def _flat(x: Tensor) -> Tensor:
 
 def places_of(flags: Tensor) -> Tensor:
     """Where elements aren't 0, as positions in C order (i64); waits for their number."""
-    dense = contiguous(_flat(flags.detach()))._array
+    dense = contiguous(_flat(flags.detach()))
     starts, count = _starts(dense)
-    out = creation.allocate((count,), dtypes.i64, flags.device)
+    out = Tensor(creation.allocate((count,), dtypes.i64, flags.device))
     if count:
-        compaction.write_places(dense, starts, out)
-    return Tensor(out)
+        written(_write_places, out, (dense, starts), {})
+    return out
 
 
 def nonzero(x: Tensor, *, as_tuple: bool = False) -> Any:

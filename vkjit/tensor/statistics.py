@@ -82,18 +82,29 @@ def cdist(a: Any, b: Any, p: float = 2.0, compute_mode: str | None = None) -> Te
 # -- counts
 
 
-@whole("bincount")
+@whole("ends")
+def _ends(x: Tensor) -> Tensor:
+    """The least and the greatest of a vector of integers."""
+    return Tensor(counting.ends(contiguous(x)._array))
+
+
+@whole("count_numbers")
+def _counts(x: Tensor, size: int) -> Tensor:
+    """How often each number below `size` occurs in a vector, whose numbers all are (i64)."""
+    return Tensor(counting.count_numbers(contiguous(x)._array, size)).to(dtypes.i64)
+
+
 def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each number from 0 occurs, or the sum of its weights; waits for the largest."""
     if x.ndim != 1 or not x.dtype.is_integer:
         raise ArgumentError(f"bincount() takes a vector of integers of at least 0, found {x.dtype!r} {x.shape}")
-    dense = contiguous(x.detach())._array
-    low, high = (int(v) for v in Tensor(counting.ends(dense)).tolist()) if x.numel() else (0, -1)
+    plain = x.detach()
+    low, high = (int(v) for v in _ends(plain).tolist()) if x.numel() else (0, -1)
     if low < 0:
         raise ArgumentError(f"bincount() takes integers of at least 0, found {low}")
     size = max(high + 1, minlength)
-    if weights is None and x.numel() and counting.counts_fit(dense, size):
-        return Tensor(counting.count_numbers(dense, size)).to(dtypes.i64)
+    if weights is None and x.numel() and counting.counts_fit(plain._array, size):
+        return _counts(plain, size)
     dtype = dtypes.i64 if weights is None else weights.dtype if weights.dtype.is_float else dtypes.f64
     if weights is None:
         values = expand(creation.ones((), dtype=dtypes.i64, device=x.device), x.shape)
