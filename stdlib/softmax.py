@@ -326,11 +326,10 @@ def gradient_of_groups(
         j = lane + i * (SIZE * EACH)
         if j < length:
             for k in vk.unroll(EACH):
-                slope, result = slopes[i * EACH + k], results[i * EACH + k]
                 if LOG:
-                    z[row, j + k] = R(slope - vk.exp(result) * total)
+                    z[row, j + k] = R(slopes[i * EACH + k] - vk.exp(results[i * EACH + k]) * total)
                 else:
-                    z[row, j + k] = R(result * (slope - total))
+                    z[row, j + k] = R(results[i * EACH + k] * (slopes[i * EACH + k] - total))
 
 
 @vk.kernel(groups=lambda x, chunks: (x.shape[0], chunks, 1), local=GROUP, debug=False)

@@ -18,7 +18,7 @@ def _groups(x: Any, SPAN: int) -> tuple[int, int, int]:
     return vk.cdiv(x.shape[2], SPAN), vk.cdiv(x.shape[1], SPAN), x.shape[0]
 
 
-@vk.kernel(groups=_groups, local=256)
+@vk.kernel(groups=_groups, local=64)
 def transpose(x: vk.In[T, "B M N"], y: vk.Out[T, "B N M"], SPAN: vk.Const[int] = 32) -> None:
     """y = x with its last two axes swapped."""
     wg, b, i, j = vk.workgroup(), vk.group_id(2), vk.group_id(1) * SPAN, vk.group_id(0) * SPAN

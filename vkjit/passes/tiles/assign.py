@@ -2,7 +2,8 @@
 
 Enters: a function with operations on tiles. Leaves: a `Layout` for each tile value, and for each why it has that one.
 Holds: values that control flow hands on, and operands and results of one shape, have the same layout; it is chosen for
-sums of products first, then for what follows from them, then for the largest tile that has none yet.
+sums of products first, then for what follows from them, then for matrices that are only loaded, transposed and stored (blocks of
+them, so that both sides are reached by vectors), then for the largest tile that has none yet.
 
 1. Tied: what a loop carries or a branch gives; operands of an elementwise operation that have its shape; the accumulator of
    a product and its result; what is scanned.
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from ...ir.core import Function, Op, Value
 from ...ir.rewrite import LOOPS, exits_of
 from ...ir.types import Tile
-from .layout import Layout, canonical
+from .layout import Layout, blocks, canonical
 
 __all__ = ["Assignment", "assign"]
 
@@ -84,11 +85,37 @@ def assign(function: Function, bits: dict[str, int], vector: int, lanes: int) ->
         if op.name == "tile_mma":
             found.of(op.result)
     _propagate(found, relations)
+    if vector > 1 and not lanes:
+        for value in _turned(function):
+            layout = blocks(tile_of(value).shape, bits[tile_of(value).scope], tile_of(value).scope, vector)
+            if layout is not None and found.find(value) not in found.layouts:
+                found.layouts[found.find(value)] = layout
+        _propagate(found, relations)
     for value in sorted(values, key=lambda v: -tile_of(v).size):  # stable: in program order among equals
         if found.find(value) not in found.layouts:
             found.of(value)
             _propagate(found, relations)
     return found
+
+
+def _turned(function: Function) -> list[Value]:
+    """Matrices that are loaded, transposed and stored, and nothing else."""
+    users: dict[Value, list[Op]] = {}
+    loaded: list[Value] = []
+    for op in function.body.walk():
+        for value in op.operands:
+            if isinstance(value.type, Tile):
+                users.setdefault(value, []).append(op)
+        if op.name == "tile_load":
+            loaded.append(op.result)
+    turned: list[Value] = []
+    for value in loaded:
+        uses = users.get(value, [])
+        if len(uses) != 1 or uses[0].name != "tile_transpose" or uses[0].attrs["axes"] != (1, 0):
+            continue
+        if all(use.name == "tile_store" for use in users.get(uses[0].result, [])):
+            turned.append(value)
+    return turned
 
 
 def _tie_control(found: Assignment, op: Op) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-__all__ = ["Axis", "Layout", "canonical", "ceil_log2", "staging"]
+__all__ = ["Axis", "Layout", "blocks", "canonical", "ceil_log2", "staging"]
 
 
 def ceil_log2(number: int) -> int:
@@ -156,6 +156,17 @@ def canonical(shape: tuple[int, ...], bits: int, scope: str, vector: int = 1, la
         axes.append(Axis(size, shift, own, _grouped(size, own, vector) if number == 0 else 1))
         shift += own
     return Layout(tuple(reversed(axes)), scope)
+
+
+def blocks(shape: tuple[int, ...], bits: int, scope: str, vector: int) -> Layout | None:
+    """The layout of a matrix in squares of `vector` elements a side, one or several to an invocation; None for too few."""
+    rows, columns = shape
+    lower = min(bits // 2, ceil_log2(columns // vector))
+    upper = min(bits - lower, ceil_log2(rows // vector))
+    lower = bits - upper
+    if rows % (vector << upper) or columns % (vector << lower):
+        return None
+    return Layout((Axis(rows, lower, upper, vector), Axis(columns, 0, lower, vector)), scope)
 
 
 def staging(shape: tuple[int, ...], fastest: int, bits: int, scope: str, vector: int = 1) -> Layout:
