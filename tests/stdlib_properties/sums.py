@@ -8,7 +8,7 @@ import numpy as np
 
 import vkjit as vk
 from tests.stdlib_properties.catalogue import KernelProperty, _running
-from vkjit.stdlib import linear, loss_mean, moments, scan, transpose
+from vkjit.stdlib import linear, loss_mean, moments, partial, scan, transpose
 
 __all__ = ["SUMS"]
 
@@ -133,5 +133,11 @@ _CROSSED = {"dims": {"G": (1, 2), "I": (1, 70), "J": (1, 70)}, "dtypes": {"T": [
 SUMS: tuple[KernelProperty, ...] = (
     *_along_lines(), *_layers(), *_losses(),
     KernelProperty(transpose._through_shared, lambda x: x, _CROSSED),
+    KernelProperty(partial._sum_parts_together, lambda parts: parts.sum(axis=0), {
+        "elements": {"SLICES": [8], "DOUBLINGS": [3]}, "dims": {"P": (1, 40), "N": (1, 70)},
+        "dtypes": {"T": [vk.f32], "R": [vk.f32]}}),
+    KernelProperty(partial._sum_parts_of_two, lambda parts: (parts.sum(axis=0)[:15], parts.sum(axis=0)[15:]), {
+        "elements": {"SLICES": [8], "DOUBLINGS": [3]}, "dims": {"P": (1, 40), "N": [20], "Y": [15], "Z": [5]},
+        "dtypes": {"T": [vk.f32], "R": [vk.f32]}}),
     KernelProperty(transpose._row_by_row, lambda x: x, {"elements": {"SIZE": [16]}, **_CROSSED}),
 )  # fmt: skip
