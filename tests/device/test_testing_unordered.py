@@ -16,7 +16,7 @@ import vkjit as vk
 from vkjit.testing.unordered import aligned, unordered_of
 
 BLOCKS: Any = lambda x: vk.cdiv(x.shape[0], 64)  # noqa: E731  as launches take it
-INPUTS: dict[str, Any] = {"elements": {"count": 0}, "max_examples": 24, "seed": 3}
+INPUTS: dict[str, Any] = {"elements": {"count": 0}, "max_examples": 16, "seed": 3}
 
 
 @vk.kernel(groups=BLOCKS, local=64)
