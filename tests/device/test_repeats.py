@@ -11,6 +11,7 @@ import pytest
 
 import vkjit as vk
 from vkjit.runtime.interface import Device
+from vkjit.runtime.reports import SLOTS
 
 CALLS = 6
 
@@ -91,6 +92,15 @@ def test_steps_in_one_buffer_after_another(on: Any) -> None:
         for _ in range(20):
             y = y + 1.0
         assert y.numpy()[[0, 35_000, -1]].tolist() == [21, 21, 21]
+
+
+def test_more_launches_than_report_slots(on: Any) -> None:
+    """A slot of a launch that can report may have to be waited for, and that sends what is recorded."""
+    values = np.arange(256, dtype=np.float32)
+    x, index = on(values), on(np.arange(64))
+    kept = [x[index] for _ in range(SLOTS + CALLS)]
+    wrong = [number for number, y in enumerate(kept) if not np.array_equal(y.numpy(), values[:64])]
+    assert not wrong
 
 
 def test_gradients(on: Any) -> None:

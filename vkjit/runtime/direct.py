@@ -192,6 +192,7 @@ def _recording(  # noqa: C901  # calls in between would cost more than what is d
         lock = queue.lock
         lock.acquire()
         try:
+            slot = 0 if claim is None else claim()  # may wait, and with that submit: first
             command = queue.ticket or queue.open_ticket()
             if not command:
                 return False
@@ -217,8 +218,7 @@ def _recording(  # noqa: C901  # calls in between would cost more than what is d
                     flags, epoch = 2, next(queue.group.epochs)
             if queue.bound is not kernel:
                 flags += 1
-            words = words_of(places) if claim is None else words_of(places, claim())
-            pack(memory, native.FLAT_PLACE, command, x, *words)
+            pack(memory, native.FLAT_PLACE, command, x, *words_of(places, slot))
             serial = queue.serial
             for number in reads:
                 buffer = buffers[number]
@@ -264,6 +264,7 @@ def _recording_few(
         lock = queue.lock
         lock.acquire()
         try:
+            rest = pieces if claim is None else (*launch.pieces, claim())  # may wait, and with that submit: first
             command = queue.ticket or queue.open_ticket()
             if not command:
                 return False
@@ -278,7 +279,6 @@ def _recording_few(
                     flags, epoch = 2, next(queue.group.epochs)
             if queue.bound is not kernel:
                 flags += 1
-            rest = pieces if claim is None else (*launch.pieces, claim())
             pack(memory, native.FLAT_PLACE, command, x, *pick(places + rest))
             serial = queue.serial
             a.read_epoch, a.last_use = epoch, serial
