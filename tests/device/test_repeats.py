@@ -103,6 +103,55 @@ def test_more_launches_than_report_slots(on: Any) -> None:
     assert not wrong
 
 
+def aligned(count: int) -> np.ndarray[Any, Any]:
+    raw = np.empty(4 * count + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + 4 * count].view(np.float32)
+
+
+@pytest.mark.parametrize("second", [0, 64])
+def test_two_buffers_of_one_memory(device: Device, second: int) -> None:
+    """What was learnt of operands over the same memory isn't used for others, nor the other way round."""
+    if device.host_view(device.allocate(4)) is None:
+        pytest.skip("takes copies of host memory")
+    both, a, b = aligned(512), aligned(256), aligned(256)
+    both[:], a[:], b[:] = np.arange(512), 5, 3
+    x, y = (vk.from_dlpack(both[n : n + 256], device=device) for n in (0, second))
+    p, q = vk.from_dlpack(a, device=device), vk.from_dlpack(b, device=device)
+    own, other = vk.tensor(a, device=device), vk.tensor(b, device=device)
+    for _ in range(CALLS):
+        assert (x - y).numpy().tolist() == [-second] * 256
+        assert (p - q).numpy().tolist() == (own - other).numpy().tolist() == [2] * 256
+
+
+def test_another_thread_finds_the_way_first(device: Device, on: Any) -> None:
+    x, y = on(numbers(64, 1)), on(numbers(64, 2))
+    for _ in range(CALLS):
+        x + y
+    found = dict(device.ways)
+
+    class Changing(dict[Any, Any]):
+        def get(self, key: Any, default: Any = None) -> Any:
+            seen = super().get(key, default)
+            self.update(found)
+            return seen
+
+    device.ways = Changing()
+    try:
+        np.testing.assert_array_equal((x + y).numpy(), numbers(64, 1) + numbers(64, 2))
+        assert dict(device.ways) == found
+    finally:
+        device.ways = {}
+
+
+def test_the_oldest_keys_make_room(device: Device, on: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vkjit.tensor.repeats._MOST_KEYS", 10)
+    x = on(numbers(64, 1))
+    for n in range(30):
+        x + (n + 0.5)
+    assert [key[3] for key in device.ways] == [n + 0.5 for n in range(20, 30)]
+
+
 def test_gradients(on: Any) -> None:
     for seed in range(CALLS):
         a, b = numbers(300, seed), numbers(300, seed + 50)

@@ -127,11 +127,19 @@ class CpuBuffer(Buffer):
     @staticmethod
     def around(device: CpuDevice, address: int, nbytes: int, owner: object) -> CpuBuffer:
         """Memory of somebody else's."""
-        buffer = CpuBuffer.__new__(CpuBuffer)
+        buffer = SharedBuffer.__new__(SharedBuffer)
         buffer.device, buffer.nbytes, buffer.address, buffer.owner = device, nbytes, address, owner
         memory = memoryview((ctypes.c_uint8 * nbytes).from_address(address)) if nbytes else b""
         buffer.data = np.frombuffer(memory, dtype=np.uint8)
         return buffer
+
+
+class SharedBuffer(CpuBuffer):
+    """Memory of somebody else's; see `CpuBuffer.around`."""
+
+    __slots__ = ()
+
+    shared = True
 
 
 class CpuKernel(LoadedKernel):

@@ -52,7 +52,8 @@ class DeviceArray:
     """A strided view of a buffer: what a kernel gets for an array parameter. It isn't changed once it is made.
 
     `offset` is in bytes, `strides` in elements. `words` holds the address, the shape and the strides, one after another. Arrays
-    with the same `layout` have the same type, shape and strides and are aligned alike; None where the address is an odd one.
+    with the same `layout` have the same type, shape and strides and are aligned alike; None where the address is an odd one, or
+    where another buffer may hold the same memory.
     """
 
     __slots__ = ("buffer", "dtype", "form", "layout", "offset", "shape", "strides", "words")
@@ -67,7 +68,7 @@ class DeviceArray:
         if layout is None:
             layout = _layout(dtype, shape, strides)
         address = buffer.address + offset
-        if address % LAYOUT_ALIGNMENT:
+        if address % LAYOUT_ALIGNMENT or buffer.shared:
             self.form: Form = layout[0] if address % ROW_ALIGNMENT else layout[1]
             self.layout: object | None = None
         else:

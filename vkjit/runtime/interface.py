@@ -81,10 +81,14 @@ class DeviceCaps:
 
 
 class Buffer(ABC):
-    """Memory of a device, owned by this object; `close()` may be called any number of times."""
+    """Memory of a device, owned by this object; `close()` may be called any number of times.
+
+    `shared`: it is somebody else's memory, which other buffers may lie over, too.
+    """
 
     __slots__ = ("__weakref__",)
 
+    shared = False
     device: Device
     nbytes: int
     address: int

@@ -211,7 +211,7 @@ class Witness:
             elif item.role == "address":
                 (address,) = struct.unpack_from("<Q", block, item.offset)
                 found = [places[id(b)] for b in (*reads, *writes) if b.address <= address < b.address + b.nbytes]
-                if not found:
+                if len({number for number, _ in found}) != 1:  # of nobody, or of buffers over the same memory
                     return None
                 holes.append((item.offset, found[0][0], address - found[0][1]))
         packer, pick, shifted, pieces = _cut(block, sorted(holes), len(self._given) + len(self.allocated))

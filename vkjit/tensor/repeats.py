@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeVar
@@ -36,6 +37,8 @@ _WATCHED = 2
 """The calls of a key before the one that is watched."""
 _MOST_KEYS = 8192
 _MOST_STEPS = 64
+_changing = threading.Lock()
+"""Whoever changes a device's ways holds this."""
 _PLAIN: set[type] = {int, bool, str, type(None), DType}
 _TENSORS: set[type] = {Tensor}
 _FIELDS: dict[type, tuple[str, ...]] = {}
@@ -171,7 +174,7 @@ def repeated(name: str, forward: Callable[..., Any], operands: tuple[Any, ...], 
         if result is not None:
             return result
     elif way is not False:
-        return _noticed(forward, operands, params, key, tensors, False)
+        return _noticed(forward, operands, params, key, tensors, way or 0)
     return forward(*operands, **params)
 
 
@@ -225,7 +228,7 @@ def _again(
         if result is not None:
             return result
     elif way is not False:
-        return _noticed(function, operands, params, key, tensors, writes)
+        return _noticed(function, operands, params, key, tensors, way or 0, writes)
     return function(*operands, **params)
 
 
@@ -303,20 +306,19 @@ def _noticed(
     params: dict[str, Any],
     key: tuple[Any, ...],
     tensors: tuple[Tensor, ...],
-    writes: bool,
+    seen: int,
+    writes: bool = False,
 ) -> Any:
-    """Runs the function; watches what it asks when the time has come."""
+    """Runs the function, called `seen` times with this key; watches what it asks when the time has come."""
     arrays = tuple([tensor._array for tensor in tensors])
     device = arrays[0].buffer.device
     ways = device.ways
-    seen = ways.get(key, 0)
     if seen < _WATCHED or findings.OPEN or spans.listeners or findings.wanted_checks():
-        if len(ways) >= _MOST_KEYS:
-            ways.clear()
-        ways[key] = min(seen + 1, _WATCHED)
+        _counted(ways, key, min(seen + 1, _WATCHED))
         return function(*operands, **params)
     if device.caps.kind == "interpreter" or any(array.buffer.device is not device for array in arrays):
-        ways[key] = False
+        with _changing:
+            ways[key] = False
         return function(*operands, **params)
     witness = Witness(device, arrays)
     if not witness.start():
@@ -325,8 +327,19 @@ def _noticed(
         result = function(*operands, **params)
     finally:
         witness.stop()
-    ways[key] = _way(witness, arrays, result, writes) or False
+    way = _way(witness, arrays, result, writes) or False
+    with _changing:
+        ways[key] = way
     return result
+
+
+def _counted(ways: dict[Any, Any], key: tuple[Any, ...], count: int) -> None:
+    """Notes a call, unless another thread has found a way meanwhile; the oldest keys make room."""
+    with _changing:
+        if ways.setdefault(key, count).__class__ is int:
+            ways[key] = count
+        while len(ways) > _MOST_KEYS:
+            del ways[next(iter(ways))]
 
 
 def _way(witness: Witness, arrays: tuple[DeviceArray, ...], result: Any, writes: bool) -> _Way | None:
