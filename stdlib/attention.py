@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from vkjit.runtime.interface import DeviceArray
+from vkjit.runtime.matrix_shapes import native_shape
 
 from .partial import accumulator, scratch
 from .registry import device_class, rows_class
@@ -30,6 +31,8 @@ _SIZES = ((64, 32), (32, 32), (32, 16), (16, 16), (16, 8), (8, 8))
 """Rows of queries and of keys in a tile, from the best to the smallest."""
 _SUMS = 64 * 128
 """Sums that a workgroup of 128 keeps in registers for each product."""
+LARGE, LARGE_HEADS, LARGE_SHARED = (64, 64, 256), (64, 128), 32 << 10
+"""For halves on matrices: rows of queries, rows of keys and invocations, the heads that they suit, and the memory they take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,15 @@ def _tiles(q: DeviceArray) -> Tiles | None:
     return tiles_for(q.shape[-1], q.dtype.itemsize, q.device.caps.shared_bytes)
 
 
+def _forward(q: DeviceArray, tiles: Tiles) -> tuple[int, int, int]:
+    """Rows of queries, rows of keys and invocations of `attend`."""
+    caps, kind = q.device.caps, q.dtype.name
+    large = tiles.size in LARGE_HEADS and q.dtype.itemsize == 2 and caps.shared_bytes >= LARGE_SHARED
+    if large and caps.subgroup_size == 32 and native_shape(caps.matrices, kind, kind, "f32") is not None:
+        return LARGE
+    return (*tiles.forward, 128)
+
+
 def suits(q: Any, columns: int) -> bool:
     """Whether the device of a query (..., M, D) takes attention over so many keys by tiles: GPUs do for all heads of up to
     MOST elements, processors where the scores are many.
@@ -96,10 +108,10 @@ def attend(q: DeviceArray, k: DeviceArray, v: DeviceArray, o: DeviceArray, scale
     kind = accumulator(q.dtype)
     lse, tiles, factor = scratch(q.shape[:3], kind, q.device), _known(q), np.asarray(scale, kind.numpy)
     if 0 not in lse.shape:
-        mask = q if seen.mask is None else seen.mask
+        mask, (rows, columns, threads) = q if seen.mask is None else seen.mask, _forward(q, tiles)
         run = attention_of_halves if q.dtype.itemsize == 2 and device_class(q.device) == "gpu" else attention
         run(
-            q, k, v, mask, o, lse, factor, seen.shift, tiles.size, *tiles.forward, seen.causal, seen.kind, 128, "early"
+            q, k, v, mask, o, lse, factor, seen.shift, tiles.size, rows, columns, seen.causal, seen.kind, threads, "early"
         )  # fmt: skip
     return lse
 

@@ -79,14 +79,17 @@ def _count(c: DeviceArray, rows: int, columns: int) -> int:
 
 @variant("gemm", "gpu")
 def _on_gpu(a: DeviceArray, c: DeviceArray, accumulate: Any) -> TilePlan:
-    """Large tiles where there are enough of them, else small ones; 64 bytes of the depth."""
+    """Large tiles where there are enough of them, else small ones; 64 bytes of the depth, 128 of elements of 32 bits."""
     for plan in _on_matrices(a, c, accumulate):
         if _count(c, plan.rows, plan.columns) >= LEAST_GROUPS:
             return plan
     depth = max(16, 64 // a.dtype.itemsize)
     threads = 256 if a.dtype.itemsize >= 4 else 128
     size = 128 if _count(c, 128, 128) >= WANTED_GROUPS // 2 and a.dtype.itemsize < 8 else 64
-    return TilePlan(size, size, depth, threads, parts_for(_count(c, size, size), a.shape[2], WANTED_GROUPS))
+    parts = parts_for(_count(c, size, size), a.shape[2], WANTED_GROUPS)
+    if a.dtype.itemsize == accumulate.itemsize == 4 and c.device.caps.shared_bytes >= SHARED_OF_LARGE:
+        return TilePlan(size, size, 2 * depth, threads, parts, prefetch="early")
+    return TilePlan(size, size, depth, threads, parts)
 
 
 def _on_matrices(a: DeviceArray, c: DeviceArray, accumulate: Any) -> Iterator[TilePlan]:
@@ -100,7 +103,8 @@ def _on_matrices(a: DeviceArray, c: DeviceArray, accumulate: Any) -> Iterator[Ti
     if caps.shared_bytes >= SHARED_OF_LARGE and caps.max_invocations >= threads:
         if accumulate.itemsize == 2:
             yield TilePlan(256, 256, depth // 2, threads, prefetch="overlap late")
-        yield TilePlan(256, 128, depth, threads, prefetch="overlap")
+        rows, columns = (128, 256) if accumulate.is_float else (256, 128)
+        yield TilePlan(rows, columns, depth, threads, prefetch="overlap")
     if caps.shared_bytes >= SHARED_OF_LARGE // 2:
         yield TilePlan(128, 128, depth, threads // 2, prefetch="overlap")
 

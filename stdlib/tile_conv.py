@@ -63,7 +63,9 @@ def _on_gpu(y: DeviceArray, rows: int, pixels: int) -> ConvPlan:
     matrices = native_shape(y.device.caps.matrices, y.dtype.name, y.dtype.name, "f32") is not None
     for high, threads in ((256, 8), (128, 4)):
         if matrices and rows > high // 2 and -(-rows // high) * -(-pixels // 128) >= LEAST_GROUPS:
-            return ConvPlan(high, 128, 32, threads * y.device.caps.subgroup_size, ahead=True)
+            return ConvPlan(
+                high, 128, 32, threads * y.device.caps.subgroup_size, ahead=high < 256
+            )  # 256 rows keep it busy without
     return ConvPlan(64, 128, 32, 256)
 
 

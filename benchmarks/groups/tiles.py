@@ -345,11 +345,11 @@ def torch_conv_rate(at: Setting) -> float:
 PRODUCTS = (("f16", "f32"), ("bf16", "f32"), ("f16", "f16"), ("i8", "i32"), ("f32", "f32"))
 """The types of factors and sums."""
 LARGE_TILES: Tiles = {
-    "f16 f32": (256, 128, 64, 256, "overlap"),
-    "bf16 f32": (256, 128, 64, 256, "overlap"),
+    "f16 f32": (128, 256, 64, 256, "overlap"),
+    "bf16 f32": (128, 256, 64, 256, "overlap"),
     "f16 f16": (256, 256, 32, 256, "overlap late"),
     "i8 i32": (256, 128, 128, 256, "overlap"),
-    "f32 f32": (128, 128, 16, 256, "early"),
+    "f32 f32": (128, 128, 32, 256, "early"),
 }
 HARDWARE = Setting(
     "", ("discrete", "integrated", "virtual"), 4096, (4096, 8192), 1 << 28, 8192, (4, 16, 4096, 128), (32, 256, 56),

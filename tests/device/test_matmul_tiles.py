@@ -134,12 +134,12 @@ def test_the_plan_is_chosen_by_device(device: Device) -> None:
 @pytest.mark.parametrize(
     ("kind", "total", "side", "plan"),
     [
-        ("f16", "f32", 4096, TilePlan(256, 128, 64, 256, prefetch="overlap")),
+        ("f16", "f32", 4096, TilePlan(128, 256, 64, 256, prefetch="overlap")),
         ("bf16", "f32", 1024, TilePlan(64, 64, 32, 128)),
         ("f16", "f32", 1536, TilePlan(128, 128, 64, 128, prefetch="overlap")),
         ("f16", "f16", 4096, TilePlan(256, 256, 32, 256, prefetch="overlap late")),
         ("i8", "i32", 4096, TilePlan(256, 128, 128, 256, prefetch="overlap")),
-        ("f32", "f32", 4096, TilePlan(128, 128, 16, 256)),
+        ("f32", "f32", 4096, TilePlan(128, 128, 32, 256, prefetch="early")),
     ],
 )
 def test_large_products_on_matrices_overlap(kind: str, total: str, side: int, plan: TilePlan) -> None:

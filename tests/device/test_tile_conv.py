@@ -137,7 +137,7 @@ def test_tiles_are_as_high_as_there_are_filters_for(
         y = vk.zeros(1, dtype=vk.f16)._array
         plan = choose("conv tiles", y.device)(y, filters, 32 * side**2)
         assert plan.numbers == numbers
-        assert plan.ahead == (numbers[0] > 64)
+        assert plan.ahead == (numbers[0] == 128)
 
 
 def test_what_they_do_not_take() -> None:

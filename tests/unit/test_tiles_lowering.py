@@ -21,8 +21,8 @@ from vkjit.passes import pipeline
 from vkjit.passes.tiles.layout import Layout, canonical, staging
 from vkjit.passes.tiles.lower import options_for
 from vkjit.spirv import tools
-from vkjit.stdlib.attention import tiles_for
-from vkjit.stdlib.tile_attention import attention
+from vkjit.stdlib.attention import LARGE, LARGE_HEADS, LARGE_SHARED, tiles_for
+from vkjit.stdlib.tile_attention import attention, attention_of_halves
 from vkjit.stdlib.tile_attention_gradient import key_gradients, query_gradient
 from vkjit.stdlib.tile_gemm import gemm
 from vkjit.testing.fuzz.check import Checker
@@ -188,6 +188,16 @@ def test_tiles_of_attention_fit_into_shared_memory(head: int, dtype: Any, shared
     keys = [*query[:8], x, *query[8:]]
     for kernel, arguments in ((attention, forward), (query_gradient, query), (key_gradients, keys)):
         lowered(high(kernel, arguments, 128, contiguous=True), caps, options_for(caps))  # CompileError where it doesn't
+
+
+@pytest.mark.parametrize("mask", ["", "keep", "add"])
+@pytest.mark.parametrize("head", LARGE_HEADS)
+def test_large_tiles_of_attention_fit_into_shared_memory(head: int, mask: str) -> None:
+    x, sums = np.zeros((1, 1, 4, head), np.float16), np.zeros((1, 1, 4), np.float32)
+    seen = {"": x, "keep": np.zeros((1, 1, 4, 4), np.bool_), "add": np.zeros((1, 1, 4, 4), np.float16)}[mask]
+    arguments = [x, x, x, seen, x, sums, np.float32(1), np.int32(0), head, *LARGE[:2], True, mask, LARGE[2], "early"]
+    caps = dataclasses.replace(GPU, shared_bytes=LARGE_SHARED)
+    lowered(high(attention_of_halves, arguments, LARGE[2], contiguous=True), caps, options_for(caps))
 
 
 GPU = dataclasses.replace(
