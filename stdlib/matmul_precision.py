@@ -22,6 +22,7 @@ import vkjit as vk
 from vkjit.errors import ArgumentError
 from vkjit.runtime.interface import DeviceArray, DeviceCaps
 from vkjit.runtime.matrix_shapes import native_shape
+from vkjit.runtime.ways import renew
 from vkjit.stdlib.matmul_matrices import multiply_by_matrices
 from vkjit.stdlib.partial import scratch
 
@@ -54,6 +55,7 @@ def set_matmul_precision(precision: str) -> None:
         known = ", ".join(map(repr, PRECISIONS))
         raise ArgumentError(f"the precision of products is one of {known}, found {precision!r}")
     _setting.precision = precision
+    renew()
 
 
 def get_matmul_precision() -> str:

@@ -44,9 +44,8 @@ def as_class(kind: str) -> Iterator[None]:
         _forced.reset(token)
 
 
-def forced_class() -> str | None:
-    """What `as_class` says here; None outside of it."""
-    return _forced.get()
+forced_class: Callable[[], str | None] = _forced.get
+"""What `as_class` says here; None outside of it."""
 
 
 def device_class(device: Any) -> str:

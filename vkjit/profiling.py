@@ -23,6 +23,7 @@ from .costs import Cost
 from .devices import device as open_device
 from .errors import ArgumentError, DeviceError
 from .runtime import spans
+from .runtime.graph import shadowing
 from .runtime.interface import Device
 from .runtime.streams import DeviceEvent
 
@@ -186,23 +187,26 @@ class Profile:
     # -- while the block runs
 
     def _open(self) -> None:
-        if "launch" in vars(self.device):
-            raise DeviceError(f"{self.device.name} is being captured or profiled already: one after the other")
-        self._zero = self._mark()
-        self.device.watch(1)
-        for name in ("launch", *_HOST):
-            usual = getattr(self.device, name)
-            taken = self._launched if name == "launch" else functools.partial(self._called, _HOST[name])
-            setattr(self.device, name, functools.partial(taken, usual))
+        with shadowing:
+            shadowing.settle(self.device)
+            if "launch" in vars(self.device):
+                raise DeviceError(f"{self.device.name} is being captured or profiled already: one after the other")
+            self._zero = self._mark()
+            self.device.watch(1)
+            for name in ("launch", *_HOST):
+                usual = getattr(self.device, name)
+                taken = self._launched if name == "launch" else functools.partial(self._called, _HOST[name])
+                setattr(self.device, name, functools.partial(taken, usual))
         spans.listeners.append(self)
         self._begun = time.perf_counter_ns()
 
     def _close(self) -> None:
         self._ended = time.perf_counter_ns()
         spans.listeners.remove(self)
-        for name in ("launch", *_HOST):
-            delattr(self.device, name)
-        self.device.watch(-1)
+        with shadowing:
+            for name in ("launch", *_HOST):
+                delattr(self.device, name)
+            self.device.watch(-1)
         with self._lock:
             self._fetch()
 

@@ -39,9 +39,6 @@ Picker = Callable[[Any], tuple[Any, ...]]
 Repeater = Callable[[Sequence[Any], tuple[int, ...]], bool]
 """Records a launch with these buffers, by number, and the addresses of arrays in them; False where that is left to others."""
 
-_MOST_RECORDS = 256
-"""Records of repeated launches by which a kernel tells of its grids when the device is lost: they may be made again and again."""
-
 _NATIVE_AFTER = 8
 """Submissions by this way after which the native recorder is compiled: short programs do without."""
 
@@ -122,13 +119,13 @@ class DirectRecorder:
         """The launch made ready; its order of fields is that of the generated functions. `claim` gives each launch a slot."""
         self._make_table()
         size = kernel.artifact.block_size
-        memory = bytearray(native.BLOCK + size)
+        memory = native.Record(native.BLOCK + size)
         place = self._ffi.from_buffer(memory)  # never resized, so it stays where it is
         x, y, z = launch.groups
         fixed = (self._table, kernel.pipeline, kernel.layout)
         native.RECORD.pack_into(memory, 0, *map(self._address, fixed), size, y, z)
-        kernel.records.append(memory)
         address = self._address(place)
+        kernel.records[address] = memory
         flat = launch.grid is None and len(launch.over) < 2  # y and z stay
         packer = struct.Struct((native.FLAT if flat else native.DEEP) + launch.block)
         deep = (launch.over[1], launch.local[1], self._limits[1]) if len(launch.over) > 1 else None
@@ -145,13 +142,12 @@ class DirectRecorder:
         """
         self._make_table()
         size = kernel.artifact.block_size
-        memory = bytearray(native.BLOCK + size)
+        memory = native.Record(native.BLOCK + size)
         place = self._ffi.from_buffer(memory)
         fixed, (_, y, z) = (self._table, kernel.pipeline, kernel.layout), launch.groups
         native.RECORD.pack_into(memory, 0, *map(self._address, fixed), size, y, z)
-        if len(kernel.records) < _MOST_RECORDS:
-            kernel.records.append(memory)
         address = self._address(place)
+        kernel.records[address] = memory
         addresses, block = tuple(address | flags for flags in range(4)), place + native.BLOCK
         simple = len(launch.writes) == 1 and len(launch.reads) in (1, 2) and not launch.shifted
         made = _recording_few if simple else _recording

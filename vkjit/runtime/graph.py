@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import ArgumentError, DeviceError
 from .artifact import ArgField
+from .handles import on_fork
 
 if TYPE_CHECKING:
     from .interface import Buffer, Device, LoadedKernel
@@ -33,8 +34,59 @@ _REFUSED = {
 }
 """Methods that make no sense while nothing runs, and what the caller does who ends up there."""
 
-shadowing = threading.Lock()
-"""Whoever puts something before a device's methods, or takes it away, holds this."""
+
+class _Shadowing:
+    """Whoever puts something before a device's methods, or takes it away, holds this. Calls that are watched for a moment (see
+    `repeat`) are waited for by all others that come.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._waiting = 0
+        self._watched: dict[Device, tuple[int, Callable[[], None]]] = {}
+
+    def __enter__(self) -> None:
+        self._changed.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._changed.release()
+
+    # The rest is called by who holds it.
+
+    def begin(self, device: Device, end: Callable[[], None]) -> bool:
+        """Notes that this thread watches a call on a device, unless somebody looks at the device's launches, or wants to;
+        whether it did. `end` takes away what the watcher puts before the device's methods.
+        """
+        if self._waiting or "launch" in vars(device):
+            return False
+        self._watched[device] = threading.get_ident(), end
+        return True
+
+    def end(self, device: Device) -> None:
+        """Notes that a call isn't watched any more."""
+        self._watched.pop(device, None)
+        self._changed.notify_all()
+
+    def settle(self, device: Device) -> None:
+        """Waits until no other thread watches a call on the device."""
+        self._waiting += 1
+        try:
+            while device in self._watched and self._watched[device][0] != threading.get_ident():
+                self._changed.wait()
+        finally:
+            self._waiting -= 1
+
+    def forget(self) -> None:
+        """In a child of a fork, where the other threads are gone."""
+        watched, here = list(self._watched.values()), threading.get_ident()
+        self.__init__()  # type: ignore[misc]  # another thread of the parent may have held it
+        for thread, end in watched:
+            if thread != here:
+                end()
+
+
+shadowing = _Shadowing()
+on_fork(shadowing.forget)
 
 _noted = threading.local()
 
@@ -223,6 +275,7 @@ class Capture:
     def start(self) -> None:
         """Begins to note."""
         with shadowing:
+            shadowing.settle(self.device)
             if "launch" in vars(self.device):
                 raise DeviceError(f"{self.device.name} is being captured already: captures of a device can't overlap")
             self.device.watch(1)

@@ -10,7 +10,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,7 @@ from .direct import DirectEntry, DirectLaunch, Repeater
 from .graph import DeviceGraph, Entry
 from .repeat import Launching
 from .streams import DeviceEvent, DeviceStream, ImmediateEvent, ImmediateStream
+from .ways import Table, new_table
 
 __all__ = ["Buffer", "Device", "DeviceArray", "DeviceCaps", "LoadedKernel", "MatrixShape", "contiguous_strides"]
 
@@ -113,9 +113,9 @@ class Device(ABC):
     index: int
 
     @functools.cached_property
-    def ways(self) -> dict[Any, Any]:
-        """What the layers above remember of calls that they repeat on this device, by keys of theirs."""
-        return {}
+    def ways(self) -> Table:
+        """What the layers above remember of calls that they repeat on this device, by keys of theirs; see `ways`."""
+        return new_table(self)
 
     @abstractmethod
     def allocate(self, nbytes: int) -> Buffer:

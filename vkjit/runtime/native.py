@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from ..errors import VkjitError
 
-__all__ = ["BARRIER", "BIND", "BLOCK", "DEEP", "FLAT", "FLAT_PLACE", "RECORD", "TABLE", "groups", "made_by", "recorder"]
+__all__ = ["BARRIER", "BIND", "BLOCK", "DEEP", "FLAT", "FLAT_PLACE", "RECORD", "TABLE", "Record", "groups", "made_by", "recorder"]
 
 BIND, BARRIER = 1, 2
 RECORD = struct.Struct("<QQQQII")
@@ -32,6 +32,14 @@ DEEP = "<IIQI4x"
 BLOCK = FLAT_PLACE + struct.calcsize(FLAT)
 _ACROSS, _ALONG = struct.Struct("<II"), struct.Struct("<I")
 TABLE = struct.Struct("<QQQQQI4x")
+
+
+
+class Record(bytearray):
+    """A record's memory, of which others may know without keeping it."""
+
+    __slots__ = ("__weakref__",)
+
 
 _TEXT = """
 define void @vkjit_record(i64 %flagged) {

@@ -8,6 +8,7 @@ is made; a kernel's pipeline is destroyed only when the device is done with it.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from ._vk import Functions, Vulkan
 from .artifact import KernelArtifact
 from .handles import Handle
 from .interface import DeviceCaps, LoadedKernel
+from .native import Record
 from .pipeline_data import Identity, keeper, unwrap, wrap
 from .queue import Queue
 from .queue_group import Awaited, Releasable
@@ -62,7 +64,7 @@ class VulkanKernel(LoadedKernel):
         self.last_use = 0
         self.nbytes = 0
         self.grid: tuple[int, int, int] | None = None  # of the last launch, and of those in records of the direct way
-        self.records: list[bytearray] = []
+        self.records: weakref.WeakValueDictionary[int, Record] = weakref.WeakValueDictionary()
         self.user: Queue | None = None  # the queue that `last_use` is a serial of
         queue.group.kernels.add(self)
         reports = [field.offset for field in artifact.fields if field.role == "report"]

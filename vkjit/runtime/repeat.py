@@ -13,6 +13,7 @@ from __future__ import annotations
 import operator
 import struct
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ _IMPURE = ("write", "read", "synchronize", "adopt", "host_view")
 """What no operation that is repeated may ask: its results hang on more than buffers, or it waits."""
 
 Picker = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+_Asked = Callable[[int], "Step"]
+"""Makes a step, told how many buffers there were in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,11 @@ class Launching:
     pieces: tuple[bytes, ...]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
+
+    @property
+    def used(self) -> tuple[int, ...]:
+        """The numbers of the buffers that it takes."""
+        return self.reads + self.writes
 
     def words(self, addresses: tuple[Any, ...], report: int = 0) -> tuple[Any, ...]:
         """What the packer packs."""
@@ -71,6 +79,11 @@ class Filling:
     nbytes: int
     pattern: int
 
+    @property
+    def used(self) -> tuple[int, ...]:
+        """As `Launching.used`."""
+        return (self.number,)
+
     def run(self, device: Device, buffers: Sequence[Buffer], addresses: tuple[int, ...]) -> None:
         """Fills that one of these buffers."""
         target = buffers[self.number]
@@ -87,6 +100,11 @@ class Copying:
     target_shift: int
     nbytes: int
 
+    @property
+    def used(self) -> tuple[int, ...]:
+        """As `Launching.used`."""
+        return self.source, self.target
+
     def run(self, device: Device, buffers: Sequence[Buffer], addresses: tuple[int, ...]) -> None:
         """Copies between these buffers."""
         source, target = buffers[self.source], buffers[self.target]
@@ -100,22 +118,26 @@ Step = Launching | Filling | Copying
 class Witness:
     """Takes down what this thread asks of a device between `start` and `stop`, for arrays that it is given.
 
-    `allocated` are the buffers that it got meanwhile; `pure` is False once it asked something that can't be repeated.
+    `sizes` are the bytes of the buffers that it got meanwhile; `pure` is False once it asked something that can't be repeated. It
+    keeps no buffer, so that the call takes no more memory for being watched.
     """
 
     def __init__(self, device: Device, given: Sequence[DeviceArray]) -> None:
         self.device = device
-        self._given = list(given)
-        self.allocated: list[Buffer] = []
+        self.sizes: list[int] = []
         self.pure = True
-        self._asked: list[tuple[Any, ...]] = []
+        self._asked: list[_Asked] = []
+        self._known: dict[int, tuple[weakref.ref[Buffer], int, int]] = {}
+        self._count = len(given)
+        for number, array in enumerate(given):  # of arrays in one buffer the first counts
+            self._known.setdefault(id(array.buffer), (weakref.ref(array.buffer), number, array.address))
         self._thread = threading.get_ident()
         self._shadows: list[str] = []
 
     def start(self) -> bool:
-        """Begins, unless somebody else looks at the device's launches; whether it did."""
+        """Begins, unless somebody else looks at the device's launches, or waits to; whether it did."""
         with shadowing:
-            if "launch" in vars(self.device):
+            if not shadowing.begin(self.device, self._uncover):
                 return False
             self.device.watch(1)
             for name in ("launch", "fill", "copy", "allocate", *_IMPURE):
@@ -125,40 +147,35 @@ class Witness:
     def stop(self) -> None:
         """Ends."""
         with shadowing:
-            for name in self._shadows:
-                delattr(self.device, name)
-            self.device.watch(-1)
-            self._shadows.clear()
+            self._uncover()
+            shadowing.end(self.device)
 
     def steps(self) -> list[Step] | None:
         """What was asked, to be repeated; None where that can't be."""
-        if not self.pure:
-            return None
-        places = self._places()
-        makers: dict[str, Callable[..., Step | None]] = {
-            "launch": self._launching,
-            "fill": self._filling,
-            "copy": self._copying,
-        }
-        made = [makers[name](places, *what) for name, *what in self._asked]
-        steps = [step for step in made if step is not None]
-        return steps if len(steps) == len(made) else None
+        return [asked(self._count + len(self.sizes)) for asked in self._asked] if self.pure else None
 
-    def _places(self) -> dict[int, tuple[int, int]]:
-        """By buffer: its number, and the address that steps are told for that number. Of arrays in one buffer the first counts."""
-        places: dict[int, tuple[int, int]] = {}
-        for number, array in enumerate(self._given):
-            places.setdefault(id(array.buffer), (number, array.address))
-        for number, buffer in enumerate(self.allocated, len(self._given)):
-            places.setdefault(id(buffer), (number, buffer.address))
-        return places
+    def number_of(self, buffer: Buffer) -> int | None:
+        """The number of a buffer that lives; None for one that came from elsewhere."""
+        place = self._place(buffer)
+        return None if place is None else place[0]
+
+    def _place(self, buffer: Buffer) -> tuple[int, int] | None:
+        """The number of a buffer, and the address that steps are told for that number."""
+        known = self._known.get(id(buffer))
+        return known[1:] if known is not None and known[0]() is buffer else None
+
+    def _uncover(self) -> None:
+        for name in self._shadows:
+            delattr(self.device, name)
+        self._shadows.clear()
+        self.device.watch(-1)
 
     def _shadow(self, name: str) -> None:
         usual = getattr(self.device, name)
 
         def shadow(*args: Any, **kwargs: Any) -> Any:
             result = usual(*args, **kwargs)
-            if threading.get_ident() == self._thread:
+            if self.pure and threading.get_ident() == self._thread:
                 self._note(name, args, kwargs, result)
             return result
 
@@ -169,54 +186,57 @@ class Witness:
         if name in _IMPURE or kwargs:
             self.pure = False
         elif name == "allocate":
-            self.allocated.append(result)
-        elif name == "launch":
-            kernel, groups, block, reads, writes = args
-            self._asked.append((name, kernel, groups, bytes(block), tuple(reads), tuple(writes)))
+            self._known[id(result)] = weakref.ref(result), self._count + len(self.sizes), result.address
+            self.sizes.append(result.nbytes)
         else:
-            self._asked.append((name, *args))
+            asked = getattr(self, f"_{name}")(*args)
+            if asked is None:
+                self.pure = False
+            else:
+                self._asked.append(asked)
 
-    def _filling(
-        self, places: dict[int, tuple[int, int]], buffer: Buffer, offset: int, nbytes: int, pattern: int
-    ) -> Step | None:
-        if id(buffer) not in places:
+    def _fill(self, buffer: Buffer, offset: int, nbytes: int, pattern: int) -> _Asked | None:
+        place = self._place(buffer)
+        if place is None:
             return None
-        number, address = places[id(buffer)]
-        return Filling(number, buffer.address + offset - address, nbytes, pattern)
+        step = Filling(place[0], buffer.address + offset - place[1], nbytes, pattern)
+        return lambda _: step
 
-    def _copying(
-        self, places: dict[int, tuple[int, int]], source: Buffer, begin: int, target: Buffer, start: int, nbytes: int
-    ) -> Step | None:
-        if id(source) not in places or id(target) not in places:
+    def _copy(self, source: Buffer, begin: int, target: Buffer, start: int, nbytes: int) -> _Asked | None:
+        a, b = self._place(source), self._place(target)
+        if a is None or b is None:
             return None
-        (a, a_address), (b, b_address) = places[id(source)], places[id(target)]
-        return Copying(a, source.address + begin - a_address, b, target.address + start - b_address, nbytes)
+        step = Copying(a[0], source.address + begin - a[1], b[0], target.address + start - b[1], nbytes)
+        return lambda _: step
 
-    def _launching(
+    def _launch(
         self,
-        places: dict[int, tuple[int, int]],
         kernel: LoadedKernel,
         groups: tuple[int, int, int],
         block: bytes,
-        reads: tuple[Buffer, ...],
-        writes: tuple[Buffer, ...],
-    ) -> Step | None:
-        fields = kernel.artifact.fields
-        if any(id(buffer) not in places for buffer in (*reads, *writes)) or any(f.role == "print" for f in fields):
+        reads: Sequence[Buffer],
+        writes: Sequence[Buffer],
+    ) -> _Asked | None:
+        fields, used = kernel.artifact.fields, [self._place(buffer) for buffer in (*reads, *writes)]
+        places = [place for place in used if place is not None]
+        if len(places) < len(used) or any(f.role == "print" for f in fields):
             return None
+        ranges = [(b.address, b.address + b.nbytes, *place) for b, place in zip((*reads, *writes), places, strict=True)]
         holes: list[tuple[int, int, int]] = []
         for item in fields:
             if item.role == "report":
                 holes.append((item.offset, REPORT, 0))
             elif item.role == "address":
                 (address,) = struct.unpack_from("<Q", block, item.offset)
-                found = [places[id(b)] for b in (*reads, *writes) if b.address <= address < b.address + b.nbytes]
-                if len({number for number, _ in found}) != 1:  # of nobody, or of buffers over the same memory
+                found = {(number, base) for low, high, number, base in ranges if low <= address < high}
+                if len(found) != 1:  # of nobody, or of buffers over the same memory
                     return None
-                holes.append((item.offset, found[0][0], address - found[0][1]))
-        packer, pick, shifted, pieces = _cut(block, sorted(holes), len(self._given) + len(self.allocated))
-        numbers = (tuple([places[id(b)][0] for b in used]) for used in (reads, writes))
-        return Launching(kernel, groups, packer, pick, shifted, pieces, *numbers)
+                ((number, base),) = found
+                holes.append((item.offset, number, address - base))
+        numbers = [number for number, _ in places]
+        ends = tuple(numbers[: len(reads)]), tuple(numbers[len(reads) :])
+        fixed, cut = bytes(block), sorted(holes)
+        return lambda count: Launching(kernel, groups, *_cut(fixed, cut, count), *ends)
 
 
 def _cut(

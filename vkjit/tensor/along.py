@@ -14,6 +14,7 @@ from typing import Any
 from .. import dtypes
 from ..dtypes import DType
 from ..runtime.interface import DeviceArray
+from ..runtime.ways import renew
 from ..stdlib import index as kernels
 from ..stdlib.registry import CPU_LOOP, device_class
 from . import creation
@@ -45,6 +46,7 @@ def use_deterministic_algorithms(mode: bool) -> None:
     lists of `scatter_add`, `index_add` and gradients of indexing).
     """
     _order.fixed = bool(mode)
+    renew()
 
 
 def are_deterministic_algorithms_enabled() -> bool:

@@ -14,9 +14,10 @@ from __future__ import annotations
 import functools
 import math
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from .. import findings
 from ..autograd.mode import state
@@ -24,8 +25,10 @@ from ..dtypes import DType
 from ..runtime import spans
 from ..runtime.array import DeviceArray, layout_of
 from ..runtime.direct import Repeater
-from ..runtime.interface import Buffer, Device
+from ..runtime.interface import Device
 from ..runtime.repeat import Launching, Step, Witness
+from ..runtime.ways import Table, repeating, table_of
+from ..stdlib.registry import forced_class
 from .tensor import Tensor
 
 __all__ = ["only_values", "repeated", "repeats", "whole", "written"]
@@ -41,7 +44,7 @@ _changing = threading.Lock()
 """Whoever changes a device's ways holds this."""
 _PLAIN: set[type] = {int, bool, str, type(None), DType}
 _TENSORS: set[type] = {Tensor}
-_FIELDS: dict[type, tuple[str, ...]] = {}
+_FIELDS: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
 """The fields of frozen dataclasses, which count one by one; () for other classes."""
 
 
@@ -58,16 +61,26 @@ class _Way:
         self.run = run
 
 
+class _Planned(NamedTuple):
+    """A step: the numbers of the buffers to allocate before it, its short way, where the device has one, itself, and the numbers
+    of the buffers that nobody needs after it.
+    """
+
+    fresh: tuple[int, ...]
+    short: Repeater | None
+    step: Step
+    gone: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """What a repeated call does: buffers to allocate, by bytes; steps, each with its short way where the device has one; and the
-    results: number of the buffer, offset, type, shape, strides. `kind`: what makes one of several results, None for a single
-    one.
+    """What a repeated call does: steps; and the results: number of the buffer, offset, type, shape, strides. `kind`: what makes
+    one of several results, None for a single one. `sizes` are the bytes of the buffers that are allocated.
     """
 
     device: Device
     sizes: tuple[int, ...]
-    steps: tuple[tuple[Repeater | None, Step], ...]
+    steps: tuple[_Planned, ...]
     results: tuple[tuple[int, int, DType, tuple[int, ...], tuple[int, ...]], ...]
     kind: Callable[[list[Tensor]], Any] | None
 
@@ -75,37 +88,40 @@ class _Steps:
         """See `Run`."""
         if findings.OPEN or spans.listeners:
             return None
-        device = self.device
-        buffers: list[Buffer] = []
-        addresses: tuple[int, ...] = ()
+        device, sizes, count = self.device, self.sizes, len(tensors)
+        buffers: list[Any] = []
+        places: list[int] = []
         for tensor in tensors:
             array = tensor._array
-            buffer = array.buffer
-            if buffer.device is not device:
+            if array.buffer.device is not device:
                 return None
-            buffers.append(buffer)
-            addresses += (array.words[0],)
-        for nbytes in self.sizes:
-            buffer = device.allocate(nbytes)
-            buffers.append(buffer)
-            addresses += (buffer.address,)
-        for record, step in self.steps:
+            buffers.append(array.buffer)
+            places.append(array.words[0])
+        buffers += sizes  # until they are allocated
+        places += sizes
+        for fresh, record, step, gone in self.steps:
+            for number in fresh:
+                buffers[number] = device.allocate(sizes[number - count])
+                places[number] = buffers[number].address
+            addresses = tuple(places)
             if record is None or not record(buffers, addresses):
                 step.run(device, buffers, addresses)
+            for number in gone:
+                buffers[number] = None
         made = [Tensor.of(DeviceArray(buffers[n], o, d, shape, steps)) for n, o, d, shape, steps in self.results]
         return made[0] if self.kind is None else self.kind(made)
 
     def way(self, count: int) -> _Way:
         """The way for so many tensors: most calls are one launch with one result."""
         plain = self.kind is None and len(self.sizes) == len(self.steps) == 1 and not self.results[0][1]
-        if not plain or count > 2 or self.steps[0][0] is None:
+        if not plain or count > 2 or self.steps[0].short is None:
             return _Way(self.run)
         return _Way(_of_two(self) if count == 2 else _of_one(self))
 
 
 def _of_one(steps: _Steps) -> Run:
     """`_Steps.run` for one tensor, one launch and one result."""
-    device, nbytes, (record, step) = steps.device, steps.sizes[0], steps.steps[0]
+    device, nbytes, (_, record, step, _) = steps.device, steps.sizes[0], steps.steps[0]
     _, _, dtype, *shape_and_strides = steps.results[0]
     layout, blocks, listeners = layout_of(dtype, *shape_and_strides), findings.OPEN, spans.listeners
     short: Any = record
@@ -125,7 +141,7 @@ def _of_one(steps: _Steps) -> Run:
 
 def _of_two(steps: _Steps) -> Run:
     """The same for two tensors."""
-    device, nbytes, (record, step) = steps.device, steps.sizes[0], steps.steps[0]
+    device, nbytes, (_, record, step, _) = steps.device, steps.sizes[0], steps.steps[0]
     _, _, dtype, *shape_and_strides = steps.results[0]
     layout, blocks, listeners = layout_of(dtype, *shape_and_strides), findings.OPEN, spans.listeners
     short: Any = record
@@ -168,13 +184,14 @@ def repeated(name: str, forward: Callable[..., Any], operands: tuple[Any, ...], 
     if found is None:
         return forward(*operands, **params)
     key, tensors = found
-    way = tensors[0]._array.buffer.device.ways.get(key)
+    ways = table_of(tensors[0]._array.buffer.device) if forced_class() is None else {}  # that is the thread's own
+    way = ways.get(key)
     if way.__class__ is _Way:
         result = way.run(tensors)
         if result is not None:
             return result
     elif way is not False:
-        return _noticed(forward, operands, params, key, tensors, way or 0)
+        return _noticed(forward, operands, params, key, tensors, ways, way or 0)
     return forward(*operands, **params)
 
 
@@ -221,14 +238,14 @@ def _again(
     tensors: tuple[Tensor, ...],
     writes: bool = False,
 ) -> Any:
-    ways = tensors[0]._array.buffer.device.ways
+    ways = table_of(tensors[0]._array.buffer.device) if forced_class() is None else {}  # that is the thread's own
     way = ways.get(key)
     if way.__class__ is _Way:
         result = way.run(tensors)
         if result is not None:
             return result
     elif way is not False:
-        return _noticed(function, operands, params, key, tensors, way or 0, writes)
+        return _noticed(function, operands, params, key, tensors, ways, way or 0, writes)
     return function(*operands, **params)
 
 
@@ -306,13 +323,15 @@ def _noticed(
     params: dict[str, Any],
     key: tuple[Any, ...],
     tensors: tuple[Tensor, ...],
+    ways: Table,
     seen: int,
     writes: bool = False,
 ) -> Any:
     """Runs the function, called `seen` times with this key; watches what it asks when the time has come."""
     arrays = tuple([tensor._array for tensor in tensors])
     device = arrays[0].buffer.device
-    ways = device.ways
+    if not repeating():
+        return function(*operands, **params)
     if seen < _WATCHED or findings.OPEN or spans.listeners or findings.wanted_checks():
         _counted(ways, key, min(seen + 1, _WATCHED))
         return function(*operands, **params)
@@ -333,7 +352,7 @@ def _noticed(
     return result
 
 
-def _counted(ways: dict[Any, Any], key: tuple[Any, ...], count: int) -> None:
+def _counted(ways: Table, key: tuple[Any, ...], count: int) -> None:
     """Notes a call, unless another thread has found a way meanwhile; the oldest keys make room."""
     with _changing:
         if ways.setdefault(key, count).__class__ is int:
@@ -349,16 +368,40 @@ def _way(witness: Witness, arrays: tuple[DeviceArray, ...], result: Any, writes:
     made = () if writes else result if several else (result,)
     if not steps or len(steps) > _MOST_STEPS or any(tensor.__class__ is not Tensor for tensor in made):
         return None
-    numbers = {id(buffer): number for number, buffer in enumerate(witness.allocated, len(arrays))}
     results = []
     for tensor in made:
         array = tensor._array
-        number = numbers.pop(id(array.buffer), None)
-        if number is None or tensor.is_view or tensor.requires_grad:
+        number = witness.number_of(array.buffer)
+        if number is None or number < len(arrays) or tensor.is_view or tensor.requires_grad:
             return None
         results.append((number, array.offset, array.dtype, array.shape, array.strides))
-    device = witness.device
-    ready = tuple([(device.repeater(s) if isinstance(s, Launching) else None, s) for s in steps])
-    sizes = tuple([buffer.nbytes for buffer in witness.allocated])
+    numbers = [result[0] for result in results]
+    if len(set(numbers)) < len(numbers):
+        return None
+    planned, sizes = _planned(witness.device, steps, len(arrays), numbers), tuple(witness.sizes)
     kind: Any = tuple if writes else getattr(type(result), "_make", type(result)) if several else None
-    return _Steps(device, sizes, ready, tuple(results), kind).way(len(arrays))
+    return _Steps(witness.device, sizes, planned, tuple(results), kind).way(len(arrays))
+
+
+def _planned(device: Device, steps: list[Step], count: int, results: list[int]) -> tuple[_Planned, ...]:
+    """The steps with what is allocated before and let go of after each: buffers from `count` on live from the first step that
+    takes them to the last; results all through.
+    """
+    first = dict.fromkeys(results, 0)
+    last: dict[int, int] = {}
+    for place, step in enumerate(steps):
+        for number in step.used:
+            if number >= count and number not in results:
+                first.setdefault(number, place)
+                last[number] = place
+    return tuple(
+        [
+            _Planned(
+                tuple(sorted(n for n, at in first.items() if at == place)),
+                device.repeater(step) if isinstance(step, Launching) else None,
+                step,
+                tuple(sorted(n for n, at in last.items() if at == place)),
+            )
+            for place, step in enumerate(steps)
+        ]
+    )

@@ -24,6 +24,7 @@ from ..ir.core import Module
 from ..ir.types import Array
 from ..runtime.artifact import KernelArtifact
 from ..runtime.interface import Device, DeviceCaps
+from ..runtime.ways import renew
 
 __all__ = ["MASKS", "masked", "masked_caps"]
 
@@ -135,8 +136,10 @@ def masked(mask: str | None = None, device: Any = "interpreter") -> Iterator[Dev
     target = _Masked() if isinstance(opened, InterpreterDevice) else opened
     before = target.caps
     target.caps = masked_caps(before, chosen)
+    renew(target)
     try:
         with use_device(target):
             yield target
     finally:
         target.caps = before
+        renew(target)

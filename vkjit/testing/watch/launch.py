@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...runtime.artifact import PRINT_BYTES, REPORT_WORDS, KernelArtifact
+from ...runtime.graph import shadowing
 from ...runtime.interface import Buffer, Device, LoadedKernel
 from .helpers import DISTANCE, MISALIGNED, RECORD_BYTES, SCRATCH_BYTES, SEEN
 from .instrument import Site, Span, Watched, watched
@@ -84,15 +85,20 @@ class Watcher:
     _launch: Any = None
 
     def __enter__(self) -> Watcher:
-        self._launch = self.device.launch
-        self.device.launch = self._watched
-        self.device.direct = lambda _kernel, _launch: None
+        with shadowing:
+            shadowing.settle(self.device)
+            self._launch = self.device.launch
+            self.device.watch(1)
+            self.device.launch = self._watched
+            self.device.direct = lambda _kernel, _launch: None
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        del self.device.launch, self.device.direct
+        with shadowing:
+            del self.device.launch, self.device.direct
+            self.device.watch(-1)
 
     def _watched(
         self,
