@@ -219,8 +219,9 @@ def test_memory_that_is_used_again_at_once_stays_in_order(
     physical: Any, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     revived, careless, wrong = 0, False, 0
-    place = (buffers_module.VulkanBuffer, "again") if kept else (buffers_module._Recent, "revive")
-    real = getattr(*place)
+    owner: Any = buffers_module.VulkanBuffer if kept else buffers_module._Recent
+    name = "again" if kept else "revive"
+    real = getattr(owner, name)
 
     def revive(*arguments: Any) -> Any:
         nonlocal revived
@@ -234,7 +235,7 @@ def test_memory_that_is_used_again_at_once_stays_in_order(
         monkeypatch.setattr(buffers_module, "_KEPT", 0)
         monkeypatch.setattr(memory.Pool, "find", _only_once(memory.Pool.find))
     monkeypatch.setattr(buffers_module, "_REUSED_FROM", 1)
-    monkeypatch.setattr(*place, staticmethod(revive) if kept else lambda *arguments: revive(*arguments))
+    monkeypatch.setattr(owner, name, staticmethod(revive) if kept else lambda *arguments: revive(*arguments))
     for seed in range(4):
         assert unordered(traced_work(physical, seed, 60, many_short_lives, lambda _: open_staged())) == [], seed
     assert revived > 80, revived

@@ -267,7 +267,9 @@ _ALL_F32 = {"dtypes": [vk.f32]}
 
 def _fours(function: Any, names: str) -> dict[str, Any]:
     """Two fours, of which `count` tells kernels; arrays have these dimensions."""
-    elements = {"count": [2]} if function is None else {"count": [2], "F": [function], "C": [vk.f32]}
+    elements: dict[str, list[Any]] = (
+        {"count": [2]} if function is None else {"count": [2], "F": [function], "C": [vk.f32]}
+    )
     if function in (functions.clamp, functions.mul_add):
         elements["D"] = [vk.f32]
     return {"elements": elements, "dims": {name: [8] for name in names}}

@@ -20,7 +20,20 @@ from collections.abc import Callable
 
 from ..errors import VkjitError
 
-__all__ = ["BARRIER", "BIND", "BLOCK", "DEEP", "FLAT", "FLAT_PLACE", "RECORD", "TABLE", "Record", "groups", "made_by", "recorder"]
+__all__ = [
+    "BARRIER",
+    "BIND",
+    "BLOCK",
+    "DEEP",
+    "FLAT",
+    "FLAT_PLACE",
+    "RECORD",
+    "TABLE",
+    "Record",
+    "groups",
+    "made_by",
+    "recorder",
+]
 
 BIND, BARRIER = 1, 2
 RECORD = struct.Struct("<QQQQII")
@@ -32,7 +45,6 @@ DEEP = "<IIQI4x"
 BLOCK = FLAT_PLACE + struct.calcsize(FLAT)
 _ACROSS, _ALONG = struct.Struct("<II"), struct.Struct("<I")
 TABLE = struct.Struct("<QQQQQI4x")
-
 
 
 class Record(bytearray):
