@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import subprocess
+import sys
 import threading
+import weakref
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
 import vkjit as vk
+from vkjit.cpu.device import CpuDevice
+from vkjit.profiling import Profile
+from vkjit.runtime.device import VulkanDevice
 from vkjit.runtime.interface import Device
 from vkjit.runtime.reports import SLOTS
+from vkjit.runtime.ways import set_repeating
+from vkjit.tensor.repeats import repeats
+from vkjit.testing.masks import masked
+from vkjit.testing.watch import Watcher
 
 CALLS = 6
 
@@ -242,3 +255,228 @@ def test_classes_of_their_own_and_no_elements(on: Any) -> None:
     for _ in range(CALLS):
         np.testing.assert_array_equal((parameter + 1.0).detach().numpy(), numbers(32, 1) + 1)
         assert (empty + 1.0).shape == (0, 3)
+
+
+def asking(on: Any) -> tuple[Any, vk.Tensor, list[int]]:
+    """An operation that is repeated, its operand, and what grows whenever its function runs."""
+    asked: list[int] = []
+
+    def forward(x: vk.Tensor) -> Any:
+        asked.append(1)
+        return vk.exp(x)
+
+    return repeats("asking", forward), on(numbers(64, 1)), asked
+
+
+def test_the_switch_of_the_environment(device: Device, on: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, x, asked = asking(on)
+    try:
+        monkeypatch.setenv("VKJIT_REPEAT", "0")
+        set_repeating(None)
+        for _ in range(CALLS):
+            run(x)
+        assert len(asked) == CALLS and not device.ways
+        monkeypatch.setenv("VKJIT_REPEAT", "maybe")
+        set_repeating(None)
+        with pytest.raises(vk.ArgumentError, match="VKJIT_REPEAT is 'maybe': expected 0 or 1"):
+            run(x)
+    finally:
+        monkeypatch.delenv("VKJIT_REPEAT")
+        set_repeating(None)
+
+
+def test_a_mask_changes_the_kernels(device: Device, on: Any) -> None:
+    if device.caps.kind != "cpu":
+        pytest.skip("only software drivers are taken for GPUs")
+    x = on(numbers(64 * 512, 1).reshape(64, 512))
+
+    def launched() -> list[str]:
+        with vk.profile(device) as profile:
+            x.sum()
+        return sorted(row.name for row in profile.kernels())
+
+    with masked("kind=discrete", device):
+        expected = launched()
+    for _ in range(CALLS):
+        x.sum()
+    usual = launched()
+    with masked("kind=discrete", device):
+        assert launched() == expected != usual
+    assert launched() == usual
+
+
+def beside(work: Any) -> tuple[threading.Thread, list[BaseException]]:
+    """Work in another thread, and what went wrong there."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001  # whatever it is, the test tells
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, errors
+
+
+@pytest.mark.parametrize("kind", ["capture", "profile"])
+def test_a_call_is_watched_while_another_thread_opens_a_block(device: Device, on: Any, kind: str) -> None:
+    x, seen, opened = on(numbers(64, 1)), [], threading.Event()
+
+    def block() -> None:
+        with vk.use_device(device), getattr(vk, kind)(device):
+            opened.set()
+            seen.append(vk.exp(x))
+
+    others: list[tuple[threading.Thread, list[BaseException]]] = []
+
+    def forward(x: vk.Tensor) -> Any:
+        if len(seen) == 2:
+            others.append(beside(block))
+            assert opened.wait(0.2) is not repeats_here(device)  # it waits for a call that is watched
+        seen.append(vk.exp(x))
+        return seen[-1]
+
+    run = repeats("beside", forward)
+    for _ in range(3):
+        np.testing.assert_allclose(run(x).numpy(), np.exp(numbers(64, 1)), rtol=1e-6)
+        for thread, errors in others:
+            thread.join()
+            assert not errors
+    assert opened.is_set() and "launch" not in vars(device)
+
+
+def test_a_call_is_to_be_watched_while_a_profile_opens(
+    device: Device, on: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, mark, others = on(numbers(64, 1)), Profile._mark, []
+
+    def call() -> None:
+        with vk.use_device(device):
+            for _ in range(CALLS):
+                x + x
+
+    def slow(self: Profile) -> Any:
+        if not others:
+            others.append(beside(call))
+            others[0][0].join(0.2)
+        return mark(self)
+
+    monkeypatch.setattr(Profile, "_mark", slow)
+    with vk.profile(device) as profile:
+        (thread, errors), *_ = others
+        thread.join()
+        x * 3.0
+    assert not errors and "launch" not in vars(device)
+    assert sum(row.launches for row in profile.kernels()) >= 1
+    np.testing.assert_array_equal((x * 4.0).numpy(), numbers(64, 1) * 4)
+
+
+def test_a_watcher_sees_each_launch(device: Device, on: Any) -> None:
+    if not isinstance(device, VulkanDevice):
+        pytest.skip("the device runs no SPIR-V")
+    x = on(numbers(64, 1))
+    for _ in range(CALLS):
+        x + x
+    with Watcher(device) as watcher:
+        for _ in range(3):
+            x + x
+    assert watcher.launches == 3
+
+
+def test_what_is_forgotten_leaves_nothing(device: Device, on: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vkjit.tensor.repeats._MOST_KEYS", 10)
+    x, counts = on(numbers(64, 1)), []
+    for step in range(2):
+        for n in range(30):
+            for _ in range(CALLS):
+                x * (step + n / 64)
+        records = (len(k.records) for k in device._group.kernels) if isinstance(device, VulkanDevice) else ()
+        counts.append(sum(records))
+    assert counts[0] == counts[1]
+
+
+def test_classes_of_parameters_may_go(on: Any) -> None:
+    @dataclass(frozen=True)
+    class Mode:
+        anything: object
+
+    run, x = repeats("moded", lambda x, mode: vk.exp(x)), on(numbers(64, 1))
+    for _ in range(CALLS):
+        run(x, mode=Mode(object()))
+    gone = weakref.ref(Mode)
+    del Mode
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_device_that_was_closed() -> None:
+    opened = CpuDevice()
+    x = vk.tensor(numbers(64, 1), device=opened)
+    for _ in range(CALLS):
+        x + x
+        x.add_(1.0)
+    opened.close()
+    for call in (lambda: x + x, lambda: x.add_(1.0), lambda: x.sum()):
+        with pytest.raises(vk.DeviceError, match="closed"):
+            call()
+
+
+def test_under_a_time_budget(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not isinstance(device, VulkanDevice):
+        pytest.skip("only Vulkan devices have one")
+    monkeypatch.setenv("VKJIT_TIME_BUDGET", "0.001")
+    opened = VulkanDevice(device._physical)
+    try:
+        values = np.arange(70_000, dtype=np.float32)
+        x, index = vk.tensor(values, device=opened), vk.tensor(np.arange(64), device=opened)
+        for _ in range(CALLS):
+            np.testing.assert_array_equal((x + x).numpy(), 2 * values)
+            np.testing.assert_array_equal(x[index].numpy(), values[:64])
+    finally:
+        opened.close()
+
+
+def test_random_numbers_are_never_repeated(on: Any) -> None:
+    x = on(np.ones(4096, np.float32))
+
+    def draws() -> list[bytes]:
+        vk.manual_seed(3)
+        return [
+            drawn.numpy().tobytes()
+            for _ in range(CALLS)
+            for drawn in (vk.nn.functional.dropout(x), vk.rand(4096), vk.bernoulli(x * 0.5))
+        ]
+
+    first = draws()
+    assert len(set(first)) == len(first) and draws() == first
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_while_a_call_is_watched() -> None:
+    program = (
+        "import os, threading, numpy as np, vkjit as vk\n"
+        "from vkjit.tensor.repeats import repeats\n"
+        "inside, go, calls = threading.Event(), threading.Event(), []\n"
+        "def forward(x):\n"
+        "    calls.append(1)\n"
+        "    if len(calls) == 3:\n"
+        "        inside.set(); go.wait()\n"
+        "    return vk.exp(x)\n"
+        "run, x = repeats('forked', forward), vk.tensor(np.ones(9, np.float32), device='cpu')\n"
+        "thread = threading.Thread(target=lambda: [run(x) for _ in range(3)])\n"
+        "thread.start(); inside.wait()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    with vk.capture('cpu') as graph:\n"
+        "        y = x + 1.0\n"
+        "    graph.replay()\n"
+        "    os._exit(7 if y.numpy()[0] == 2 else 1)\n"
+        "go.set(); thread.join()\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True, timeout=100
+    )
+    assert done.stdout.strip() == "7"

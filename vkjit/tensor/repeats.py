@@ -385,15 +385,18 @@ def _way(witness: Witness, arrays: tuple[DeviceArray, ...], result: Any, writes:
 
 def _planned(device: Device, steps: list[Step], count: int, results: list[int]) -> tuple[_Planned, ...]:
     """The steps with what is allocated before and let go of after each: buffers from `count` on live from the first step that
-    takes them to the last; results all through.
+    takes them to the last, results to the end.
     """
-    first = dict.fromkeys(results, 0)
+    first: dict[int, int] = {}
     last: dict[int, int] = {}
     for place, step in enumerate(steps):
         for number in step.used:
-            if number >= count and number not in results:
+            if number >= count:
                 first.setdefault(number, place)
                 last[number] = place
+    for number in results:
+        first.setdefault(number, 0)
+        last.pop(number, None)
     return tuple(
         [
             _Planned(
