@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import subprocess
@@ -22,6 +23,8 @@ from vkjit.runtime.device import VulkanDevice
 from vkjit.runtime.interface import Device
 from vkjit.runtime.reports import SLOTS
 from vkjit.runtime.ways import set_repeating
+from vkjit.stdlib.registry import as_class
+from vkjit.tensor.along import use_deterministic_algorithms
 from vkjit.tensor.repeats import repeats
 from vkjit.testing.masks import masked
 from vkjit.testing.watch import Watcher
@@ -268,6 +271,49 @@ def asking(on: Any) -> tuple[Any, vk.Tensor, list[int]]:
     return repeats("asking", forward), on(numbers(64, 1)), asked
 
 
+def switched(name: str, device: Device, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A block in which a setting is another one."""
+
+    @contextlib.contextmanager
+    def block() -> Iterator[None]:
+        if name == "precision":
+            vk.set_matmul_precision("medium")
+        elif name == "order":
+            use_deterministic_algorithms(True)
+        elif name == "switch":
+            set_repeating(False)
+        else:
+            monkeypatch.setenv(name, "1")
+        try:
+            yield
+        finally:
+            vk.set_matmul_precision("highest")
+            use_deterministic_algorithms(False)
+            set_repeating(None)
+            monkeypatch.delenv(name, raising=False)
+
+    if name == "mask":
+        return masked("invocations=128", device)
+    return as_class("gpu") if name == "class" else block()
+
+
+@pytest.mark.parametrize(
+    "name", ["VKJIT_DEBUG", "VKJIT_OPT", "VKJIT_SANITIZE", "precision", "order", "mask", "class", "switch"]
+)
+def test_settings_that_change(device: Device, on: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    if not repeats_here(device):
+        pytest.skip("nothing is repeated here")
+    run, x, asked = asking(on)
+    for _ in range(CALLS):
+        run(x)
+    assert len(asked) == 3
+    with switched(name, device, monkeypatch):
+        run(x)
+        assert len(asked) == 4
+    run(x)
+    assert len(asked) == (4 if name == "class" else 5)  # a class is the thread's own: others went on repeating
+
+
 def test_the_switch_of_the_environment(device: Device, on: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     run, x, asked = asking(on)
     try:
@@ -350,7 +396,8 @@ def test_a_call_is_watched_while_another_thread_opens_a_block(device: Device, on
 def test_a_call_is_to_be_watched_while_a_profile_opens(
     device: Device, on: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x, mark, others = on(numbers(64, 1)), Profile._mark, []
+    x, mark = on(numbers(64, 1)), Profile._mark
+    others: list[Any] = []
 
     def call() -> None:
         with vk.use_device(device):
@@ -402,13 +449,39 @@ def test_classes_of_parameters_may_go(on: Any) -> None:
     class Mode:
         anything: object
 
-    run, x = repeats("moded", lambda x, mode: vk.exp(x)), on(numbers(64, 1))
+    run: Any = repeats("moded", lambda x, mode: vk.exp(x))
+    x = on(numbers(64, 1))
     for _ in range(CALLS):
         run(x, mode=Mode(object()))
     gone = weakref.ref(Mode)
     del Mode
     gc.collect()
     assert gone() is None
+
+
+def test_buffers_go_after_their_last_use(device: Device, on: Any) -> None:
+    def forward(x: vk.Tensor) -> Any:
+        for _ in range(8):
+            x = x + 1.0
+        return x
+
+    run, x = repeats("chain", forward), on(np.ones(1 << 20, np.float32))
+
+    def peak(function: Any) -> int:
+        device.synchronize()
+        gc.collect()
+        device.reset_peak_memory()
+        before = device.memory_stats()["peak"]
+        function(x)
+        device.synchronize()
+        return device.memory_stats()["peak"] - before
+
+    for _ in range(CALLS):
+        np.testing.assert_array_equal(run(x).numpy()[:3], 9)
+    assert ways(device, "chain") == repeats_here(device)
+    once = peak(forward)
+    device.ways.clear()
+    assert [peak(run) for _ in range(CALLS)] == [once] * CALLS
 
 
 def test_a_device_that_was_closed() -> None:
@@ -418,9 +491,21 @@ def test_a_device_that_was_closed() -> None:
         x + x
         x.add_(1.0)
     opened.close()
-    for call in (lambda: x + x, lambda: x.add_(1.0), lambda: x.sum()):
+    calls: tuple[Any, ...] = (lambda: x + x, lambda: x.add_(1.0), lambda: x.sum())
+    for call in calls:
         with pytest.raises(vk.DeviceError, match="closed"):
             call()
+
+
+def test_a_buffer_that_was_closed(device: Device, on: Any) -> None:
+    calls: tuple[Any, ...] = (lambda x: x + x, lambda x: x * 2.0, lambda x: x.add_(1.0))
+    for call in calls:
+        x = on(numbers(64, 1))
+        for _ in range(CALLS):
+            call(x)
+        x._array.buffer.close()
+        with pytest.raises(vk.DeviceError, match="closed|lies in no buffer"):
+            call(x)
 
 
 def test_under_a_time_budget(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -451,6 +536,17 @@ def test_random_numbers_are_never_repeated(on: Any) -> None:
 
     first = draws()
     assert len(set(first)) == len(first) and draws() == first
+
+
+def test_autocast_in_between(on: Any) -> None:
+    a, b = numbers(64 * 32, 1).reshape(64, 32), numbers(32 * 16, 2).reshape(32, 16)
+    x, y = on(a), on(b)
+    for _ in range(CALLS):
+        assert (x @ y).dtype is vk.f32 and x.softmax(-1).dtype is vk.f32
+        with vk.autograd.autocast(vk.f16):
+            assert (x @ y).dtype is vk.f16 and (x.to(vk.f16) + 1.0).dtype is vk.f16
+            assert (x.to(vk.f16)).softmax(-1).dtype is vk.f32
+        assert x.to(vk.f16).softmax(-1).dtype is vk.f16
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -168,3 +168,11 @@ def test_methods_of_the_type_stub_are_up_to_date() -> None:
     from vkjit.tensor import generate
 
     assert generate.main(["--check"]) == 0, "run: python -m vkjit.tensor.generate"
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_what_whole_numbers_can_not_be(value: float) -> None:
+    with vk.use_device("interpreter"):
+        with pytest.raises(vk.DTypeError, match="out of range"):
+            vk.zeros(3, dtype=vk.i32).fill_(value)
+        assert vk.zeros(3, dtype=vk.boolean).fill_(value).all().item()
