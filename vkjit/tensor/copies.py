@@ -173,7 +173,8 @@ def fill_values(target: Tensor, value: Any) -> None:
         return
     [flat] = maps._flattened([], array, math.prod(array.shape))
     compute = maps.arithmetic_type(array.dtype)
-    maps.fill_array(flat, maps.scalar_type(compute), maps.scalar_for(compute, value))
+    number = bool(value) if array.dtype.kind == "bool" else value
+    maps.fill_array(flat, maps.scalar_type(compute), maps.scalar_for(compute, number))
 
 
 def zero_(target: Tensor) -> Tensor:

@@ -138,8 +138,6 @@ def scalar_for(compute: DType, value: Any) -> Any:
             return number
         return math.copysign(math.inf, number)
     if isinstance(value, float) and not math.isfinite(value):
-        if compute.kind == "bool":
-            return 1
         raise DTypeError(f"the number {value} is out of range for {compute!r}, which holds whole numbers")
     number = int(value)
     if compute.kind == "bool":
