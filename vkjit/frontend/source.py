@@ -150,6 +150,8 @@ def _definition(code: CodeType, lines: list[str]) -> ast.FunctionDef | None:
     if last > len(lines):
         return None
     indent = len(lines[first - 1]) - len(lines[first - 1].lstrip())
+    while last < len(lines) and lines[last - 1].lstrip().startswith("@"):
+        last += 1  # code of a docstring alone has no line but its first
     while last < len(lines) and _continues(lines[last], indent):
         last += 1
     # the lines keep their numbers and columns
