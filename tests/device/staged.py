@@ -18,8 +18,10 @@ from vkjit.runtime.physical import physical_devices
 __all__ = ["open_staged"]
 
 
-def open_staged() -> VulkanDevice:
-    """A new device of that kind; skips where there is no software driver."""
+def open_staged(mapped: bool = False) -> VulkanDevice:
+    """A new device of that kind; skips where there is no software driver. `mapped`: the host does see the bytes, as through a
+    window into a GPU's memory.
+    """
     usable = [info for info in select.devices() if info.kind == "cpu" and info.caps is not None and not info.missing]
     if not usable:
         pytest.skip("no software Vulkan driver")
@@ -30,7 +32,7 @@ def open_staged() -> VulkanDevice:
 
     def unseen(*arguments: object) -> tuple[MemoryKind, ...]:
         main, *others = choose(*arguments)  # type: ignore[arg-type]
-        return replace(main, mapped=False), *others
+        return replace(main, mapped=mapped), *others
 
     with mock.patch.object(memory, "_choose", unseen):
         return VulkanDevice(apart)

@@ -68,6 +68,37 @@ def test_pinned_arrays_go_without_staging(staged: VulkanDevice) -> None:
     assert np.array_equal(out[count // 4 : count // 2], data[::2][count // 4 :])
 
 
+def test_the_device_fetches_large_pinned_arrays_where_the_host_could_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = open_staged(mapped=True)
+    try:
+        count = 2 * transfer.PINNED_RATHER_THAN_MAPPED
+        data, out = device.host_array(count), np.zeros(count, np.uint8)
+        data[:] = bytes_of(count)
+        buffer = device.allocate(count)
+        assert buffer.bytes is not None
+        written: list[int] = []
+        usual = transfer.copy_bytes
+        monkeypatch.setattr(
+            transfer, "copy_bytes", lambda to, source: (written.append(source.nbytes), usual(to, source))
+        )
+        device.write(buffer, 0, data)
+        assert written == []  # the host wrote nothing
+        device.read(buffer, 0, out)
+        assert np.array_equal(out, data)
+        written.clear()
+        data[:] = bytes_of(count, 1)  # whatever becomes of the array after the call
+        assert np.array_equal(buffer.bytes, out)
+        device.write(buffer, 16, data[:1000])  # a small part of it, and an array that isn't pinned
+        device.write(buffer, 4096, bytes_of(count // 2, 2))
+        assert written == [1000, count // 2]
+        device.read(buffer, 0, out)
+        assert np.array_equal(out[16:1016], data[:1000]) and np.array_equal(
+            out[4096 : 4096 + count // 2], bytes_of(count // 2, 2)
+        )
+    finally:
+        device.close()
+
+
 def test_without_pinned_memory_nothing_is_missing(staged: VulkanDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any) -> int:
         return -2  # VK_ERROR_OUT_OF_DEVICE_MEMORY
