@@ -56,6 +56,16 @@ def test_every_kernel_of_the_library_has_a_property() -> None:
     assert not missing
 
 
+def test_launches_are_seen_although_calls_were_repeated(device: Any) -> None:
+    with vk.use_device(device):
+        x = vk.ones(3, 5)
+        for _ in range(4):
+            vk.exp(x)
+        with launched() as seen:
+            vk.exp(x)
+    assert any(name.startswith("elementwise.") for name in seen)
+
+
 SMALL = {"softmax", "layer_norm", "cross_entropy", "conv2d", "max_pool", "avg_pool", "indexing", "unary", "binary"}
 
 

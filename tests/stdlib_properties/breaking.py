@@ -19,7 +19,7 @@ from unittest import mock
 
 import vkjit as vk
 from tests.stdlib_properties.catalogue import KernelProperty
-from tests.stdlib_properties.coverage import name_of
+from tests.stdlib_properties.coverage import launching, name_of
 from tests.stdlib_properties.operations import Operation, check_case
 from vkjit import frontend
 from vkjit.errors import CompileError, InternalError
@@ -207,5 +207,5 @@ def _in_place(kernel: Kernel, change: Callable[[Kernel], Kernel]) -> Iterator[No
             changed.append(self)
         return original(self, *args, **kwargs)
 
-    with mock.patch.object(Kernel, "_launch", launch):
+    with launching(launch):
         yield

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from vkjit.jit import Kernel
+from vkjit.runtime.ways import repeating, set_repeating
 
-__all__ = ["STDLIB", "all_kernels", "launched"]
+__all__ = ["STDLIB", "all_kernels", "launched", "launching"]
 
 STDLIB = Path(__file__).resolve().parents[2] / "stdlib"
 
@@ -43,5 +44,21 @@ def launched() -> Iterator[dict[str, Kernel]]:
         seen.setdefault(name_of(self), self)
         return original(self, *args, **kwargs)
 
-    with mock.patch.object(Kernel, "_launch", launch):
+    with launching(launch):
         yield seen
+
+
+@contextlib.contextmanager
+def launching(launch: Callable[..., Any]) -> Iterator[None]:
+    """Inside the block all launches go through this function: none is made in a short way, or as part of a repeated call."""
+
+    def call(self: Kernel, *args: Any, **kwargs: Any) -> Any:
+        return self._launch(None, *args, **kwargs)
+
+    before = repeating()
+    set_repeating(False)
+    try:
+        with mock.patch.object(Kernel, "_launch", launch), mock.patch.object(Kernel, "__call__", call):
+            yield
+    finally:
+        set_repeating(before)
