@@ -1,4 +1,4 @@
-"""Stress of the runtime: `python tests/faults/stress.py [--exits 200] [--threads 8 --rounds 10000] [--device NAME]`.
+"""Stress of the runtime: `python tests/faults/stress.py [--exits 200 --jobs 8] [--threads 8 --rounds 10000] [--device NAME]`.
 
 Exits: processes that end in every order that their parts can be dropped in, also by exceptions and signals of their own; each must
 end with the status that it asked for and without a word. Threads: launches, allocations, reads and streams from many threads at
@@ -90,9 +90,9 @@ def run_program(code: str, status: int) -> str | None:
     return f"ended with {done.returncode}, expected {status}:\n{code}\n{done.stdout}{done.stderr}"
 
 
-def exits(device: str, count: int) -> list[str]:
-    """The complaints about `count` processes, as many at once as half of the processors."""
-    with ThreadPoolExecutor(max(2, (os.cpu_count() or 2) // 2)) as pool:
+def exits(device: str, count: int, jobs: int) -> list[str]:
+    """The complaints about `count` processes, `jobs` at a time."""
+    with ThreadPoolExecutor(jobs) as pool:
         found = pool.map(lambda program: run_program(*program), itertools.islice(programs(device), count))
         return [complaint for complaint in found if complaint is not None]
 
@@ -150,6 +150,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", default=None, help="number, or part of the name (default: every device)")
     parser.add_argument("--exits", type=int, default=200)
+    half = max(2, (os.cpu_count() or 2) // 2)
+    parser.add_argument("--jobs", type=int, default=half, help="processes at a time (default: half of the processors)")
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=10_000)
     options = parser.parse_args()
@@ -157,14 +159,16 @@ def main() -> int:
     wrong: list[str] = []
     for name in names:
         begun = time.perf_counter()
-        wrong += exits(name, options.exits)
-        middle = time.perf_counter()
         wrong += threads(name, options.threads, options.rounds)
-        done = time.perf_counter()
+        took = time.perf_counter() - begun
         print(
-            f"{name}: {options.exits} exits in {middle - begun:.0f} s, {options.threads} threads x {options.rounds} rounds "
-            f"in {done - middle:.0f} s, {len(wrong)} complaints so far"
+            f"{name}: {options.threads} threads x {options.rounds} rounds in {took:.0f} s, {len(wrong)} complaints so far",
+            flush=True,
         )
+        begun = time.perf_counter()
+        wrong += exits(name, options.exits, options.jobs)
+        took = time.perf_counter() - begun
+        print(f"{name}: {options.exits} exits in {took:.0f} s, {len(wrong)} complaints so far", flush=True)
     for complaint in wrong[:5]:
         print(complaint)
     return 1 if wrong else 0

@@ -8,7 +8,7 @@ from tests.faults import stress
 
 
 def test_processes_end_cleanly(device: Any) -> None:
-    assert stress.exits(device.name, 3) == []
+    assert stress.exits(device.name, 3, 2) == []
 
 
 def test_threads_get_their_own_results(device: Any) -> None:

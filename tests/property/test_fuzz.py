@@ -7,6 +7,7 @@ came; each runs on every executor, at every level.
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from vkjit.ir import OPS, verify
 from vkjit.ir.rewrite import clone_module
 from vkjit.testing.fuzz import Checker, Options, generate, parse_program, program_text, shrink
+from vkjit.testing.fuzz.check import HARDWARE_WORDS, is_too_long
 from vkjit.testing.fuzz.compare import difference
 from vkjit.testing.fuzz.execute import interpret
 from vkjit.testing.fuzz.program import Memory
@@ -98,3 +100,10 @@ def test_options_leave_runs_out() -> None:
     plain = Checker([], Options(variants=False, chains=False))
     assert plain.check(generate(1)) is None
     assert plain.counts["runs"] == 1
+
+
+@pytest.mark.parametrize(("kind", "words", "expected"), [("discrete", 1, True), ("discrete", 0, False), ("cpu", 1, False)])
+def test_long_modules_stay_off_hardware(kind: str, words: int, expected: bool) -> None:
+    device: Any = SimpleNamespace(caps=SimpleNamespace(kind=kind))
+    artifact: Any = SimpleNamespace(code=bytes(4 * (HARDWARE_WORDS + words)))
+    assert is_too_long(device, artifact) is expected

@@ -55,6 +55,9 @@ TILE_CHAINS = (
 LEVELS = (0, 1, 2)
 OPTIMISED_EVERY = 6
 """One program in so many also runs as spirv-opt makes it."""
+HARDWARE_WORDS = 60_000
+"""Longer modules (tiles of thousands of elements for four lanes, unrolled) don't run on hardware at levels that keep them so
+long: NVIDIA's compiler takes seconds for 15,000 words and more than 20 for 94,000."""
 WATCHED_EVERY = 4
 """One program in so many also runs with every access watched, at level 2, as it is lowered for GPUs, on software devices:
 these forgive what others don't."""
@@ -117,6 +120,12 @@ class Checker:
         except _Found as found:
             return found.finding
         return None
+
+
+def is_too_long(device: Device, artifact: KernelArtifact) -> bool:
+    """Whether a driver of hardware would take too long to compile a module; software drivers get every one."""
+    software = device.caps.kind in ("cpu", "llvm-cpu", "interpreter")
+    return not software and isinstance(artifact.code, bytes) and len(artifact.code) > 4 * HARDWARE_WORDS
 
 
 def _verified(name: str, module: Module, form: str = "high") -> None:
@@ -269,6 +278,9 @@ class _Run:
         with self.stage(stage):
             artifact = emit_module(clone_module(module), device.caps)
             self.validated(stage, artifact.code)
+        if is_too_long(device, artifact):
+            self.checker.counts["modules too long for hardware"] += 1
+            return
         if self.checker.options.watch and isinstance(artifact.code, bytes):
             self.watched(stage, device, artifact, module)
         if self.is_watched_for_gpus(device, level):
