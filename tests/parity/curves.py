@@ -1,4 +1,4 @@
-"""Training curves beside PyTorch's: `python tests/parity/curves.py [--steps 200] [--device NAME] [--memory]`.
+"""Training curves beside PyTorch's: `python tests/parity/curves.py [--steps 200] [--device NAME] [--model NAME] [--memory]`.
 
 An MLP, a CNN and a transformer start from PyTorch's weights and see the same batches. PyTorch trains in f64 and in f32; the
 losses here may differ from f64's by as much as PyTorch's own f32 ones do, times FACTOR, plus a floor of roundings: two f32
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -153,13 +154,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--device", help="number or part of the name")
+    parser.add_argument("--model", choices=list(MODELS), help="this one alone; the transformer takes the most time by far")
     parser.add_argument("--memory", action="store_true", help="1,000 steps, whose memory must stay")
     options = parser.parse_args(arguments)
     if options.device:
         vk.set_default_device(int(options.device) if options.device.isdigit() else options.device)
     print(f"{options.steps} steps on {vk.default_device().name}")
     failed = 0
-    for name in MODELS:
+    for name in [options.model] if options.model else MODELS:
+        started = time.perf_counter()
         try:
             difference, allowed, last = compare(name, options.steps)
             print(
@@ -171,6 +174,7 @@ def main(arguments: list[str] | None = None) -> int:
         except AssertionError as error:
             failed += 1
             print(f"FAILED {error}")
+        print(f"{name}: {time.perf_counter() - started:.0f} s", flush=True)
     return 1 if failed else 0
 
 
