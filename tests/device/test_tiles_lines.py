@@ -71,6 +71,48 @@ def test_a_row_of_infinities(device: Device) -> None:
     assert np.isnan(y[1]).all()
 
 
+def test_long_rows(device: Device) -> None:
+    """So many elements for each invocation that a processor keeps them on its stack."""
+    a = np.random.default_rng(7).normal(size=(3, 4090)).astype(np.float32)
+    with vk.use_device(device):
+        y, z = (
+            softmax(a, SIZE=4096),
+            layer_norm(a, np.ones(4090, np.float32), np.zeros(4090, np.float32), EPS, SIZE=4096),
+        )
+    e = np.exp(a - a.max(axis=1, keepdims=True).astype(np.float64))
+    np.testing.assert_allclose(y, e / sums(e), rtol=1e-4)
+    np.testing.assert_allclose(z, normalised(a.astype(np.float64), True)[0], rtol=1e-3, atol=1e-4)
+
+
+@vk.kernel(groups=lambda x: x.shape[0], local=64)
+def extremes(x: vk.In[vk.f32, "R C"], low: vk.Out[vk.f32, "R"], high: vk.Out[vk.f32, "R"], C: vk.Const[int]) -> None:
+    wg, r = vk.workgroup(), vk.group_id(0)
+    row = wg.load(x[r, 0:C])
+    low[r], high[r] = wg.min(row), wg.max(row)
+
+
+def test_extremes_of_special_numbers(device: Device) -> None:
+    """NaN of either sign passes on, -0 is less than +0."""
+    nans, others = (
+        [0x7FC00000, 0xFFC00000, 0x7F800001, 0xFFFFFFFF],
+        [1.0, -1.0, 0.0, -0.0, np.inf, -np.inf, 3e38, -3e38],
+    )
+    numbers = np.concatenate([np.array(nans, np.uint32), np.array(others, np.float32).view(np.uint32)])
+    pairs = np.stack([np.repeat(numbers, len(numbers)), np.tile(numbers, len(numbers))], axis=1)
+    rows = np.repeat(pairs[:, :1], 100, axis=1)
+    rows[:, 70] = pairs[:, 1]
+    first, second = pairs.view(np.float32).T
+    with vk.use_device(device):
+        low, high = extremes(rows.view(np.float32), C=100)
+    nan = np.isnan(first) | np.isnan(second)
+    assert np.isnan(low[nan]).all()
+    assert np.isnan(high[nan]).all()
+    first, second = first[~nan], second[~nan]
+    order = (first < second) | ((first == second) & np.signbit(first))
+    for found, wanted in ((low, np.where(order, first, second)), (high, np.where(order, second, first))):
+        np.testing.assert_array_equal(found[~nan].view(np.uint32), wanted.view(np.uint32))
+
+
 # -- normalisations
 
 

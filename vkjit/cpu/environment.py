@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .text import Text
 
-__all__ = ["BODY", "PARAMETERS", "entry_point", "missing_conversions", "probed"]
+__all__ = ["BODY", "PARAMETERS", "entry_point", "missing_conversions", "probed", "rooted"]
 
 BODY = "groups"
 """The function with the kernel's own code."""
@@ -57,6 +57,13 @@ def probed(family: str) -> str:
     """An attribute: arrays on the stack touch each page in turn, so that a stack that is too small ends at its guard
     instead of in somebody else's memory."""
     return '"probe-stack"="inline-asm"' if family in ("x86_64", "aarch64") else ""
+
+
+def rooted(family: str) -> list[str]:
+    """The first lines of a function that is `probed`: a store to its stack, which nothing may leave out or move, keeps its frame
+    from being made later than at the entry. There the register that LLVM counts the pages with would be one in use.
+    """
+    return ["  %root = alloca i8", "  store volatile i8 0, ptr %root"] if probed(family) else []
 
 
 def missing_conversions(text: Text, features: frozenset[str], family: str) -> list[str]:

@@ -226,6 +226,7 @@ def _module_text(g: Generator, family: str) -> str:
         *environment.entry_point(ENTRY, family),
         f"define internal void @{environment.BODY}({environment.PARAMETERS}) noinline nounwind {environment.probed(family)} {{",
         "entry:",
+        *environment.rooted(family),
         *g.text.variables,
         *g.text.lines,
         "}",

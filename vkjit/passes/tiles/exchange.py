@@ -13,6 +13,7 @@ from ...dtypes import DType
 from ...ir.core import Value
 from ...ir.types import Scalar
 from .held import Held, Workshop
+from .keys import keyed, keys_of, numbers_of
 from .layout import Axis, Layout
 
 __all__ = ["argument", "get", "moved", "reduce", "reshape", "scan"]
@@ -190,9 +191,12 @@ def reduce(shop: Workshop, op: str, tile: Held, axis: int) -> Held:
     def combine(x: Columns, y: Columns) -> Columns:
         return (b.emit(op, x[0], y[0]),)
 
-    columns: list[Columns] = [(v,) for v in _within_axis(shop, tile, axis, rest)]
-    found = _reduced(shop, tile.layout, axis, columns, combine)
-    return Held(tile.layout.without(axis), tuple(c[0] for c in found))
+    values = _within_axis(shop, tile, axis, rest)
+    by_keys = keyed(shop, op, element)
+    if by_keys:
+        values = keys_of(shop, op, values)
+    found = [c[0] for c in _reduced(shop, tile.layout, axis, [(v,) for v in values], combine)]
+    return Held(tile.layout.without(axis), tuple(numbers_of(shop, op, found) if by_keys else found))
 
 
 def argument(shop: Workshop, op: str, tile: Held, axis: int) -> Held:
@@ -327,7 +331,7 @@ def _round(
         arrays = []
         for number, value in enumerate(part[0]):
             assert isinstance(value.type, Scalar)
-            arrays.append(shop.scratch(value.type.dtype, places * len(part), "exchange" if number == 0 else "places"))
+            arrays.append(shop.calm(value.type.dtype, places * len(part), "exchange" if number == 0 else "places"))
         for array in arrays:
             shop.access(array, "w")
 

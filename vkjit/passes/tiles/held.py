@@ -27,6 +27,7 @@ Element = Scalar | Vector
 SHARED = "shared"
 """Stands for whatever shared memory a loop may use."""
 _LINE_BYTES = 16
+_SMALL_BYTES = 1024
 _KINDS = {Effect.READ: "r", Effect.WRITE: "w", Effect.READ_WRITE: "rw"}
 
 
@@ -67,6 +68,8 @@ class Options:
     lanes: int
     unroll: int
     most_held: int
+    keys: bool = True
+    """Whether extremes of floats are found by whole numbers: see `keys`."""
 
 
 @dataclass(slots=True)
@@ -223,6 +226,16 @@ class Workshop:
         self.sizes[array] = max(self.sizes[array], elements)
         return array
 
+    def calm(self, dtype: DType, elements: int, purpose: str) -> Value:
+        """As `scratch`, of two arrays that take turns: the other one where the first would have to be waited for. Small ones
+        alone: memory is what decides how many workgroups run at a time.
+        """
+        first, loops = self.scratch(dtype, elements, purpose), any(one == SHARED for one, _ in self.assumed)
+        if loops or elements * dtype.itemsize > _SMALL_BYTES or not self._conflicts(first, "w"):
+            return first
+        second = self.scratch(dtype, elements, f"{purpose}_again")
+        return first if self._conflicts(second, "w") else second
+
     def stage(self, element: Element, elements: int, label: str, *, again: bool = False) -> Value:
         """Shared memory for a tile, until `release`: `again` takes what was given back even where there is enough."""
         free = self.free.setdefault(element, [])
@@ -292,17 +305,21 @@ class Workshop:
         A subgroup waits for nobody else: it orders its own accesses.
         """
         key = alias_class(array)
-        is_shared = isinstance(origin(array).type, Array) and origin(array).type.space == "shared"  # type: ignore[attr-defined]
-        if not is_shared and key not in self.written:
+        if not _is_shared(array) and key not in self.written:
             return
-        against = ("w",) if kind == "r" else ("r", "w")
-        keys = (key, SHARED) if is_shared else (key,)
-        if any((one, other) in found for found in (self.pending, self.assumed) for one in keys for other in against):
+        if self._conflicts(array, kind):
             if scope == "subgroup":
                 self.builder.op("fence", scope="workgroup")
             else:
                 self.barrier()
         self.pending.add((key, kind))
+
+    def _conflicts(self, array: Value, kind: str) -> bool:
+        """Whether an access has to wait for one that is pending."""
+        key = alias_class(array)
+        against = ("w",) if kind == "r" else ("r", "w")
+        keys = (key, SHARED) if _is_shared(array) else (key,)
+        return any((one, other) in found for found in (self.pending, self.assumed) for one in keys for other in against)
 
     def barrier(self) -> None:
         self.builder.op("barrier")
@@ -345,6 +362,11 @@ class Workshop:
             total = position if total is None else b.emit("add", b.emit("mul", total, b.index(size)), position)
         assert total is not None
         return total
+
+
+def _is_shared(array: Value) -> bool:
+    found = origin(array).type
+    return isinstance(found, Array) and found.space == "shared"
 
 
 def _shared(element: Element, size: int) -> Array:

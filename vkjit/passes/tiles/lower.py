@@ -57,6 +57,7 @@ def options_for(caps: DeviceCaps) -> Options:
         lanes=4 if processor else 0,
         unroll=128 if processor else 256,
         most_held=512 if processor else 256,
+        keys=not processor,
     )
 
 
