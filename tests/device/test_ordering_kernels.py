@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vkjit as vk
-from vkjit.stdlib import compaction, counting, radix, transpose
+from vkjit.stdlib import compaction, counting, radix, sort_ranked, transpose
 from vkjit.stdlib.registry import as_class, device_class
 from vkjit.tensor import sorting
 from vkjit.tensor.tensor import Tensor
@@ -61,6 +61,38 @@ def test_sorting_by_digits(device: Any, shape: tuple[int, int], dtype: Any, desc
     expected = _in_order(x, descending)
     np.testing.assert_array_equal(Tensor(places).numpy(), expected)
     np.testing.assert_array_equal(Tensor(values).numpy(), np.take_along_axis(x, expected, 1))
+
+
+RANKED: list[tuple[tuple[int, int], Any, bool]] = [
+    ((1, 1), np.float32, False),
+    ((3, 70), np.float32, True),
+    ((2, 300), np.float32, False),
+    ((2, 60), np.int16, True),
+    ((2, 120), np.int64, False),
+    ((2, 90), np.float16, False),
+]
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["row", "tiles"])
+@pytest.mark.parametrize(("shape", "dtype", "descending"), RANKED, ids=str)
+def test_sorting_by_ranks(device: Any, shape: tuple[int, int], dtype: Any, descending: bool, together: bool) -> None:
+    if device_class(device) == "gpu" and device.caps.kind in ("cpu", "llvm-cpu", "interpreter"):
+        pytest.skip("the kernels are the same")
+    if not sort_ranked.ranks_by_ballots(device):
+        pytest.skip("the device has no ballots, or subgroups of other sizes")
+    rng = np.random.default_rng(4)
+    x = (rng.standard_normal(shape) * 40).astype(dtype)
+    if np.dtype(dtype).kind == "f" and x.size > 8:
+        x[0, :7] = [np.nan, -0.0, 0.0, np.inf, -np.inf, np.finfo(dtype).smallest_subnormal, -np.nan]
+    lines = vk.tensor(x, device=device)._array
+    if together and shape[1] > sort_ranked.most_of_row(device):
+        pytest.skip("a workgroup of the device sorts fewer elements")
+    options = {"groups": 4} if together else {"groups": 4, "each": 2}
+    sort = sort_ranked.sort_rows if together else sort_ranked.sort_lines
+    values, places = sort(lines, vk.i64, descending, **options)
+    expected = _in_order(x, descending)
+    np.testing.assert_array_equal(Tensor(places).numpy(), expected)
+    assert Tensor(values).numpy().tobytes() == np.take_along_axis(x, expected, 1).tobytes()
 
 
 @pytest.mark.parametrize("count", [1, 5, 9000])

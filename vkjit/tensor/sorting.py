@@ -14,7 +14,7 @@ from .. import dtypes
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..runtime.interface import DeviceArray, contiguous_strides
-from ..stdlib import elementwise, radix
+from ..stdlib import elementwise, radix, sort_ranked
 from ..stdlib import sort as kernels
 from ..stdlib.registry import device_class
 from . import creation, maps
@@ -84,7 +84,10 @@ def _bytes(array: DeviceArray) -> DeviceArray:
 
 
 def _ordered(lines: DeviceArray, descending: bool) -> tuple[DeviceArray, DeviceArray]:
-    """Values and places (i32) of lines (L, N) in order."""
+    """Values and places (i32 or i64) of lines (L, N) in order."""
+    if _ranked(lines):
+        short = lines.shape[1] <= sort_ranked.most_of_row(lines.device)
+        return (sort_ranked.sort_rows if short else sort_ranked.sort_lines)(lines, dtypes.i64, descending)
     options = (_key(lines.dtype), descending)
     if _sorts_by_digits(lines):
         values, found = radix.sort_by_digits(_bytes(lines), options[0], _key_bits(lines.dtype), descending)
@@ -106,6 +109,12 @@ def _key_bits(dtype: DType) -> int:
     if dtype.bits == 64:
         return 64
     return max(dtype.bits, 8) if dtype.kind in ("uint", "bool") else 32
+
+
+def _ranked(lines: DeviceArray) -> bool:
+    """Whether subgroups of a GPU rank the elements."""
+    device = lines.device
+    return lines.shape[1] < 2**31 - 2**16 and device_class(device) == "gpu" and sort_ranked.ranks_by_ballots(device)
 
 
 def _sorts_by_digits(lines: DeviceArray) -> bool:
