@@ -136,7 +136,7 @@ def first_of_lines(
     x: vk.In[T, "L S N"],
     places: vk.In[vk.i32, "L S N"],
     y: vk.Out[T, "L S M"],
-    where: vk.Out[vk.i32, "L S M"],
+    where: vk.Out[R, "L S M"],
     begin: vk.i64,
     FIRST: vk.Const[bool],
     LOCAL: vk.Const[int],
@@ -168,7 +168,7 @@ def first_of_lines(
         if lane == 0:
             y[line, part, j] = x[line, part, last_place]
             own = vk.i32(begin + vk.i64(part) * vk.i64(n)) + last_place
-            where[line, part, j] = own if FIRST else places[line, part, last_place]
+            where[line, part, j] = R(own if FIRST else places[line, part, last_place])
 
 
 @vk.kernel(groups=lambda x: (x.shape[1], x.shape[0]), local=1, debug=False)
@@ -176,7 +176,7 @@ def first_alone(
     x: vk.In[T, "L S N"],
     places: vk.In[vk.i32, "L S N"],
     y: vk.Out[T, "L S M"],
-    where: vk.Out[vk.i32, "L S M"],
+    where: vk.Out[R, "L S M"],
     begin: vk.i64,
     FIRST: vk.Const[bool],
     KEY: vk.Const[Any],
@@ -207,7 +207,7 @@ def first_alone(
     for j in range(size):
         y[line, part, j] = x[line, part, at[j]]
         own = vk.i32(begin + vk.i64(part) * vk.i64(x.shape[2])) + at[j]
-        where[line, part, j] = own if FIRST else places[line, part, at[j]]
+        where[line, part, j] = R(own if FIRST else places[line, part, at[j]])
 
 
 @vk.kernel(over="y", debug=False)

@@ -170,18 +170,16 @@ def msort(x: Tensor) -> Tensor:
 def _first(
     lines: DeviceArray, places: DeviceArray | None, k: int, largest: bool, local: int, most: int
 ) -> tuple[DeviceArray, DeviceArray]:
-    """The k first of segments of at most local * most elements of lines (L, N): values and places (L, segments * k);
-    without `places` elements have their own.
+    """The k first of segments of at most local * most elements of lines (L, N): values and places (L, segments * k), i64 of a
+    single segment, else i32; without `places` elements have their own.
     """
     rows, n = lines.shape
     length = min(n, local * most)
     whole, rest = divmod(n, length)
     size = whole * k + min(rest, k)
     values = creation.allocate((rows, size), lines.dtype, lines.device)
-    found = creation.allocate((rows, size), dtypes.i32, lines.device)
-    known = places or DeviceArray(
-        creation.allocate((1,), dtypes.i32, lines.device).buffer, 0, dtypes.i32, lines.shape, (0, 0)
-    )
+    found = creation.allocate((rows, size), dtypes.i64 if n == length else dtypes.i32, lines.device)
+    known = places or DeviceArray(lines.buffer, lines.offset & ~3, dtypes.i32, lines.shape, (0, 0))  # isn't read
     for begin, count, width, first in ((0, whole, length, 0), (whole * length, 1, rest, whole * k)):
         if width:
             kept = min(width, k)
@@ -204,7 +202,7 @@ def _segments(array: DeviceArray, begin: int, count: int, width: int) -> DeviceA
 
 
 def _top(lines: DeviceArray, k: int, largest: bool) -> tuple[DeviceArray, DeviceArray]:
-    """Values and places (i32) of the k first of lines (L, N), in order: segments keep their first k until one is left."""
+    """Values and places (i64) of the k first of lines (L, N), in order: segments keep their first k until one is left."""
     local, most = (256, 64) if device_class(lines.device) == "gpu" else (16, 512)
     if lines.shape[1] >= 2**31:
         raise ShapeError(f"topk() takes lines of fewer than 2**31 elements, found {lines.shape[1]}")
