@@ -62,7 +62,7 @@ def main(
     loader = data.DataLoader(train, 64, shuffle=True, seed=seed, drop_last=True)
     model = make_model(hidden, code)
     optimizer = optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
-    schedule = optim.lr_scheduler.OneCycleLR(optimizer, rate, epochs * len(loader))
+    schedule = optim.lr_scheduler.OneCycleLR(optimizer, rate, epochs * len(loader), cycle_momentum=False)
     losses = []
     for epoch in range(epochs):
         for x in loader:

@@ -110,7 +110,7 @@ def main(
     model = LanguageModel(len(characters), context, width, max(1, width // 32), layers)
     print(f"{len(text):,} characters, {len(characters)} kinds; {nn.summary(model).parameters:,} parameters")
     optimizer = optim.AdamW(model.parameters(), lr=3e-3 if steps > 100 else 2e-2)
-    schedule = optim.lr_scheduler.OneCycleLR(optimizer, optimizer.param_groups[0]["lr"], steps)
+    schedule = optim.lr_scheduler.OneCycleLR(optimizer, optimizer.param_groups[0]["lr"], steps, cycle_momentum=False)
     start, losses = time.perf_counter(), []
     for step in range(steps):
         x, y = batch_of(encoded, batch, context, rng)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ArgumentError
-from .lr_schedules import LRScheduler
+from .lr_schedules import LRScheduler, per_group
 from .optimizer import Optimizer
 
 __all__ = [
@@ -23,25 +23,50 @@ class PolynomialLR(LRScheduler):
         self.total_iters, self.power = total_iters, power
         super().__init__(optimizer)
 
-    def factor(self, epoch: int) -> float:
-        return float((1 - min(epoch, self.total_iters) / self.total_iters) ** self.power)
+    def factor(self, epoch: float) -> float:
+        return float((1 - min(epoch, self.total_iters) / self.total_iters) ** self.power) if self.total_iters else 0.0
 
 
 class MultiplicativeLR(LRScheduler):
-    """lr = base * lr_lambda(1) * ... * lr_lambda(epoch); the function is no part of the state."""
+    """lr = base * lr_lambda(1) * ... * lr_lambda(epoch); lr_lambda: a function, no part of the state, or a list with one for each
+    group.
+    """
 
-    def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
-        self.lr_lambda = lr_lambda
+    _functions = ("optimizer", "lr_lambda", "lr_lambdas")
+
+    def __init__(
+        self, optimizer: Optimizer, lr_lambda: Callable[[Any], float] | Sequence[Callable[[Any], float]]
+    ) -> None:
+        self.lr_lambda, self.lr_lambdas = lr_lambda, per_group(lr_lambda, optimizer, "lr_lambda")
         super().__init__(optimizer)
 
-    def factor(self, epoch: int) -> float:
-        return math.prod(self.lr_lambda(e) for e in range(1, epoch + 1))
+    def _set(self, number: int, before: float) -> None:
+        """The rates start as they are."""
+
+    def _factor(self, number: int, epoch: float) -> float:
+        return math.prod(float(self.lr_lambdas[number](e)) for e in range(1, int(epoch) + 1))
+
+    def _place(self, epoch: float) -> None:
+        self.last_epoch = epoch
+        for number, group in enumerate(self.optimizer.param_groups[: len(self.base_lrs)]):
+            group["lr"] *= self._factor(number, epoch)
+
+    def step(self, epoch: float | None = None) -> None:
+        """One factor more; or to a number of steps, for which all factors are computed."""
+        if epoch is not None:
+            self.restart(epoch)
+            return
+        self.last_epoch += 1
+        for group, function in zip(self.optimizer.param_groups, self.lr_lambdas, strict=False):
+            group["lr"] *= float(function(self.last_epoch))
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
     """A cosine from base to eta_min over T_0 epochs, then again over T_mult times as many, and so on (Loshchilov and Hutter,
-    2017).
+    2017). `step(epoch)` takes parts of epochs as well.
     """
+
+    chains = False
 
     def __init__(self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0) -> None:
         if not isinstance(T_0, int) or not isinstance(T_mult, int) or T_0 < 1 or T_mult < 1:
@@ -49,7 +74,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min
         super().__init__(optimizer)
 
-    def rate(self, epoch: int, base: float) -> float:
+    def rate(self, epoch: float, base: float) -> float:
         period = self.T_0
         while epoch >= period:
             epoch -= period
@@ -57,98 +82,160 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * epoch / period)) / 2
 
 
-class CyclicLR(LRScheduler):
+class _Cycle(LRScheduler):
+    """A schedule that moves momentum (of Adam's kin: the first of betas) against the rate."""
+
+    chains = False
+
+    def __init__(self, optimizer: Optimizer, cycle_momentum: bool, base_momentum: Any, max_momentum: Any) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise ArgumentError(f"a schedule takes a vk.optim optimiser, found {type(optimizer).__name__}")
+        self.cycle_momentum = cycle_momentum
+        self.base_momentum = per_group(base_momentum, optimizer, "base_momentum")
+        self.max_momentum = per_group(max_momentum, optimizer, "max_momentum")
+        if cycle_momentum and not {"momentum", "betas"} & set(optimizer.defaults):
+            raise ArgumentError(
+                f"{type(self).__name__} moves momentum, which {type(optimizer).__name__} hasn't: pass cycle_momentum=False"
+            )
+        super().__init__(optimizer)
+
+    def momentum(self, number: int, epoch: float) -> float:
+        """The momentum of a group after `epoch` steps."""
+        raise NotImplementedError(f"{type(self).__name__} has no momentum()")
+
+    def _set(self, number: int, before: float) -> None:
+        super()._set(number, before)
+        self._set_momentum(number)
+
+    def _resume(self, rates: Sequence[float] | None) -> None:
+        super()._resume(rates)
+        for number in range(len(self.base_lrs)):
+            self._set_momentum(number)
+
+    def _set_momentum(self, number: int) -> None:
+        if not self.cycle_momentum:
+            return
+        group, now = self.optimizer.param_groups[number], self.momentum(number, self.last_epoch)
+        if "betas" in group:
+            group["betas"] = (now, *group["betas"][1:])
+        else:
+            group["momentum"] = now
+
+
+class CyclicLR(_Cycle):
     """Straight up from base_lr to max_lr in step_size_up steps and down in step_size_down, again and again (Smith, 2017).
 
-    mode: "triangular", "triangular2" (each cycle half as high), "exp_range" (scaled by gamma^steps); scale_fn, a function of
-    the cycle's number or with scale_mode="iterations" of the steps, in place of a mode.
+    base_lr, max_lr and the momenta: one number, or a list with one for each group. mode: "triangular", "triangular2" (each cycle
+    half as high), "exp_range" (scaled by gamma^steps); scale_fn, a function of the cycle's number or with
+    scale_mode="iterations" of the steps, in place of a mode. cycle_momentum: momentum goes from max_momentum down to
+    base_momentum as the rate goes up; the optimiser has to have one.
     """
 
     def __init__(
         self,
         optimizer: Optimizer,
-        base_lr: float,
-        max_lr: float,
+        base_lr: float | Sequence[float],
+        max_lr: float | Sequence[float],
         step_size_up: int = 2000,
         step_size_down: int | None = None,
         mode: str = "triangular",
         gamma: float = 1.0,
         scale_fn: Callable[[float], float] | None = None,
         scale_mode: str = "cycle",
+        cycle_momentum: bool = True,
+        base_momentum: float | Sequence[float] = 0.8,
+        max_momentum: float | Sequence[float] = 0.9,
     ) -> None:
         if mode not in ("triangular", "triangular2", "exp_range") or scale_mode not in ("cycle", "iterations"):
             raise ArgumentError(
                 'mode is "triangular", "triangular2" or "exp_range", scale_mode "cycle" or "iterations", found '
                 f"{mode!r}, {scale_mode!r}"
             )
-        self.base_lr, self.max_lr, self.mode, self.gamma = base_lr, max_lr, mode, gamma
+        self.mode, self.gamma = mode, gamma
         self.step_size_up, self.step_size_down = step_size_up, step_size_down or step_size_up
         self.scale_fn, self.scale_mode = scale_fn, scale_mode
-        super().__init__(optimizer)
+        self.base_lr = per_group(base_lr, optimizer, "base_lr")
+        self.max_lr = per_group(max_lr, optimizer, "max_lr")
+        super().__init__(optimizer, cycle_momentum, base_momentum, max_momentum)
 
-    def _scale(self, cycle: int, epoch: int) -> float:
+    def _scale(self, cycle: float, epoch: float) -> float:
         if self.scale_fn is not None:
             return self.scale_fn(cycle if self.scale_mode == "cycle" else epoch)
         if self.mode == "triangular2":
-            return 1 / 2.0 ** (cycle - 1)
+            return float(1 / 2.0 ** (cycle - 1))
         return float(self.gamma**epoch) if self.mode == "exp_range" else 1.0
 
-    def rate(self, epoch: int, base: float) -> float:
+    def _height(self, epoch: float) -> float:
+        """0 at the ends of a cycle, 1 at its first top."""
         total = self.step_size_up + self.step_size_down
         cycle, place = 1 + epoch // total, epoch % total
         height = place / self.step_size_up if place <= self.step_size_up else (total - place) / self.step_size_down
-        return self.base_lr + (self.max_lr - self.base_lr) * height * self._scale(cycle, epoch)
+        return height * self._scale(cycle, epoch)
+
+    def _rate_of(self, number: int, epoch: float) -> float:
+        low, high = self.base_lr[number], self.max_lr[number]
+        return float(low + (high - low) * self._height(epoch))
+
+    def momentum(self, number: int, epoch: float) -> float:
+        low, high = self.base_momentum[number], self.max_momentum[number]
+        return float(high - (high - low) * self._height(epoch))
 
 
-class OneCycleLR(LRScheduler):
+class OneCycleLR(_Cycle):
     """From max_lr / div_factor up to max_lr, then down to that start / final_div_factor, over total_steps (Smith and Topin,
     2019).
 
-    pct_start: the share of steps that go up; anneal_strategy: "cos" or "linear"; three_phase: down to the start first, then to
-    the end.
+    total_steps, or epochs and steps_per_epoch, whose product it is. max_lr and the momenta: one number, or a list with one for
+    each group. pct_start: the share of steps that go up; anneal_strategy: "cos" or "linear"; three_phase: down to the start
+    first, then to the end. cycle_momentum: momentum goes from max_momentum to base_momentum and back against the rate; the
+    optimiser has to have one.
     """
 
     def __init__(
         self,
         optimizer: Optimizer,
-        max_lr: float,
-        total_steps: int,
+        max_lr: float | Sequence[float],
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
         pct_start: float = 0.3,
         anneal_strategy: str = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: float | Sequence[float] = 0.85,
+        max_momentum: float | Sequence[float] = 0.95,
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
         three_phase: bool = False,
     ) -> None:
-        if total_steps < 1 or not 0 <= pct_start <= 1 or anneal_strategy not in ("cos", "linear"):
+        if total_steps is None and epochs is not None and steps_per_epoch is not None:
+            total_steps = epochs * steps_per_epoch
+        if (
+            not isinstance(total_steps, int)
+            or total_steps < 1
+            or not 0 <= pct_start <= 1
+            or anneal_strategy not in ("cos", "linear")
+        ):
             raise ArgumentError(
-                'OneCycleLR needs total_steps of at least 1, pct_start in [0, 1] and anneal_strategy "cos" or "linear", found '
-                f"{total_steps!r}, {pct_start!r}, {anneal_strategy!r}"
+                "OneCycleLR needs total_steps (or epochs and steps_per_epoch) of at least 1, pct_start in [0, 1] and "
+                f'anneal_strategy "cos" or "linear", found {total_steps!r}, {pct_start!r}, {anneal_strategy!r}'
             )
-        self.max_lr, self.total_steps, self.pct_start = max_lr, total_steps, pct_start
+        self.max_lr, self.total_steps, self.pct_start = per_group(max_lr, optimizer, "max_lr"), total_steps, pct_start
         self.anneal_strategy, self.three_phase = anneal_strategy, three_phase
-        self.first_lr = max_lr / div_factor
-        self.last_lr = self.first_lr / final_div_factor
-        super().__init__(optimizer)
+        self.div_factor, self.final_div_factor = div_factor, final_div_factor
+        super().__init__(optimizer, cycle_momentum, base_momentum, max_momentum)
 
-    def _phases(self) -> list[tuple[float, float, float]]:
-        """(last step, rate at the start, rate at the end) of each."""
-        top = self.pct_start * self.total_steps - 1
+    def _phases(self, first: float, top: float, last: float) -> list[tuple[float, float, float]]:
+        """(last step, value at the start, value at the end) of each."""
+        up = self.pct_start * self.total_steps - 1
         end = float(self.total_steps - 1)
         if not self.three_phase:
-            return [(top, self.first_lr, self.max_lr), (end, self.max_lr, self.last_lr)]
-        middle = 2 * self.pct_start * self.total_steps - 2
-        return [
-            (top, self.first_lr, self.max_lr),
-            (middle, self.max_lr, self.first_lr),
-            (end, self.first_lr, self.last_lr),
-        ]
+            return [(up, first, top), (end, top, last)]
+        return [(up, first, top), (2 * self.pct_start * self.total_steps - 2, top, first), (end, first, last)]
 
-    def rate(self, epoch: int, base: float) -> float:
-        del base
+    def _value(self, epoch: float, phases: list[tuple[float, float, float]]) -> float:
         if epoch > self.total_steps:
             raise ArgumentError(f"OneCycleLR was made for {self.total_steps} steps, this is step {epoch}")
         begin = 0.0
-        phases = self._phases()
         for end, first, last in phases:
             if epoch <= end or end == phases[-1][0]:
                 done = (epoch - begin) / (end - begin) if end != begin else 1.0
@@ -158,73 +245,99 @@ class OneCycleLR(LRScheduler):
             begin = end
         raise AssertionError("unreachable: the last phase takes every step")
 
+    def _rate_of(self, number: int, epoch: float) -> float:
+        top = self.max_lr[number]
+        first = top / self.div_factor
+        return self._value(epoch, self._phases(first, top, first / self.final_div_factor))
 
-class SequentialLR(LRScheduler):
-    """One schedule after the other: the i-th from step milestones[i - 1] on, which counts as its step 0."""
+    def momentum(self, number: int, epoch: float) -> float:
+        high, low = self.max_momentum[number], self.base_momentum[number]
+        return self._value(epoch, self._phases(high, low, high))
 
-    def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int]) -> None:
-        if len(schedulers) != len(milestones) + 1 or list(milestones) != sorted(milestones):
-            raise ArgumentError(
-                f"{len(schedulers)} schedules need {len(schedulers) - 1} rising milestones between them, found {milestones}"
-            )
-        _check_same(optimizer, schedulers)
-        self.schedulers, self.milestones = list(schedulers), list(milestones)
-        super().__init__(optimizer)
 
-    def _set(self) -> None:
-        number = sum(self.last_epoch >= milestone for milestone in self.milestones)
-        chosen = self.schedulers[number]
-        chosen.last_epoch = self.last_epoch - (self.milestones[number - 1] if number else 0)
-        chosen._set()
+class _Made(LRScheduler):
+    """A schedule that is made of others."""
+
+    def _take(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler]) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise ArgumentError(f"a schedule takes a vk.optim optimiser, found {type(optimizer).__name__}")
+        for position, schedule in enumerate(schedulers):
+            if not isinstance(schedule, LRScheduler):
+                raise ArgumentError(f"schedule {position} is a {type(schedule).__name__}, expected a schedule")
+            if schedule.optimizer is not optimizer:
+                raise ArgumentError(f"schedule {position} belongs to another optimiser")
+        self.optimizer, self.schedulers, self.last_epoch = optimizer, list(schedulers), 0
+        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
-        """The number of steps, and the state of each schedule."""
-        return _collected(self)
+        """The number of steps, the rates, and the state of each schedule."""
+        parts = [s.state_dict() for s in self.schedulers]
+        return {
+            "last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs), "schedulers": parts, "rates": self.get_last_lr(),
+        }  # fmt: skip
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Goes on from what `state_dict` gave."""
-        _distribute(self, state_dict)
-        self._set()
+        parts = state_dict["schedulers"]
+        if len(parts) != len(self.schedulers):
+            raise ArgumentError(f"the state has {len(parts)} schedules, this one {len(self.schedulers)}")
+        for one, part in zip(self.schedulers, parts, strict=True):
+            one.load_state_dict(part)
+        self.last_epoch, self.base_lrs = state_dict["last_epoch"], list(state_dict["base_lrs"])
+        self._resume(state_dict.get("rates"))
 
 
-class ChainedScheduler(LRScheduler):
-    """Several schedules at once: their factors are multiplied. Each has to be a factor of the base rate."""
+class SequentialLR(_Made):
+    """One schedule after the other: the i-th from step milestones[i - 1] on, which counts as its step 0."""
+
+    def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int]) -> None:
+        if not schedulers or len(schedulers) != len(milestones) + 1 or list(milestones) != sorted(milestones):
+            raise ArgumentError(
+                f"{len(schedulers)} schedules need {max(len(schedulers) - 1, 0)} rising milestones between them, found "
+                f"{milestones}"
+            )
+        self._take(optimizer, schedulers)
+        self.milestones = list(milestones)
+        for group in optimizer.param_groups:  # all of the schedules have set their first rate: only one counts
+            group["lr"] = group["initial_lr"]
+        self.schedulers[0].restart(0)
+
+    def _place(self, epoch: float) -> None:
+        self.last_epoch = epoch
+        number = sum(epoch >= milestone for milestone in self.milestones)
+        self.schedulers[number]._place(epoch - (self.milestones[number - 1] if number else 0))
+
+    def step(self, epoch: float | None = None) -> None:
+        """Goes on by one, or to a number of steps."""
+        if epoch is not None:
+            self.restart(epoch)
+            return
+        self.last_epoch += 1
+        number = sum(self.last_epoch >= milestone for milestone in self.milestones)
+        if number and self.last_epoch == self.milestones[number - 1]:
+            self.schedulers[number].restart(0)
+        else:
+            self.schedulers[number].step()
+
+
+class ChainedScheduler(_Made):
+    """Several schedules at once, one after the other in each step: factors are multiplied."""
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
         if not schedulers:
             raise ArgumentError("ChainedScheduler needs at least one schedule, found none")
-        chosen = optimizer or schedulers[0].optimizer
-        _check_same(chosen, schedulers)
-        self.schedulers = list(schedulers)
-        super().__init__(chosen)
+        self._take(optimizer or schedulers[0].optimizer, schedulers)
 
-    def factor(self, epoch: int) -> float:
-        return math.prod(s.factor(epoch) for s in self.schedulers)
+    def _place(self, epoch: float) -> None:
+        self.last_epoch = epoch
+        for schedule in self.schedulers:
+            schedule._place(epoch)
 
-    def state_dict(self) -> dict[str, Any]:
-        """The number of steps, and the state of each schedule."""
-        return _collected(self)
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on from what `state_dict` gave."""
-        _distribute(self, state_dict)
-        self._set()
-
-
-def _check_same(optimizer: Optimizer, schedulers: Sequence[LRScheduler]) -> None:
-    for position, schedule in enumerate(schedulers):
-        if schedule.optimizer is not optimizer:
-            raise ArgumentError(f"schedule {position} belongs to another optimiser")
-
-
-def _collected(scheduler: Any) -> dict[str, Any]:
-    parts = [s.state_dict() for s in scheduler.schedulers]
-    return {"last_epoch": scheduler.last_epoch, "base_lrs": list(scheduler.base_lrs), "schedulers": parts}
-
-
-def _distribute(scheduler: Any, state: dict[str, Any]) -> None:
-    if len(state["schedulers"]) != len(scheduler.schedulers):
-        raise ArgumentError(f"the state has {len(state['schedulers'])} schedules, this one {len(scheduler.schedulers)}")
-    for one, part in zip(scheduler.schedulers, state["schedulers"], strict=True):
-        one.load_state_dict(part)
-    scheduler.last_epoch, scheduler.base_lrs = int(state["last_epoch"]), list(state["base_lrs"])
+    def step(self, epoch: float | None = None) -> None:
+        """Each schedule goes on by one, or to a number of steps."""
+        if epoch is not None:
+            self.restart(epoch)
+            return
+        self.last_epoch += 1
+        for schedule in self.schedulers:
+            schedule.step()
