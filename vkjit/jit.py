@@ -31,7 +31,7 @@ from .errors import ArgumentError, CompileError
 from .frontend import ArrayArg, ConstArg, DeviceFunction, KernelSpec, ScalarArg, Signature, tune_choice
 from .plan import Grid, LaunchPlan
 from .recipe import MOST_RECIPES, Call, Fit, Keys, Recipe, constant_captures, settled
-from .runtime import spans
+from .runtime import spans, ways
 from .runtime.interface import Device, DeviceArray
 
 if TYPE_CHECKING:
@@ -140,18 +140,16 @@ class Kernel(Tunable):
         self._lock = threading.Lock()
         self._tunable, self.tuned = is_tunable(self.spec, local), {}
         functools.update_wrapper(self, fn)
+        ways.follow(self)
 
     def variant(self, fn: FunctionType | None = None, **options: Any) -> Kernel:
         """Another kernel of the same function (or of one with the same parameters) with other options of `Kernel`; those
         that are left out stay.
         """
         same = {
-            "groups": self._groups,
-            "local": self._local,
-            "strict": self._strict,
-            "fast_math": self._fast_math,
+            "groups": self._groups, "local": self._local, "strict": self._strict, "fast_math": self._fast_math,
             "debug": self._debug,
-        }
+        }  # fmt: skip
         spec = self.spec if fn is None else replace(self.spec, fn=fn)
         return Kernel(spec.fn, over=spec.over, spec=spec, **(same | options))
 
@@ -222,10 +220,11 @@ class Kernel(Tunable):
             tensor.__vkjit_written__()
         return result
 
-    def _forget(self) -> None:
-        """A captured value was rebound: what was compiled with the old one is of no use."""
+    def _forget(self, device: Device | None = None) -> None:
+        """A captured value was rebound, or the device has other caps: what was compiled with the old ones is of no use."""
         with self._lock:
-            self._plans.clear()
+            for key in [k for k in self._plans if device is None or k[0] is device]:
+                del self._plans[key]
             self._recipes.clear()
             self._captures = frontend.Captures(self.spec.fn).taken()
             self._shorts = Shorts(self.spec, self._captures)

@@ -55,7 +55,8 @@ native.made_by(_compile_recorder)
 def default_local_size(rank: int, caps: DeviceCaps) -> Grid:
     """The workgroup size that the library chooses for a kernel over `rank` axes."""
     if caps.kind == "llvm-cpu":  # a workgroup is a loop over vectors: long, and along rows
-        return (512, 1, 1) if rank <= 1 else (256, 4, 1)
+        most = caps.max_invocations
+        return (min(512, most), 1, 1) if rank <= 1 else (min(256, most), min(4, most // min(256, most)), 1)
     budget = min(256 if caps.kind not in ("cpu", "interpreter") else 128, caps.max_invocations)
     if rank <= 1:
         return (min(budget, caps.max_local_size[0]), 1, 1)

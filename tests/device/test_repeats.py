@@ -19,6 +19,7 @@ import pytest
 import vkjit as vk
 from vkjit.cpu.device import CpuDevice
 from vkjit.profiling import Profile
+from vkjit.runtime import ways as tables
 from vkjit.runtime.device import VulkanDevice
 from vkjit.runtime.interface import Device
 from vkjit.runtime.reports import SLOTS
@@ -312,6 +313,15 @@ def test_settings_that_change(device: Device, on: Any, monkeypatch: pytest.Monke
         assert len(asked) == 4
     run(x)
     assert len(asked) == (4 if name == "class" else 5)  # a class is the thread's own: others went on repeating
+
+
+def test_tables_that_were_renewed_first_are_renewed_again(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(device, "ways", raising=False)
+    monkeypatch.setattr(tables, "_devices", weakref.WeakSet())  # as in a process that has repeated nothing yet
+    tables.renew(device)
+    before = device.ways
+    tables.renew()
+    assert device.ways is not before
 
 
 def test_the_switch_of_the_environment(device: Device, on: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import vkjit as vk
 from vkjit.testing.case import Case
+from vkjit.testing.masks import masked
 from vkjit.testing.run import Executor
 from vkjit.testing.schedules import Schedule, choices_for, variant
 
@@ -56,6 +57,60 @@ def test_a_processor_takes_narrower_vectors(device: Any) -> None:
         found = executor.run(case, Schedule(vector_width=width)).raw["y"]
         assert (found == (width or before.subgroup_size)).all()
     assert device.caps is before
+
+
+def test_nothing_that_was_learnt_beside_other_vectors_is_repeated(device: Any) -> None:
+    if device.caps.kind != "llvm-cpu":
+        pytest.skip("vectors of invocations are the processor's device's")
+    tables = []
+
+    def groups(y: Any) -> int:
+        device.ways["learnt"] = 0
+        tables.append(device.ways)
+        return 2
+
+    case = Case({}, {}, {"y": vk.testing.out(vk.i32, (40,))})
+    free = vk.kernel(local=32)(vectors.spec.fn)
+    for width in (4, None):
+        Executor(free, device, groups).run(case, Schedule(vector_width=width))
+    assert device.ways is tables[1] is not tables[0]  # what a plain schedule learns is kept
+
+
+@vk.kernel(groups=1)
+def size(y: vk.Out[vk.i32, "1"]):
+    y[0] = vk.i32(vk.local_size(0))
+
+
+@vk.kernel(over="y")
+def doubled(x: vk.In[vk.f64, "N"], y: vk.Out[vk.f64, "N"]):
+    y[vk.global_id(0)] = 2.0 * x[vk.global_id(0)]
+
+
+def test_a_mask_holds_for_kernels_that_were_launched_before(device: Any) -> None:
+    if device.caps.kind == "interpreter":
+        pytest.skip("a masked interpreter is another device")
+    if "f64" not in device.caps.dtypes:
+        pytest.skip("the device lacks f64 by itself")
+    y, x, out = vk.empty(1, dtype=vk.i32), vk.ones(3, dtype=vk.f64), vk.empty(3, dtype=vk.f64)
+
+    def launched() -> int:
+        for _ in range(3):  # until it goes the shortest way
+            size(y)
+        return int(y.numpy()[0])
+
+    def refused() -> bool:
+        try:
+            doubled(x, out)
+        except vk.FeatureError:
+            return True
+        return False
+
+    usual = launched()
+    assert usual > 32 and not refused()
+    with masked("invocations=32 without=f64", device):
+        assert launched() == 32
+        assert refused() or device.caps.kind == "llvm-cpu"  # that one computes in f64 whatever its caps say
+    assert launched() == usual and not refused()
 
 
 def test_a_kernel_that_counts_on_its_subgroup_is_found_on_a_processor(device: Any) -> None:

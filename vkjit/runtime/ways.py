@@ -12,20 +12,29 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import ArgumentError
 
 if TYPE_CHECKING:
     from .interface import Device
 
-__all__ = ["Table", "environment", "new_table", "renew", "repeating", "set_repeating", "table_of"]
+__all__ = ["Table", "environment", "follow", "forget", "new_table", "renew", "repeating", "set_repeating", "table_of"]
 
 Table = dict[Any, Any]
 
 _lock = threading.Lock()
 _devices: weakref.WeakSet[Device] = weakref.WeakSet()
 """Those that have a table."""
+
+
+class Forgetful(Protocol):
+    """What keeps something by the device that it was made for."""
+
+    def _forget(self, device: Device | None = None) -> None: ...
+
+
+_followers: weakref.WeakSet[Forgetful] = weakref.WeakSet()
 
 # The dictionary behind os.environ, where there is one: looking there takes a tenth of the time.
 _get = getattr(os.environ, "_data", os.environ).get
@@ -66,8 +75,24 @@ def environment() -> None:
 def renew(*devices: Device) -> None:
     """Forgets what was learnt on these devices, or on all: call it after what kernels and functions go by has changed."""
     with _lock:
+        _devices.update(devices)  # a table that is set here isn't made by `new_table`
         for device in devices or list(_devices):
             device.ways = {}
+
+
+def follow(follower: Forgetful) -> None:
+    """Has it forget with `forget`, as long as it lives."""
+    with _lock:
+        _followers.add(follower)
+
+
+def forget(device: Device) -> None:
+    """Forgets all that hangs on the device's caps, launches of kernels among it: call it after they have changed."""
+    with _lock:
+        followers = list(_followers)
+    for follower in followers:
+        follower._forget(device)
+    renew(device)
 
 
 def repeating() -> bool:

@@ -24,7 +24,7 @@ from ..ir.core import Module
 from ..ir.types import Array
 from ..runtime.artifact import KernelArtifact
 from ..runtime.interface import Device, DeviceCaps
-from ..runtime.ways import renew
+from ..runtime.ways import forget
 
 __all__ = ["MASKS", "masked", "masked_caps"]
 
@@ -136,10 +136,10 @@ def masked(mask: str | None = None, device: Any = "interpreter") -> Iterator[Dev
     target = _Masked() if isinstance(opened, InterpreterDevice) else opened
     before = target.caps
     target.caps = masked_caps(before, chosen)
-    renew(target)
+    forget(target)
     try:
         with use_device(target):
             yield target
     finally:
         target.caps = before
-        renew(target)
+        forget(target)

@@ -24,6 +24,7 @@ from ..findings import DEFAULT_CHECKS, SanitizerReport, checks_of
 from ..interp.device import INTERPRETER_CAPS, InterpreterDevice
 from ..jit import Kernel
 from ..runtime.interface import Buffer, Device, DeviceArray
+from ..runtime.ways import renew
 from .aliasing import pairs_of
 from .case import ArrayInput, Case, array, decode, encode, storage_of
 from .composites import for_launch, plain_layouts, taken_apart, whole
@@ -206,11 +207,13 @@ def _scheduled(device: Device, schedule: Schedule) -> Iterator[None]:
         device.caps = replace(device.caps, subgroup_sizes=sizes)
     elif caps.kind == "llvm-cpu" and schedule.vector_width is not None:
         device.caps = replace(caps, subgroup_sizes=(schedule.vector_width,))
+        renew(device)
     try:
         yield
     finally:
-        if caps.kind == "llvm-cpu":
+        if device.caps is not caps and caps.kind == "llvm-cpu":
             device.caps = caps
+            renew(device)
         if schedule.optimisation is not None:
             if saved is None:
                 del os.environ["VKJIT_OPT"]
