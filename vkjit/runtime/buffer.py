@@ -33,6 +33,8 @@ _KEPT = 8
 _KEPT_PART, _KEPT_PART_OF_SIZE = 64, 256
 """The part of the heap that they may take together, and those of one size (1/64, 1/256)."""
 
+_new = object.__new__
+
 _WAIT_BEFORE_GROWTH = 64 << 20
 """A pool of at least this many bytes waits for buffers in flight rather than take more from the driver."""
 
@@ -49,11 +51,9 @@ class VulkanBuffer(Buffer):
         "address",
         "chunk",
         "device",
-        "handle",
         "last_use",
         "last_write",
         "nbytes",
-        "offset",
         "queue",
         "read_epoch",
         "readers",
@@ -66,11 +66,19 @@ class VulkanBuffer(Buffer):
         self.chunk = chunk
         self.nbytes = nbytes
         self.address = chunk.address
-        self.handle = chunk.block.buffer
-        self.offset = chunk.offset
         self.last_use = self.last_write = 0
         self.read_epoch = self.write_epoch = 0
         self.readers: dict[Queue, int] | None = None
+
+    @property
+    def handle(self) -> Any:
+        """The VkBuffer that it is a part of."""
+        return self.chunk.block.buffer
+
+    @property
+    def offset(self) -> int:
+        """Where in that it begins, in bytes."""
+        return self.chunk.offset
 
     @property
     def bytes(self) -> npt.NDArray[np.uint8] | None:
@@ -79,35 +87,45 @@ class VulkanBuffer(Buffer):
 
     def close(self) -> None:
         """Gives the memory back; any number of times, on any thread."""
-        queue, self.queue = self.queue, None
-        if queue is not None:
-            item: Releasable = self.chunk
-            if self.readers is None and self.device is not None:
-                row = queue.kept.get(self.nbytes)
-                if (
-                    row is not None and len(row[0]) < row[1]
-                ):  # without the lock: it is taken from and added to in one step
-                    row[0].append((self.chunk, self.last_use, self.last_write, self.read_epoch, self.write_epoch))
-                    if queue.kept.get(self.nbytes) is not row:  # the queue let go of its row in between
-                        queue.drop_kept(row[0])
-                    return
-            if self.readers is not None:
-                item = Awaited(self.chunk, list(self.readers.items()))
-            elif self.nbytes >= _REUSED_FROM and self.last_use > queue.completed and not queue.foreign:
-                item = _Recent(self, queue)
-            queue.dropped.append((self.last_use, item))
+        try:
+            queue, self.queue = self.queue, None  # in one step: nobody else gets it, too
+        except AttributeError:  # it was never made whole
+            return
+        # late in the interpreter's exit this module is empty; the device has closed by then
+        if queue is None or _REUSED_FROM is None:
+            return
+        if self.readers is None and self.device is not None:
+            row = queue.kept.get(self.nbytes)
+            if row is not None and len(row[0]) < row[1]:  # without the lock: it is taken from and added to in one step
+                row[0].append((self.chunk, self.last_use, self.last_write, self.read_epoch, self.write_epoch))
+                if queue.kept.get(self.nbytes) is not row:  # the queue let go of its row in between
+                    queue.drop_kept(row[0])
+                return
+        item: Releasable = self.chunk
+        if self.readers is not None:
+            item = Awaited(self.chunk, list(self.readers.items()))
+        elif self.nbytes >= _REUSED_FROM and self.last_use > queue.completed and not queue.foreign:
+            item = _Recent(self, queue)
+        queue.dropped.append((self.last_use, item))
+
+    __del__ = close
+    """Most buffers end so: there is no call in between."""
 
     @staticmethod
     def again(device: VulkanDevice, queue: Queue, nbytes: int) -> VulkanBuffer | None:
-        """A buffer of memory that the queue kept, ordered after its former users; None where it has none of that size."""
+        """A buffer of memory that the queue kept, ordered after its former users; None where it has none of that size, and
+        where it is to be noted who allocates.
+        """
         row = queue.kept.get(nbytes)
-        if row is None or not row[0]:
+        if row is None or not row[0] or ledger.tracing:
             return None
         try:
             chunk, last_use, last_write, read_epoch, write_epoch = row[0].pop(0)
         except IndexError:  # another thread took it
             return None
-        buffer = VulkanBuffer(device, queue, chunk, nbytes)
+        buffer = _new(VulkanBuffer)  # as the constructor does, which would be another call
+        buffer.device, buffer.queue, buffer.chunk, buffer.nbytes = device, queue, chunk, nbytes
+        buffer.address, buffer.readers = chunk.address, None
         buffer.last_use, buffer.last_write = last_use, last_write
         buffer.read_epoch, buffer.write_epoch = read_epoch, write_epoch
         return buffer
@@ -130,11 +148,6 @@ class VulkanBuffer(Buffer):
         """What has to be complete before nothing uses the buffer any more: queues with serials."""
         home = [] if self.queue is None else [(self.queue, self.last_use)]
         return home if self.readers is None else [*home, *self.readers.items()]
-
-    def __del__(self) -> None:
-        # late in the interpreter's exit this module is empty; the device has closed by then
-        if getattr(self, "queue", None) is not None and _REUSED_FROM is not None:
-            self.close()
 
 
 class HostView:

@@ -11,20 +11,21 @@ import contextlib
 import functools
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..dtypes import DType
 from ..errors import ArgumentError, DeviceError, DeviceLostError, FeatureError, OutOfMemoryError
-from . import ledger
 from .artifact import KernelArtifact
 from .budgeted_queue import DISPATCH_BASE, BudgetedQueue, time_budget
 from .buffer import HostView, Storage, VulkanBuffer
 from .copy_queue import CopyQueue
 from .cuda_clock import NVIDIA, CudaClock
 from .cuda_share import CudaShare
-from .direct import DirectEntry, DirectLaunch, DirectRecorder, Repeater
+from .direct import DirectEntry, DirectLaunch, DirectRecorder, Maker, Repeater
 from .features import enabling_chain, extensions_for
 from .graph import Entry
 from .handles import Handle, close_at_exit, on_fork
@@ -103,7 +104,7 @@ class VulkanDevice(Device):
         if nbytes < 0:
             raise DeviceError(f"a buffer of {nbytes} bytes: expected zero or more")
         queue = self._current.queue
-        if nbytes in queue.kept and self._group.failure is None and not ledger.tracing:
+        if nbytes in queue.kept and self._group.failure is None:
             buffer = VulkanBuffer.again(self, queue, nbytes)
             if buffer is not None:
                 return buffer
@@ -183,13 +184,25 @@ class VulkanDevice(Device):
 
     def repeater(self, launch: Launching) -> Repeater | None:
         """As in `Device`."""
+        found = self._repeated(launch)
+        return None if found is None else self._direct.repeater(found[0], launch, found[1])
+
+    def maker(self, launch: Launching, given: int, made: tuple[int, DType, Any] | None) -> Maker | None:
+        """As in `Device`."""
+        found = self._repeated(launch)
+        if found is None:
+            return None
+        array = None if made is None else (self, VulkanBuffer.again, *made)
+        return self._direct.maker(found[0], launch, found[1], given, array)
+
+    def _repeated(self, launch: Launching) -> tuple[VulkanKernel, Callable[[], int] | None] | None:
+        """The kernel, and what claims a slot for its report; None where it has no short way."""
         kernel = launch.kernel
         if not isinstance(kernel, VulkanKernel) or kernel.queue is not self._queue:
             raise self._not_ours(kernel)
         if kernel.print_offset >= 0 or kernel.artifact.indirect:
             return None
-        claim = functools.partial(self._reports.claim, kernel) if kernel.report_offset >= 0 else None
-        return self._direct.repeater(kernel, launch, claim)
+        return kernel, functools.partial(self._reports.claim, kernel) if kernel.report_offset >= 0 else None
 
     def watch(self, change: int) -> None:
         """As in `Device`."""

@@ -5,31 +5,35 @@ a function of the arguments, which records the launch into the open submission o
 recorded is what `Queue.dispatch` would record; where a launch needs more than that (another queue's buffers, a capture or a
 profile that watches, a device that failed, shapes that disagree) it says False, and nothing has happened.
 
-The functions are written out in `_gen_direct`. Everything that stays the same lies prepared in a record (see `native`), and a
-launch fills the rest by one `pack_into`.
+The functions are written out in `_gen_direct` and `_gen_repeat`. Everything that stays the same lies prepared in a record (see
+`native`), and a launch fills the rest by one `pack_into`.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from ..dtypes import DType
 from . import native
 from ._gen_direct import MAKERS
+from ._gen_repeat import MAKING, RECORDING, RECORDING_FEW, WRITING
 from .array import DeviceArray
 
 if TYPE_CHECKING:
-    from .buffer import VulkanBuffer
     from .pipeline import VulkanKernel
     from .queue import Queue
     from .repeat import Launching
 
-__all__ = ["ARRAYS", "Calls", "DirectEntry", "DirectLaunch", "DirectRecorder", "Repeater"]
+__all__ = ["ARRAYS", "Calls", "DirectEntry", "DirectLaunch", "DirectRecorder", "Made", "Maker", "Repeater"]
 
 ARRAYS = frozenset(MAKERS)
 """The numbers of arrays of launches that have a short way."""
+
+GIVEN = frozenset(MAKING)
+"""The numbers of arrays that operations with a `Maker` are given."""
 
 DirectEntry = tuple[Any, ...]
 """A `DirectLaunch` made ready by its device."""
@@ -38,6 +42,15 @@ Picker = Callable[[Any], tuple[Any, ...]]
 
 Repeater = Callable[[Sequence[Any], tuple[int, ...]], bool]
 """Records a launch with these buffers, by number, and the addresses of arrays in them; False where that is left to others."""
+
+Made = tuple[Any, Callable[..., Any], int, DType, Any]
+"""An array that an operation makes: its device, what gives kept buffers, the bytes of its own, its type, and what `layout_of` says
+of it."""
+
+Maker = Callable[..., Any]
+"""Runs an operation of one launch on these arrays: the array that it made, or True where it wrote into the first of them; None or
+False where that is left to others, and nothing has happened.
+"""
 
 _NATIVE_AFTER = 8
 """Submissions by this way after which the native recorder is compiled: short programs do without."""
@@ -96,6 +109,25 @@ class DirectLaunch:
     fresh: Callable[[], bool] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A launch with a record, for the functions of `_gen_repeat`. `parts` are the recorder, the kernel, the record, its address
+    with each of the flags, and where the argument block begins in it; `plain`: `pack` takes nothing but the addresses, in order.
+    """
+
+    parts: tuple[DirectRecorder, VulkanKernel, bytearray, tuple[int, ...], Any]
+    claim: Callable[[], int] | None
+    pack: Callable[..., None]
+    x: int
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    words: Callable[..., tuple[Any, ...]]
+    pick: Picker
+    pieces: tuple[Any, ...]
+    plain: bool
+    made: Made | None
+
+
 class DirectRecorder:
     """What the kernels of a device share. `call` is the native recorder once there is one."""
 
@@ -140,18 +172,44 @@ class DirectRecorder:
         """A function that records this launch with the buffers and addresses it is given, or says False: as the functions of
         `Calls`, for a launch of which everything is known but these.
         """
+        few = len(launch.writes) == 1 and len(launch.reads) in (1, 2) and not launch.shifted
+        return (RECORDING_FEW if few else RECORDING)(self._prepared(kernel, launch, claim))
+
+    def maker(
+        self, kernel: VulkanKernel, launch: Launching, claim: Callable[[], int] | None, given: int, made: Made | None
+    ) -> Maker | None:
+        """See `Device.maker`."""
+        written, count = (0, given) if made is None else (given, given + 1)
+        if given not in GIVEN or launch.shifted or launch.writes != (written,) or max(launch.used) >= count:
+            return None
+        prepared = self._prepared(kernel, launch, claim, made)
+        picked = launch.pick(tuple(range(count + len(launch.pieces) + 1)))
+        if claim is None and picked == (*range(given), written, *range(count, count + len(launch.pieces))):
+            # the addresses come first, in order: what follows them is the same for all launches, and already there
+            pack = struct.Struct(native.FLAT + "Q" * (given + 1)).pack_into
+            prepared.parts[2][native.BLOCK + 8 * (given + 1) :] = b"".join(launch.pieces)
+            prepared = replace(prepared, pack=pack, plain=True)
+        return (WRITING if made is None else MAKING)[given](prepared)
+
+    def _prepared(
+        self, kernel: VulkanKernel, launch: Launching, claim: Callable[[], int] | None, made: Made | None = None
+    ) -> Prepared:
+        """The launch with a record of its own."""
         self._make_table()
         size = kernel.artifact.block_size
         memory = native.Record(native.BLOCK + size)
         place = self._ffi.from_buffer(memory)
-        fixed, (_, y, z) = (self._table, kernel.pipeline, kernel.layout), launch.groups
+        fixed, (x, y, z) = (self._table, kernel.pipeline, kernel.layout), launch.groups
         native.RECORD.pack_into(memory, 0, *map(self._address, fixed), size, y, z)
         address = self._address(place)
         kernel.records[address] = memory
-        addresses, block = tuple(address | flags for flags in range(4)), place + native.BLOCK
-        simple = len(launch.writes) == 1 and len(launch.reads) in (1, 2) and not launch.shifted
-        made = _recording_few if simple else _recording
-        return made(self, kernel, launch, claim, memory, addresses, block)
+        parts = self, kernel, memory, tuple(address | flags for flags in range(4)), place + native.BLOCK
+        pack = struct.Struct(native.FLAT + launch.packer.format[1:]).pack_into
+        # without a report nobody asks for its address
+        pieces: tuple[Any, ...] = launch.pieces if claim is not None else (*launch.pieces, 0)
+        return Prepared(
+            parts, claim, pack, x, launch.reads, launch.writes, launch.words, launch.pick, pieces, False, made
+        )
 
     def _make_table(self) -> bool:
         """Fills the table of the driver's functions; False where they aren't the driver's own, as in tests."""
@@ -167,137 +225,3 @@ class DirectRecorder:
 
     def _address(self, value: Any) -> int:
         return int(self._ffi.cast("uintptr_t", value))
-
-
-def _recording(  # noqa: C901  # calls in between would cost more than what is done
-    owner: DirectRecorder, kernel: VulkanKernel, launch: Launching, claim: Callable[[], int] | None, memory: bytearray,
-    addresses: tuple[int, ...], block: Any,
-) -> Repeater:  # fmt: skip
-    """See `DirectRecorder.repeater`: what happens for each launch, in the order of the functions in `_gen_direct`."""
-    pack = struct.Struct(native.FLAT + launch.packer.format[1:]).pack_into
-    reads, writes, words_of, current, (x, _, _) = (
-        launch.reads,
-        launch.writes,
-        launch.words,
-        owner.current,
-        launch.groups,
-    )
-
-    def record(buffers: Sequence[VulkanBuffer], places: tuple[int, ...]) -> bool:  # noqa: C901  # likewise
-        queue = current.queue
-        lock = queue.lock
-        lock.acquire()
-        try:
-            slot = 0 if claim is None else claim()  # may wait, and with that submit: first
-            command = queue.ticket or queue.open_ticket()
-            if not command:
-                return False
-            epoch, hazard = queue.epoch, False
-            for number in reads:
-                buffer = buffers[number]
-                if buffer.queue is not queue:
-                    return False
-                if buffer.write_epoch == epoch:
-                    hazard = True
-            for number in writes:
-                buffer = buffers[number]
-                if buffer.queue is not queue or buffer.readers is not None:
-                    return False
-                if epoch in (buffer.write_epoch, buffer.read_epoch):
-                    hazard = True
-            flags = 0
-            if hazard:
-                if queue.transferred:
-                    queue.order()
-                    epoch = queue.epoch
-                else:
-                    flags, epoch = 2, next(queue.group.epochs)
-            if queue.bound is not kernel:
-                flags += 1
-            pack(memory, native.FLAT_PLACE, command, x, *words_of(places, slot))
-            serial = queue.serial
-            for number in reads:
-                buffer = buffers[number]
-                buffer.read_epoch, buffer.last_use = epoch, serial
-            for number in writes:
-                buffer = buffers[number]
-                buffer.write_epoch, buffer.last_use, buffer.last_write = epoch, serial, serial
-            queue.epoch = epoch
-            call = owner.call
-            if call is None:
-                queue.emit(kernel, flags, memory, block)
-            else:
-                call(addresses[flags])
-            if flags & 1:
-                queue.bound = kernel
-                kernel.last_use, kernel.user = serial, queue
-            recorded = queue.recorded = queue.recorded + 1
-            if recorded >= queue.budget:
-                queue.submit()
-                owner.submitted()
-        except BaseException:
-            queue.distrust()
-            raise
-        finally:
-            lock.release()
-        return True
-
-    return record
-
-
-def _recording_few(
-    owner: DirectRecorder, kernel: VulkanKernel, launch: Launching, claim: Callable[[], int] | None, memory: bytearray,
-    addresses: tuple[int, ...], block: Any,
-) -> Repeater:  # fmt: skip
-    """As `_recording`, written out for launches that read one or two buffers and write one."""
-    pack = struct.Struct(native.FLAT + launch.packer.format[1:]).pack_into
-    first, second, third = launch.reads[0], launch.reads[-1], launch.writes[0]
-    pick, pieces, current, (x, _, _) = launch.pick, (*launch.pieces, 0), owner.current, launch.groups
-
-    def record(buffers: Sequence[VulkanBuffer], places: tuple[int, ...]) -> bool:
-        a, b, c = buffers[first], buffers[second], buffers[third]
-        queue: Queue = current.queue
-        lock = queue.lock
-        lock.acquire()
-        try:
-            rest = pieces if claim is None else (*launch.pieces, claim())  # may wait, and with that submit: first
-            command = queue.ticket or queue.open_ticket()
-            if not command:
-                return False
-            if a.queue is not queue or b.queue is not queue or c.queue is not queue or c.readers is not None:
-                return False
-            epoch, flags = queue.epoch, 0
-            if epoch in (a.write_epoch, b.write_epoch) or epoch in (c.write_epoch, c.read_epoch):
-                if queue.transferred:
-                    queue.order()
-                    epoch = queue.epoch
-                else:
-                    flags, epoch = 2, next(queue.group.epochs)
-            if queue.bound is not kernel:
-                flags += 1
-            pack(memory, native.FLAT_PLACE, command, x, *pick(places + rest))
-            serial = queue.serial
-            a.read_epoch, a.last_use = epoch, serial
-            b.read_epoch, b.last_use = epoch, serial
-            c.write_epoch, c.last_use, c.last_write = epoch, serial, serial
-            queue.epoch = epoch
-            call = owner.call
-            if call is None:
-                queue.emit(kernel, flags, memory, block)
-            else:
-                call(addresses[flags])
-            if flags & 1:
-                queue.bound = kernel
-                kernel.last_use, kernel.user = serial, queue
-            recorded = queue.recorded = queue.recorded + 1
-            if recorded >= queue.budget:
-                queue.submit()
-                owner.submitted()
-        except BaseException:
-            queue.distrust()
-            raise
-        finally:
-            lock.release()
-        return True
-
-    return record

@@ -1,10 +1,13 @@
-"""Writes `_gen_direct.py`: the short way of a launch, written out for each number of arrays.
+"""Writes `_gen_direct.py` and `_gen_repeat.py`: the short ways of a launch, written out for each number of arrays.
 
-    python -m vkjit.runtime.direct_generate            write the file
-    python -m vkjit.runtime.direct_generate --check    only say whether it is up to date (exit status 1 if not)
+    python -m vkjit.runtime.direct_generate            write the files
+    python -m vkjit.runtime.direct_generate --check    only say whether they are up to date (exit status 1 if not)
 
-Enters: the template below. Leaves: one function per number of arrays. Loops over two or three arrays, and calls in between, would
-take longer than everything else that a launch does, so there are none; that is all that the functions differ in.
+Enters: the templates below. Leaves: in the first file a function per number of arrays for calls of kernels; in the second what
+records a launch of which everything is known but its buffers (`RECORDING`, and `RECORDING_FEW` for launches of three), and what
+runs one that makes an array (`MAKING`) or writes into the first of those it is given (`WRITING`), per number of given arrays.
+Loops over two or three arrays, and calls in between, would take longer than everything else that a launch does, so there are
+none. All of them do the same under the lock, which is written once: `_LOCKED` and `_RECORDED`.
 """
 
 from __future__ import annotations
@@ -13,13 +16,17 @@ import argparse
 import sys
 from pathlib import Path
 
+from .native import FLAT_PLACE
+
 __all__ = ["main", "render"]
 
-TARGET = Path(__file__).with_name("_gen_direct.py")
+_FOLDER = Path(__file__).parent
 COUNTS = (*range(1, 9), 20)
 """Numbers of arrays that have a short way: what kernels mostly take, and what the optimisers' kernel of many tensors takes."""
 PAIRED = 8
 """Arrays up to which their buffers are compared in pairs."""
+GIVEN = (1, 2, 3)
+"""Numbers of arrays that operations of one launch are given."""
 
 _HEADER = '''"""The short way of a launch; written by `python -m vkjit.runtime.direct_generate`, which explains it. Do not edit."""
 
@@ -40,7 +47,52 @@ __all__ = ["MAKERS"]
 # What happens, in order: is everything that the code was compiled with still the same; what are the arrays; which entry
 # belongs to calls like this; do the shapes agree, and what is the grid; under the lock: is the open submission there, does a
 # buffer conflict with a command since the last barrier; the record is filled; the uses are noted; the driver is called.
-# Uses are noted before the call, so that an interruption in between can't leave a command that nobody knows of.
+# Uses are noted before the call, so that an interruption in between can't leave a command that nobody knows of. A slot for
+# a report is claimed first: that may wait, and with that submit.
+_LOCKED = """        lock = queue.lock
+        lock.acquire()
+        try:
+{claimed}            command = queue.ticket or queue.open_ticket()
+            if not command:
+                return {refused}
+            epoch = queue.epoch
+{asked}                if queue.transferred:
+                    queue.order()
+                    flags, epoch = 0, queue.epoch
+                else:
+                    flags, epoch = 2, next(queue.group.epochs)
+            else:
+                flags = 0
+            if queue.bound is not kernel:
+                flags += 1
+"""
+
+_RECORDED = """            serial = queue.serial
+{notes}            queue.epoch = epoch
+            call = owner.call
+            if call is None:
+                queue.emit(kernel, flags, memory, block)
+            else:
+                call(addresses[flags])
+            if flags & 1:
+                queue.bound = kernel
+                kernel.last_use, kernel.user = serial, queue
+            recorded = queue.recorded = queue.recorded + 1
+            if recorded >= queue.budget:
+                queue.submit()
+                owner.submitted()
+        except BaseException:
+            queue.distrust()
+            raise
+        finally:
+            lock.release()
+"""
+
+_ASKED = """            if {elsewhere}:
+                return {refused}
+            if {conflicts}:
+"""
+
 _TEMPLATE = """
 
 def _with_{n}(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
@@ -96,54 +148,14 @@ def _with_{n}(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 return False
             x, y, z = size
         queue = current.queue
-        lock = queue.lock
-        lock.acquire()
-        try:
-            if claim is not None:
-                words += (claim(),)
-            command = queue.ticket or queue.open_ticket()
-            if not command:
-                return False
-            epoch = queue.epoch
-            if {elsewhere}:
-                return False
-            if {conflicts}:
-                if queue.transferred:
-                    queue.order()
-                    flags, epoch = 0, queue.epoch
-                else:
-                    flags, epoch = 2, next(queue.group.epochs)
-            else:
-                flags = 0
-            if queue.bound is not kernel:
-                flags += 1
-            try:
+{locked}            try:
                 if place:
                     pack(memory, place, command, x, *pick(words))
                 else:
                     pack(memory, 32, y, z, command, x, *pick(words))
             except (struct.error, OverflowError):  # a number that doesn't fit; the long way says which
                 return False
-            serial = queue.serial
-{notes}            queue.epoch = epoch
-            call = owner.call
-            if call is None:
-                queue.emit(kernel, flags, memory, block)
-            else:
-                call(addresses[flags])
-            if flags & 1:
-                queue.bound = kernel
-                kernel.last_use, kernel.user = serial, queue
-            recorded = queue.recorded = queue.recorded + 1
-            if recorded >= queue.budget:
-                queue.submit()
-                owner.submitted()
-        except BaseException:
-            queue.distrust()
-            raise
-        finally:
-            lock.release()
-        for position in told:
+{recorded}        for position in told:
             if args[position].__class__ is not DeviceArray:
                 args[position].__vkjit_written__()
         return True
@@ -177,41 +189,231 @@ def _function(n: int) -> str:
         first=buffers[0],
         forms=", ".join(f"{a}.form" for a in arrays),
         alias=alias,
-        elsewhere=" or ".join(
-            f"{b}.queue is not queue or ({w} and {b}.readers is not None)" for b, w in zip(buffers, writes, strict=True)
+        locked=_LOCKED.format(
+            claimed="            if claim is not None:\n                words += (claim(),)\n",
+            refused=False,
+            asked=_ASKED.format(
+                refused=False,
+                elsewhere=" or ".join(
+                    f"{b}.queue is not queue or ({w} and {b}.readers is not None)"
+                    for b, w in zip(buffers, writes, strict=True)
+                ),
+                conflicts=" or ".join(
+                    f"{b}.write_epoch == epoch or ({w} and {b}.read_epoch == epoch)"
+                    for b, w in zip(buffers, writes, strict=True)
+                ),
+            ),
         ),
-        conflicts=" or ".join(
-            f"{b}.write_epoch == epoch or ({w} and {b}.read_epoch == epoch)"
-            for b, w in zip(buffers, writes, strict=True)
-        ),
-        notes="".join(
-            f"            if {w}:\n"
-            f"                {b}.write_epoch, {b}.last_use, {b}.last_write = epoch, serial, serial\n"
-            f"            else:\n"
-            f"                {b}.read_epoch, {b}.last_use = epoch, serial\n"
-            for b, w in zip(buffers, writes, strict=True)
+        recorded=_RECORDED.format(
+            notes="".join(
+                f"            if {w}:\n    {_written(b)}            else:\n    {_read(b)}"
+                for b, w in zip(buffers, writes, strict=True)
+            )
         ),
     )
 
 
-def render() -> str:
-    """The text of the file."""
+def _read(buffer: str) -> str:
+    return f"            {buffer}.read_epoch, {buffer}.last_use = epoch, serial\n"
+
+
+def _written(buffer: str) -> str:
+    return f"            {buffer}.write_epoch, {buffer}.last_use, {buffer}.last_write = epoch, serial, serial\n"
+
+
+_REPEAT_HEADER = '''"""Repeated launches; written by `python -m vkjit.runtime.direct_generate`, which explains it. Do not edit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .array import LAYOUT_ALIGNMENT, DeviceArray
+
+__all__ = ["MAKING", "RECORDING", "RECORDING_FEW", "WRITING"]
+'''
+
+# `prepared` is a `direct.Prepared`.
+_RECORDING = """
+
+def {name}(prepared: Any) -> Callable[[Sequence[Any], tuple[int, ...]], bool]:
+    owner, kernel, memory, addresses, block = prepared.parts
+    current, claim, pack, x = owner.current, prepared.claim, prepared.pack, prepared.x
+{unpacked}
+    def record(buffers: Sequence[Any], places: tuple[int, ...]) -> bool:
+{taken}        queue = current.queue
+{locked}            pack(memory, {place}, command, x, *{words})
+{recorded}        return True
+
+    return record
+"""
+
+_MAKING = """
+
+def _making_{n}(prepared: Any) -> Callable[..., Any]:
+    owner, kernel, memory, addresses, block = prepared.parts
+    current, claim, pack, x = owner.current, prepared.claim, prepared.pack, prepared.x
+    plain, pick, pieces = prepared.plain, prepared.pick, prepared.pieces
+    device, again, nbytes, dtype, layout = prepared.made
+    _, form, tail, shape, strides, same = layout
+    new = DeviceArray.__new__
+
+    def make({arrays}: Any) -> DeviceArray | None:
+        {buffers} = {buffers_of}
+        queue = current.queue
+        if not queue.ticket:  # asked before anything is allocated: those who watch the device see allocations, too
+            with queue.lock:
+                if not queue.open_ticket():
+                    return None
+        out: Any = again(device, queue, nbytes)
+        if out is None:
+            out = device.allocate(nbytes)
+        address = out.address
+        if address % LAYOUT_ALIGNMENT:
+            return None
+{locked}            if plain:
+                pack(memory, {place}, command, x, {words}, address)
+            else:
+                pack(memory, {place}, command, x, *pick(({words}, address) + rest))
+{recorded}        made = new(DeviceArray)
+        made.buffer, made.offset, made.dtype, made.form = out, 0, dtype, form
+        made.shape, made.strides, made.layout, made.words = shape, strides, same, (address, *tail)
+        return made
+
+    return make
+"""
+
+_WRITING = """
+
+def _writing_{n}(prepared: Any) -> Callable[..., Any]:
+    owner, kernel, memory, addresses, block = prepared.parts
+    current, claim, pack, x = owner.current, prepared.claim, prepared.pack, prepared.x
+    plain, pick, pieces = prepared.plain, prepared.pick, prepared.pieces
+
+    def write({arrays}: Any) -> bool:
+        {buffers} = {buffers_of}
+        queue = current.queue
+{locked}            if plain:
+                pack(memory, {place}, command, x, {words}, a0.words[0])
+            else:
+                pack(memory, {place}, command, x, *pick(({words},) + rest))
+{recorded}        return True
+
+    return write
+"""
+
+_REST = "            rest = pieces if claim is None else (*pieces, claim())\n"
+
+
+def _asked(buffers: list[str], written: str, refused: object) -> str:
+    here = [f"{b}.queue is not queue" for b in buffers]
+    clashes = [f"{b}.write_epoch == epoch" for b in buffers]
+    return _ASKED.format(
+        elsewhere=" or ".join([*here, f"{written}.readers is not None"]),
+        conflicts=" or ".join([*clashes, f"{written}.read_epoch == epoch"]),
+        refused=refused,
+    )
+
+
+def _noted(buffers: list[str], written: str) -> str:
+    """The one that is written comes last: it may be among those that are read."""
+    return _RECORDED.format(notes="".join(_read(b) for b in buffers if b != written) + _written(written))
+
+
+def _operation(template: str, n: int) -> str:
+    """What runs an operation of one launch that is given n arrays."""
+    arrays, buffers = [f"a{i}" for i in range(n)], [f"b{i}" for i in range(n)]
+    making = template is _MAKING
+    used, written, refused = ([*buffers, "out"], "out", None) if making else (buffers, "b0", False)
+    return template.format(
+        n=n,
+        place=FLAT_PLACE,
+        arrays=": Any, ".join(arrays),
+        buffers=", ".join(buffers),
+        buffers_of=", ".join(f"{a}.buffer" for a in arrays),
+        words=", ".join(f"{a}.words[0]" for a in arrays),
+        locked=_LOCKED.format(claimed=_REST, refused=refused, asked=_asked(used, written, refused)),
+        recorded=_noted(used, written),
+    )
+
+
+_EACH = """            hazard = False
+            for number in reads:
+                buffer = buffers[number]
+                if buffer.queue is not queue:
+                    return False
+                if buffer.write_epoch == epoch:
+                    hazard = True
+            for number in writes:
+                buffer = buffers[number]
+                if buffer.queue is not queue or buffer.readers is not None:
+                    return False
+                if buffer.write_epoch == epoch or buffer.read_epoch == epoch:
+                    hazard = True
+            if hazard:
+"""
+
+
+def _recording() -> str:
+    """For any numbers of buffers."""
+    notes = "            for number in {of}:\n                buffer = buffers[number]\n    {use}"
+    return _RECORDING.format(
+        name="_recording",
+        unpacked="    reads, writes, words_of = prepared.reads, prepared.writes, prepared.words\n",
+        taken="",
+        place=FLAT_PLACE,
+        words="words_of(places, slot)",
+        locked=_LOCKED.format(
+            claimed="            slot = 0 if claim is None else claim()\n", refused=False, asked=_EACH
+        ),
+        recorded=_RECORDED.format(
+            notes=notes.format(of="reads", use=_read("buffer")) + notes.format(of="writes", use=_written("buffer"))
+        ),
+    )
+
+
+def _recording_few() -> str:
+    """For one or two that are read and one that is written."""
+    return _RECORDING.format(
+        name="_recording_few",
+        unpacked="    pick, pieces = prepared.pick, prepared.pieces\n"
+        "    first, second, third = prepared.reads[0], prepared.reads[-1], prepared.writes[0]\n",
+        taken="        a, b, c = buffers[first], buffers[second], buffers[third]\n",
+        place=FLAT_PLACE,
+        words="pick(places + rest)",
+        locked=_LOCKED.format(claimed=_REST, refused=False, asked=_asked(["a", "b", "c"], "c", False)),
+        recorded=_noted(["a", "b", "c"], "c"),
+    )
+
+
+def _repeating() -> str:
+    """The text of the second file."""
+    tables = [f"{{{', '.join(f'{n}: _{name}_{n}' for n in GIVEN)}}}" for name in ("making", "writing")]
+    functions = [_recording(), _recording_few(), *(_operation(t, n) for t in (_MAKING, _WRITING) for n in GIVEN)]
+    end = f"\n\nRECORDING, RECORDING_FEW = _recording, _recording_few\nMAKING = {tables[0]}\nWRITING = {tables[1]}\n"
+    return _REPEAT_HEADER + "".join(functions) + end
+
+
+def render() -> dict[str, str]:
+    """The texts of the files, by name."""
     table = ", ".join(f"{n}: _with_{n}" for n in COUNTS)
-    return _HEADER + "".join(_function(n) for n in COUNTS) + f"\n\nMAKERS = {{{table}}}\n"
+    calls = _HEADER + "".join(_function(n) for n in COUNTS) + f"\n\nMAKERS = {{{table}}}\n"
+    return {"_gen_direct.py": calls, "_gen_repeat.py": _repeating()}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="only compare")
-    text = render()
-    if not parser.parse_args(arguments).check:
-        TARGET.write_text(text, encoding="utf-8")
-        return 0
-    if TARGET.read_text(encoding="utf-8") == text:
-        return 0
-    sys.stderr.write(f"{TARGET} is out of date: run python -m vkjit.runtime.direct_generate\n")
-    return 1
+    check, status = parser.parse_args(arguments).check, 0
+    for name, text in render().items():
+        path = _FOLDER / name
+        if not check:
+            path.write_text(text, encoding="utf-8")
+        elif path.read_text(encoding="utf-8") != text:
+            sys.stderr.write(f"{path} is out of date: run python -m vkjit.runtime.direct_generate\n")
+            status = 1
+    return status
 
 
 if __name__ == "__main__":

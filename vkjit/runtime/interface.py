@@ -10,14 +10,16 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..dtypes import DType
 from ..errors import ArgumentError
 from .array import DeviceArray, contiguous_strides
 from .artifact import KernelArtifact
-from .direct import DirectEntry, DirectLaunch, Repeater
+from .direct import DirectEntry, DirectLaunch, Maker, Repeater
 from .graph import DeviceGraph, Entry
 from .repeat import Launching
 from .streams import DeviceEvent, DeviceStream, ImmediateEvent, ImmediateStream
@@ -160,6 +162,13 @@ class Device(ABC):
     def repeater(self, launch: Launching) -> Repeater | None:
         """As `direct`, for a launch of which everything is known but where its buffers are."""
         del launch
+        return None
+
+    def maker(self, launch: Launching, given: int, made: tuple[int, DType, Any] | None) -> Maker | None:
+        """As `repeater`, for an operation that is one launch on so many arrays, which allocates and returns one more, or, without
+        `made`, writes into the first. `made`: the bytes of its buffer, its type, and what `layout_of` says of it.
+        """
+        del launch, given, made
         return None
 
     def watch(self, change: int) -> None:

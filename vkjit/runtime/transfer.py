@@ -206,6 +206,8 @@ class _Borrowed(VulkanBuffer):
     def close(self) -> None:
         self.queue = None
 
+    __del__ = close
+
 
 def _host_bytes() -> int:
     """The host's memory."""

@@ -24,7 +24,7 @@ from ..autograd.mode import state
 from ..dtypes import DType
 from ..runtime import spans
 from ..runtime.array import DeviceArray, layout_of
-from ..runtime.direct import Repeater
+from ..runtime.direct import Maker, Repeater
 from ..runtime.interface import Device
 from ..runtime.repeat import Launching, Step, Witness
 from ..runtime.ways import Table, repeating, table_of
@@ -53,12 +53,12 @@ Run = Callable[[tuple[Tensor, ...]], Any]
 
 
 class _Way:
-    """How a call is repeated."""
+    """How a call is repeated. `at_once`: where it is one launch that makes one array, a shorter way to that, from arrays."""
 
-    __slots__ = ("run",)
+    __slots__ = ("at_once", "run")
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def __init__(self, run: Run, at_once: Maker | None = None) -> None:
+        self.run, self.at_once = run, at_once
 
 
 class _Planned(NamedTuple):
@@ -112,50 +112,40 @@ class _Steps:
         return made[0] if self.kind is None else self.kind(made)
 
     def way(self, count: int) -> _Way:
-        """The way for so many tensors: most calls are one launch with one result."""
-        plain = self.kind is None and len(self.sizes) == len(self.steps) == 1 and not self.results[0][1]
-        if not plain or count > 2 or self.steps[0].short is None:
+        """The way for so many tensors: most calls are one launch with one result, or one that writes into the first tensor."""
+        if len(self.steps) != 1 or not isinstance(self.steps[0].step, Launching):
             return _Way(self.run)
-        return _Way(_of_two(self) if count == 2 else _of_one(self))
+        launch, maker = self.steps[0].step, None
+        if self.kind is None and len(self.sizes) == 1 and not self.results[0][1]:
+            _, _, dtype, shape, strides = self.results[0]
+            maker = self.device.maker(launch, count, (self.sizes[0], dtype, layout_of(dtype, shape, strides)))
+            return _Way(self.run) if maker is None else _Way(_made_by(maker, self.run), maker)
+        if not self.results and not self.sizes:
+            maker = self.device.maker(launch, count, None)
+        return _Way(self.run) if maker is None else _Way(_written_by(maker, self.run))
 
 
-def _of_one(steps: _Steps) -> Run:
-    """`_Steps.run` for one tensor, one launch and one result."""
-    device, nbytes, (_, record, step, _) = steps.device, steps.sizes[0], steps.steps[0]
-    _, _, dtype, *shape_and_strides = steps.results[0]
-    layout, blocks, listeners = layout_of(dtype, *shape_and_strides), findings.OPEN, spans.listeners
-    short: Any = record
+def _made_by(maker: Maker, usual: Run) -> Run:
+    """`usual`, for one launch and one result, by the way that the device has for that."""
+    blocks, listeners = findings.OPEN, spans.listeners
 
     def run(tensors: tuple[Tensor, ...]) -> Any:
         if blocks or listeners:
             return None
-        array = tensors[0]._array
-        out = device.allocate(nbytes)
-        buffers, addresses = (array.buffer, out), (array.words[0], out.address)
-        if not short(buffers, addresses):
-            step.run(device, buffers, addresses)
-        return Tensor.of(DeviceArray.at(out, dtype, layout))
+        array = maker(*[tensor._array for tensor in tensors])
+        return usual(tensors) if array is None else Tensor.of(array)
 
     return run
 
 
-def _of_two(steps: _Steps) -> Run:
-    """The same for two tensors."""
-    device, nbytes, (_, record, step, _) = steps.device, steps.sizes[0], steps.steps[0]
-    _, _, dtype, *shape_and_strides = steps.results[0]
-    layout, blocks, listeners = layout_of(dtype, *shape_and_strides), findings.OPEN, spans.listeners
-    short: Any = record
+def _written_by(maker: Maker, usual: Run) -> Run:
+    """The same for one launch that writes into the first tensor."""
+    blocks, listeners = findings.OPEN, spans.listeners
 
     def run(tensors: tuple[Tensor, ...]) -> Any:
-        x, y = tensors[0]._array, tensors[1]._array
-        a, b = x.buffer, y.buffer
-        if blocks or listeners or b.device is not device:
+        if blocks or listeners:
             return None
-        out = device.allocate(nbytes)
-        buffers, addresses = (a, b, out), (x.words[0], y.words[0], out.address)
-        if not short(buffers, addresses):
-            step.run(device, buffers, addresses)
-        return Tensor.of(DeviceArray.at(out, dtype, layout))
+        return () if maker(*[tensor._array for tensor in tensors]) else usual(tensors)
 
     return run
 
