@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from ...ir.core import Function, Op, Value
 from ...ir.rewrite import LOOPS, exits_of
 from ...ir.types import Tile
-from .layout import Layout, blocks, canonical
+from .layout import Layout, blocks, canonical, squared
 
 __all__ = ["Assignment", "assign"]
 
@@ -57,6 +57,15 @@ class Assignment:
             found = self.layouts[root] = self.own(value)
         return found
 
+    def sums(self, op: Op) -> Layout:
+        """The layout of a product's sums: where factors have 32 bits, neighbours along both axes are held together, so that
+        multiply-add reads vectors of either factor.
+        """
+        layout, wide = self.of(op.result), all(tile_of(v).dtype.bits == 32 for v in op.operands[:2])
+        if wide and self.vector > 1 and not self.lanes and layout.scope == "workgroup":
+            layout = self.layouts[self.find(op.result)] = squared(layout, self.vector)
+        return layout
+
     def own(self, value: Value) -> Layout:
         kind = tile_of(value)
         return canonical(kind.shape, self.bits[kind.scope], kind.scope, self.vector, self.lanes)
@@ -83,7 +92,7 @@ def assign(function: Function, bits: dict[str, int], vector: int, lanes: int) ->
             _relate(found, op, relations)
     for op in function.body.walk():
         if op.name == "tile_mma":
-            found.of(op.result)
+            found.sums(op)
     _propagate(found, relations)
     if vector > 1 and not lanes:
         for value in _turned(function):

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-__all__ = ["Axis", "Layout", "blocks", "canonical", "ceil_log2", "staging"]
+__all__ = ["Axis", "Layout", "blocks", "canonical", "ceil_log2", "squared", "staging"]
 
 
 def ceil_log2(number: int) -> int:
@@ -156,6 +156,12 @@ def canonical(shape: tuple[int, ...], bits: int, scope: str, vector: int = 1, la
         axes.append(Axis(size, shift, own, _grouped(size, own, vector) if number == 0 else 1))
         shift += own
     return Layout(tuple(reversed(axes)), scope)
+
+
+def squared(layout: Layout, vector: int) -> Layout:
+    """The layout of a matrix with up to `vector` neighbours along its rows' axis in groups, too, where every group is whole."""
+    rows, columns = layout.axes
+    return replace(layout, axes=(replace(rows, group=_grouped(rows.size, rows.bits, vector)), columns))
 
 
 def blocks(shape: tuple[int, ...], bits: int, scope: str, vector: int) -> Layout | None:

@@ -301,14 +301,16 @@ class Lowering:
             return Choice("matrix", f"the device multiplies {plan.shape.a}, {plan}")
         return choose_engine(op, self.options, self.caps)
 
-    def packs(self, product: Op, numbers: Sequence[int]) -> bool:
-        """Whether these factors of a product, slices all of them, are staged in vectors."""
+    def packs(self, product: Op, numbers: Sequence[int]) -> list[bool] | None:
+        """Whether these factors of a product, slices all of them, are staged in vectors: None where not, else which are turned."""
         plan, sums = self.plans.get(product.result), self.layouts.of(product.result)
         factors = [(number, product.operands[number].op) for number in numbers]
         slices = [(number, op) for number, op in factors if op is not None]
         if plan is not None:
-            return all(packing.can_pack(op, plan) for _, op in slices)
-        return all(packing.suits_sums(self.shop, op, number, sums) for number, op in slices)
+            return [False] * len(slices) if all(packing.can_pack(op, plan) for _, op in slices) else None
+        if not all(packing.suits_sums(self.shop, op, number, sums) for number, op in slices):
+            return None
+        return [packing.turns(op, number, sums) for number, op in slices]
 
     def keeps(self, op: Op, uses: Sequence[Op]) -> bool:
         """Whether a factor of one product in a loop stays in matrices: it has to leave room for the sums of all products."""

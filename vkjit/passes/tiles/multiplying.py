@@ -75,8 +75,9 @@ def _factors(low: Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list[
     found: list[Place] = [low.tiles[v] for v in op.operands[:2]]
     slices = [(s.op, s.operands, label(s.operands[0])) for s in found if isinstance(s, Deferred)]
     staged: Iterator[Place]
-    if low.packs(op, [number for number, s in enumerate(found) if isinstance(s, Deferred)]):
-        staged = iter(packing.stage(low.shop, slices))
+    turns = low.packs(op, [number for number, s in enumerate(found) if isinstance(s, Deferred)])
+    if turns is not None:
+        staged = iter(packing.stage(low.shop, slices, turns))
     else:
         staged = iter(products.stage_slices(low.shop, slices, lines=packed))
     sources: list[Place] = []

@@ -187,8 +187,8 @@ class Overlapped(Ahead):
 
 
 def begin(
-    shop: Workshop, loop: Op, product: Op, numbers: Sequence[int], fixed: Sequence[Value], plan: Plan, _packs: bool,
-    resolve: Callable[[Value], Value],
+    shop: Workshop, loop: Op, product: Op, numbers: Sequence[int], fixed: Sequence[Value], plan: Plan,
+    _packs: Sequence[bool] | None, resolve: Callable[[Value], Value],
 ) -> Overlapped:  # fmt: skip
     """Loads what comes first, before the loop. Both factors are cut into whole vectors."""
     loads = [v.op for v in product.operands[:2] if v.op is not None]

@@ -2,6 +2,9 @@
 
 Enters: slices. Leaves: loads of vectors of 16 bytes, and stores of these to lines that are one vector longer than what they hold,
 so that the columns of a matrix lie in different banks.
+
+A factor of which multiply-add in registers wants neighbours along the axis that doesn't run along memory's rows is turned on the
+way: an invocation brings blocks of four vectors, and stores the four that stand across them.
 """
 
 from __future__ import annotations
@@ -28,36 +31,42 @@ __all__ = [
     "reserve",
     "stage",
     "suits_sums",
+    "turns",
     "vectors",
     "write",
 ]
 
 VECTOR_BYTES = 16
 VECTOR = Vector(dtypes.u32, 4)
+_SIDE = 4
+"""Elements of 32 bits in a vector, and vectors of a block that is turned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A factor in shared memory as it lies in global memory: `lines` of `pitch` vectors; axis `along` of the tile runs along
-    a line.
+    """A factor in shared memory as it lies in global memory, or `turned`: lines of `pitch` vectors; axis `along` of the tile runs
+    along a line.
     """
 
     array: Value
     pitch: int
     along: int
     element: dtypes.DType
+    turned: bool = False
 
 
 Spot = tuple[Value, Value, "Value | None"]
 """A vector's line and column, and whether there is one."""
 
 
-def stage(shop: Workshop, slices: Sequence[tuple[Op, Sequence[Value], str]]) -> list[Packed]:
-    """Slices in shared memory: everything is read before anything is written."""
+def stage(
+    shop: Workshop, slices: Sequence[tuple[Op, Sequence[Value], str]], turns: Sequence[bool] | None = None
+) -> list[Packed]:
+    """Slices in shared memory: everything is read before anything is written. `turns`: which of them are turned."""
     ready: list[tuple[Packed, list[Spot], list[Value]]] = []
-    for op, operands, label in slices:
+    for (op, operands, label), turn in zip(slices, turns or [False] * len(slices), strict=True):
         shop.access(operands[0], "r")
-        packed, spots = reserve(shop, op, label)
+        packed, spots = reserve(shop, op, label, turn=turn)
         ready.append((packed, spots, vectors(shop, op, operands, spots)))
     for packed, _, _ in ready:
         shop.access(packed.array, "w")
@@ -69,6 +78,8 @@ def stage(shop: Workshop, slices: Sequence[tuple[Op, Sequence[Value], str]]) -> 
 def write(shop: Workshop, packed: Packed, spots: Sequence[Spot], found: Sequence[Value]) -> None:
     """Puts the vectors of an invocation into their places in shared memory."""
     b = shop.builder
+    if packed.turned:
+        spots, found = _across(shop, spots, found)
     for (line, column, test), vector in zip(spots, found, strict=True):
         place = b.emit("add", b.emit("mul", line, b.index(packed.pitch)), column)
         if test is None:
@@ -76,6 +87,22 @@ def write(shop: Workshop, packed: Packed, spots: Sequence[Spot], found: Sequence
             continue
         with b.when(test):
             b.op("store", packed.array, place, vector)
+
+
+def _across(shop: Workshop, spots: Sequence[Spot], found: Sequence[Value]) -> tuple[list[Spot], list[Value]]:
+    """Blocks of four vectors as the four across them, which lie in the lines of their elements."""
+    b, places, made = shop.builder, [], []
+    for start in range(0, len(spots), _SIDE):
+        line, column, test = spots[start]
+        words = [
+            [b.emit("vec_extract", vector, lane=n, type=Scalar(dtypes.u32)) for n in range(_SIDE)]
+            for vector in found[start : start + _SIDE]
+        ]
+        first, block = b.emit("mul", column, b.index(_SIDE)), b.emit("floordiv", line, b.index(_SIDE))
+        for number in range(_SIDE):
+            places.append((shop.at(first, number), block, test))
+            made.append(b.emit("vec_make", *[row[number] for row in words], type=VECTOR))
+    return places, made
 
 
 def can_pack(op: Op, plan: Plan) -> bool:
@@ -88,17 +115,22 @@ def can_pack(op: Op, plan: Plan) -> bool:
 
 
 def suits_sums(shop: Workshop, op: Op, number: int, sums: Layout) -> bool:
-    """Whether multiply-add in registers reads whole vectors of a factor: along the inner dimension on the left (0),
-    along the columns of the sums on the right (1).
+    """Whether multiply-add in registers reads whole vectors of a factor: along the axis that the sums have too, with the vectors
+    turned where memory's rows run along the inner dimension, or along that on the left (0).
     """
     kind, array = op.attrs["type"], op.operands[0].type
     assert isinstance(array, Array)
     if not (shop.function.attrs.get("aligned") and array.contiguous and array.space == "global"):
         return False
-    each, axis = VECTOR_BYTES // 4, sums.axes[number]
-    if kind.dtype.bits != 32 or op.attrs["axes"][-1] != 1 or kind.shape[1] % each or not axis.exact:
+    axis, along = sums.axes[number], op.attrs["axes"][-1]
+    if kind.dtype.bits != 32 or along is None or any(size % _SIDE for size in kind.shape) or not axis.exact:
         return False
-    return number == 0 or axis.group % each == 0
+    return axis.group % _SIDE == 0 or (number == 0 and along == 1)
+
+
+def turns(op: Op, number: int, sums: Layout) -> bool:
+    """Whether a factor that suits the sums is turned on its way."""
+    return op.attrs["axes"][-1] == 1 - number and sums.axes[number].group % _SIDE == 0
 
 
 def _lines(op: Op, shape: tuple[int, int]) -> tuple[int, int]:
@@ -113,20 +145,47 @@ def bytes_of(op: Op, shape: tuple[int, int]) -> int:
     return lines * (wide + 1) * VECTOR_BYTES
 
 
-def reserve(shop: Workshop, op: Op, label: str, shape: tuple[int, int] | None = None) -> tuple[Packed, list[Spot]]:
+def reserve(
+    shop: Workshop, op: Op, label: str, shape: tuple[int, int] | None = None, *, turn: bool = False
+) -> tuple[Packed, list[Spot]]:
     """Shared memory for a slice, or for a part of one of that shape, and which vectors of it the invocation brings."""
+    if turn:
+        return _reserve_turned(shop, op, label)
     b, along = shop.builder, op.attrs["axes"][-1]
     lines, wide = _lines(op, shape or op.attrs["type"].shape)
-    pitch, count, total = wide + 1, shop.invocations, lines * wide
+    pitch, total = wide + 1, lines * wide
     array = shop.stage(VECTOR, lines * pitch, label)
     shop.notes.append(f"{b.loc}: {label} staged in lines of {wide} vectors of 16 bytes, {pitch} apart: other banks")
+    return Packed(array, pitch, along, op.attrs["type"].dtype), _spread(shop, total, wide)
+
+
+def _reserve_turned(shop: Workshop, op: Op, label: str) -> tuple[Packed, list[Spot]]:
+    """As `reserve`, of a slice that is turned: the vectors come in blocks of four."""
+    b, along, shape = shop.builder, op.attrs["axes"][-1], op.attrs["type"].shape
+    wide, blocks = shape[1 - along] // _SIDE, shape[along] // _SIDE
+    pitch = wide + 1
+    array = shop.stage(VECTOR, shape[along] * pitch, label)
+    shop.notes.append(
+        f"{b.loc}: {label} staged in lines of {wide} vectors of 16 bytes, {pitch} apart: other banks; turned on the way, "
+        "as products read neighbours across memory's rows"
+    )
+    spots: list[Spot] = []
+    for line, column, test in _spread(shop, wide * blocks, blocks):
+        first = b.emit("mul", line, b.index(_SIDE))
+        spots += [(shop.at(first, number), column, test) for number in range(_SIDE)]
+    return Packed(array, pitch, 1 - along, op.attrs["type"].dtype, turned=True), spots
+
+
+def _spread(shop: Workshop, total: int, wide: int) -> list[Spot]:
+    """So many things in lines of `wide`, as the invocations share them out."""
+    b, count = shop.builder, shop.invocations
     places: list[Spot] = []
     for step in range(-(-total // count)):
         number = shop.at(shop.rank("workgroup"), step * count)
         test = None if (step + 1) * count <= total else b.emit("lt", number, b.index(total))
         number = number if test is None else b.emit("min", number, b.index(total - 1))
         places.append((b.emit("floordiv", number, b.index(wide)), b.emit("floormod", number, b.index(wide)), test))
-    return Packed(array, pitch, along, op.attrs["type"].dtype), places
+    return places
 
 
 def vectors(

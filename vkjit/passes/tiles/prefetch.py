@@ -203,17 +203,17 @@ def overlaps(product: Op, plan: Plan | None, numbers: Sequence[int]) -> bool:
 
 
 def begin(
-    shop: Workshop, loop: Op, product: Op, numbers: Sequence[int], fixed: Sequence[Value], plan: Plan | None, packs: bool,
-    resolve: Callable[[Value], Value],
+    shop: Workshop, loop: Op, product: Op, numbers: Sequence[int], fixed: Sequence[Value], plan: Plan | None,
+    packs: Sequence[bool] | None, resolve: Callable[[Value], Value],
 ) -> Ahead:  # fmt: skip
-    """Loads the factors of the first round that are slices, before the loop; `packs`: in vectors."""
+    """Loads the factors of the first round that are slices, before the loop; `packs`: in vectors, and which are turned."""
     factors = [product.operands[number] for number in numbers]
     loads = [v.op for v in factors if v.op is not None]
     pieces = []
-    for op in loads:
+    for number, op in enumerate(loads):
         label = op.operands[0].name or "tile"
-        if packs:
-            pieces.append(_packed(shop, op, label))
+        if packs is not None:
+            pieces.append(_packed(shop, op, label, turn=packs[number]))
         else:
             pieces.append(_staged(shop, op, label, lines=plan is not None))
     body = loop.regions[0]
@@ -224,8 +224,8 @@ def begin(
     return ahead
 
 
-def _packed(shop: Workshop, op: Op, label: str) -> Piece:
-    place, spots = packing.reserve(shop, op, label)
+def _packed(shop: Workshop, op: Op, label: str, *, turn: bool) -> Piece:
+    place, spots = packing.reserve(shop, op, label, turn=turn)
 
     def fetch(operands: Sequence[Value]) -> list[Value]:
         return packing.vectors(shop, op, operands, spots)

@@ -123,7 +123,7 @@ def multiply(shop: Workshop, a: Operand, b: Operand, acc: Held, depth: int) -> H
         return _written_out(shop, sides, acc, depth)
     test = shop.all_of(side.whole() for side in sides)
     unroll = _unrolled(shop, depth, acc.layout.held)
-    unroll = max(unroll, LANES) if isinstance(a, Packed) else unroll
+    unroll = max(unroll, LANES) if any(side.inner for side in sides) else unroll
     if test is None and all(side.exact for side in sides):
         return Held(acc.layout, tuple(_loop(shop, sides, acc, shop.builder.index(depth), unroll, clipped=False)))
     limit = _depth_inside(shop, sides, depth)
@@ -168,6 +168,11 @@ class _Side:
         """Whether every position is one of the operand, so that it can be read without a test."""
         return self.outer.exact or not isinstance(self.source, Deferred)
 
+    @property
+    def inner(self) -> bool:
+        """Whether the vectors that it is staged in run along the inner dimension."""
+        return isinstance(self.source, Packed) and self.source.along == 1 - self.which
+
     def whole(self) -> Value | None:
         """Whether no element lies outside the array."""
         if not isinstance(self.source, Deferred):
@@ -181,7 +186,7 @@ class _Side:
     def lane(self, slot: int, first: Value, step: int) -> Value:
         """The element for a slot at a step after the first one of a round, where the factor is staged in vectors."""
         assert isinstance(self.source, Packed)
-        b, along = self.shop.builder, self.which == 0
+        b, along = self.shop.builder, self.inner
         key, lane = ((slot, step // LANES), step % LANES) if along else ((slot // LANES, step), slot % LANES)
         if key not in self.vectors:
             position = self.positions[slot - (0 if along else lane)]
