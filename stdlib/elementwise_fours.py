@@ -1,8 +1,9 @@
-"""Elementwise kernels of which each invocation takes four neighbours: as `elementwise`, for contiguous arrays of any types.
+"""Elementwise kernels of which each invocation takes several neighbours: as `elementwise`, for contiguous arrays of any types.
 
-Enters: vectors of one length, which `count` gives in fours; elements of one byte as words of 32 bits that hold four; run-time
-scalars; the function F, and the type C that F computes in. Leaves: y. GPUs load and store four elements of up to four bytes at
-once, where the array begins at a multiple of 16 bytes, and bytes as words.
+Enters: vectors of one length, which `count` gives in groups of SIZE elements; elements of one and two bytes as words of 32 bits
+that hold several; run-time scalars; the function F, and the type C that F computes in. Leaves: y. GPUs load and store up to 16
+bytes at once, where the array begins at a multiple of 16 bytes. ROUNDS groups of an invocation, each a workgroup's width from the
+next, are all on their way before the first is needed; beyond the end the last group is read again and not stored.
 """
 
 from __future__ import annotations
@@ -13,274 +14,367 @@ from typing import Any
 
 import vkjit as vk
 
-__all__ = ["FORMS", "fours0", "held_in_words"]
+__all__ = ["FORMS", "fours0", "fours2_rows", "held_in_words", "in_words", "together"]
+
+GROUP = 256
+"""Invocations of a workgroup."""
 
 
 def held_in_words(dtype: Any) -> bool:
-    """Whether elements of the type come as words that hold four."""
-    return bool(dtype.itemsize == 1)
+    """Whether elements of the type come as words that hold several."""
+    return bool(dtype.itemsize < 4)
+
+
+def in_words(dtype: Any) -> int:
+    """How many elements of a type lie in one element of the array that kernels take."""
+    return 4 // int(dtype.itemsize) if held_in_words(dtype) else 1
+
+
+def together(*dtypes: Any) -> int:
+    """How many neighbours an invocation takes of arrays of these types: 16 bytes of the least."""
+    return 16 // min(int(dtype.itemsize) for dtype in dtypes)
 
 
 @vk.func
-def one_of(a, i, n):
-    """Element n of the i-th four."""
-    return a[i * 4 + n]
+def one_of(a, i, n, SIZE):
+    """Element n of the i-th group."""
+    return a[i * SIZE + n]
 
 
 @vk.func
-def truth_of(a, i, n):
-    """Bool n of the i-th word."""
-    return ((a[i] >> vk.u32(8 * n)) & vk.u32(255)) != vk.u32(0)
+def truth_of(a, i, n, SIZE):
+    """Bool n of the i-th group."""
+    return ((a[i * (SIZE // 4) + n // 4] >> vk.u32(8 * (n % 4))) & vk.u32(255)) != vk.u32(0)
 
 
 @vk.func
-def unsigned_of(a, i, n):
-    """Byte n of the i-th word."""
-    return vk.u8((a[i] >> vk.u32(8 * n)) & vk.u32(255))
+def unsigned_of(a, i, n, SIZE):
+    """Byte n of the i-th group."""
+    return vk.u8((a[i * (SIZE // 4) + n // 4] >> vk.u32(8 * (n % 4))) & vk.u32(255))
 
 
 @vk.func
-def signed_of(a, i, n):
-    """Byte n of the i-th word, with its sign."""
-    return vk.bitcast(vk.i8, vk.u8((a[i] >> vk.u32(8 * n)) & vk.u32(255)))
+def signed_of(a, i, n, SIZE):
+    """Byte n of the i-th group, with its sign."""
+    return vk.bitcast(vk.i8, vk.u8((a[i * (SIZE // 4) + n // 4] >> vk.u32(8 * (n % 4))) & vk.u32(255)))
+
+
+@functools.cache
+def half_of(T: Any) -> Any:
+    """Element n, of the type T of two bytes, of the i-th group."""
+
+    @vk.func
+    def half_of(a, i, n, SIZE):
+        return vk.bitcast(T, vk.u16((a[i * (SIZE // 2) + n // 2] >> vk.u32(16 * (n % 2))) & vk.u32(0xFFFF)))
+
+    return half_of
 
 
 @vk.func
-def kept(word, value, n):  # noqa: ARG001  # as those below
-    """What is gathered of results that are stored one by one: nothing."""
-    return word
+def put_ones(y, i, values, SIZE):
+    """Stores the i-th group element by element."""
+    for n in vk.unroll(SIZE):
+        y[i * SIZE + n] = values[n]
 
 
 @vk.func
-def joined_truth(word, value, n):
-    """A word with bool n put in."""
-    return word | (vk.where(value, vk.u32(1), vk.u32(0)) << vk.u32(8 * n))
+def bits_of_truth(value):
+    """A bool as the byte that holds it."""
+    return vk.where(value, vk.u32(1), vk.u32(0))
 
 
 @vk.func
-def joined_unsigned(word, value, n):
-    """A word with byte n put in."""
-    return word | (vk.u32(value) << vk.u32(8 * n))
+def bits_of_unsigned(value):
+    """A u8 as the byte that holds it."""
+    return vk.u32(value)
 
 
 @vk.func
-def joined_signed(word, value, n):
-    """A word with byte n put in."""
-    return word | (vk.u32(vk.bitcast(vk.u8, value)) << vk.u32(8 * n))
+def bits_of_signed(value):
+    """An i8 as the byte that holds it."""
+    return vk.u32(vk.bitcast(vk.u8, value))
 
 
 @vk.func
-def put_one(y, i, n, value):
-    """Stores element n of the i-th four."""
-    y[i * 4 + n] = value
+def bits_of_half(value):
+    """An element of two bytes as these."""
+    return vk.u32(vk.bitcast(vk.u16, value))
 
 
-@vk.func
-def put_later(y, i, n, value):
-    """Stores nothing: the word is stored as a whole."""
+@functools.cache
+def _put_words(bits: Any, parts: int) -> Any:
+    """What stores the i-th group in words that hold so many elements."""
 
+    @vk.func
+    def put_words(y, i, values, SIZE):
+        for w in vk.unroll(SIZE // parts):
+            word = vk.u32(0)
+            for n in vk.unroll(parts):
+                word = word | (bits(values[w * parts + n]) << vk.u32(32 // parts * n))
+            y[i * (SIZE // parts) + w] = word
 
-@vk.func
-def end_of_ones(y, i, word):
-    """Stores nothing: each was stored."""
-
-
-@vk.func
-def put_word(y, i, word):
-    """Stores the i-th word."""
-    y[i] = word
+    return put_words
 
 
 def _taker(dtype: Any) -> Any:
     if not held_in_words(dtype):
         return one_of
+    if dtype.itemsize == 2:
+        return half_of(dtype)
     return truth_of if dtype.kind == "bool" else unsigned_of if dtype.kind == "uint" else signed_of
 
 
-def _putter(dtype: Any) -> tuple[Any, Any, Any]:
-    """What joins, puts and ends results of this type."""
+def _putter(dtype: Any) -> Any:
+    """What stores a group of results of this type."""
     if not held_in_words(dtype):
-        return kept, put_one, end_of_ones
-    joins = {"bool": joined_truth, "uint": joined_unsigned}.get(dtype.kind, joined_signed)
-    return joins, put_later, put_word
+        return put_ones
+    if dtype.itemsize == 2:
+        return _put_words(bits_of_half, 2)
+    return _put_words({"bool": bits_of_truth, "uint": bits_of_unsigned}.get(dtype.kind, bits_of_signed), 4)
 
 
 def _element(dtype: Any) -> Any:
     return vk.u32 if held_in_words(dtype) else dtype
 
 
-def _groups(count: Any) -> Any:
-    return -(-count // 256)
+def _groups(count: Any, ROUNDS: int) -> Any:
+    return -(-count // (GROUP * ROUNDS))
+
+
+@vk.func
+def group_at(k, count, ROUNDS):
+    """The k-th group of this invocation, and the one that is read in its place."""
+    i = vk.group_id(0) * (GROUP * ROUNDS) + k * GROUP + vk.local_id(0)
+    return i, vk.min(i, vk.index(count) - 1)
+
+
+@vk.func
+def taken(a, i, TAKE, AS, SIZE):
+    """The i-th group, as the type AS."""
+    values = ()
+    for n in vk.unroll(SIZE):
+        values = values + (AS(TAKE(a, i, n, SIZE)),)
+    return values
 
 
 @functools.cache
-def fours0(S: Any, R: Any) -> Any:
+def fours0(S: Any, R: Any, SIZE: int = 4) -> Any:
     """y = s."""
-    (JOIN, PUT, END), Y = _putter(R), _element(R)
+    PUT, Y = _putter(R), _element(R)
 
-    @vk.kernel(groups=_groups, local=256, debug=False)
+    @vk.kernel(groups=lambda count: _groups(count, 1), local=GROUP, debug=False)
     def fours0(s: S, y: vk.Out[Y, "N"], count: vk.i64):
         i = vk.global_id(0)
         if i < count:
-            word = vk.u32(0)
-            for n in vk.unroll(4):
-                value = R(S(s))
-                word = JOIN(word, value, n)
-                PUT(y, i, n, value)
-            END(y, i, word)
+            values = ()
+            for n in vk.unroll(SIZE):  # noqa: B007  # as many times
+                values = values + (R(S(s)),)
+            PUT(y, i, values, SIZE)
 
     return fours0
 
 
 @functools.cache
-def fours1(T: Any, R: Any) -> Any:
+def fours1(T: Any, R: Any, SIZE: int = 4, ROUNDS: int = 1) -> Any:
     """y = F(a)."""
-    A, TAKE, (JOIN, PUT, END), Y = _element(T), _taker(T), _putter(R), _element(R)
+    A, TAKE_A = _element(T), _taker(T)
+    PUT, Y = _putter(R), _element(R)
 
-    @vk.kernel(groups=_groups, local=256, debug=False)
-    def fours1(a: vk.In[A, "M"], y: vk.Out[Y, "N"], count: vk.i64, F: vk.Const[Any], C: vk.Const[Any]):
-        i = vk.global_id(0)
-        if i < count:
-            word = vk.u32(0)
-            for n in vk.unroll(4):
-                value = R(F(C(TAKE(a, i, n))))
-                word = JOIN(word, value, n)
-                PUT(y, i, n, value)
-            END(y, i, word)
+    @vk.kernel(groups=lambda count: _groups(count, ROUNDS), local=GROUP, debug=False)
+    def fours1(
+        a: vk.In[A, "M"], y: vk.Out[Y, "N"], count: vk.i64, F: vk.Const[Any], C: vk.Const[Any],
+    ):  # fmt: skip
+        first = ()
+        for k in vk.unroll(ROUNDS):
+            _, i = group_at(k, count, ROUNDS)
+            first = first + (taken(a, i, TAKE_A, C, SIZE),)
+        for k in vk.unroll(ROUNDS):
+            i, _ = group_at(k, count, ROUNDS)
+            if i < count:
+                values = ()
+                for n in vk.unroll(SIZE):
+                    values = values + (R(F(first[k][n])),)
+                PUT(y, i, values, SIZE)
 
     return fours1
 
 
 @functools.cache
-def fours2(T: Any, U: Any, R: Any) -> Any:
+def fours2(T: Any, U: Any, R: Any, SIZE: int = 4, ROUNDS: int = 1) -> Any:
     """y = F(a, b)."""
-    A, TAKE, B, TAKE_B = _element(T), _taker(T), _element(U), _taker(U)
-    (JOIN, PUT, END), Y = _putter(R), _element(R)
+    A, TAKE_A, B, TAKE_B = _element(T), _taker(T), _element(U), _taker(U)
+    PUT, Y = _putter(R), _element(R)
 
-    @vk.kernel(groups=_groups, local=256, debug=False)
+    @vk.kernel(groups=lambda count: _groups(count, ROUNDS), local=GROUP, debug=False)
     def fours2(
-        a: vk.In[A, "M"], b: vk.In[B, "P"], y: vk.Out[Y, "N"], count: vk.i64, F: vk.Const[Any], C: vk.Const[Any]
-    ):
-        i = vk.global_id(0)
-        if i < count:
-            word = vk.u32(0)
-            for n in vk.unroll(4):
-                value = R(F(C(TAKE(a, i, n)), C(TAKE_B(b, i, n))))
-                word = JOIN(word, value, n)
-                PUT(y, i, n, value)
-            END(y, i, word)
+        a: vk.In[A, "M"], b: vk.In[B, "P"], y: vk.Out[Y, "N"], count: vk.i64, F: vk.Const[Any], C: vk.Const[Any],
+    ):  # fmt: skip
+        first, second = (), ()
+        for k in vk.unroll(ROUNDS):
+            _, i = group_at(k, count, ROUNDS)
+            first = first + (taken(a, i, TAKE_A, C, SIZE),)
+            second = second + (taken(b, i, TAKE_B, C, SIZE),)
+        for k in vk.unroll(ROUNDS):
+            i, _ = group_at(k, count, ROUNDS)
+            if i < count:
+                values = ()
+                for n in vk.unroll(SIZE):
+                    values = values + (R(F(first[k][n], second[k][n])),)
+                PUT(y, i, values, SIZE)
 
     return fours2
 
 
 @functools.cache
-def fours2_right(S: Any, T: Any, R: Any) -> Any:
+def fours2_right(S: Any, T: Any, R: Any, SIZE: int = 4, ROUNDS: int = 1) -> Any:
     """y = F(a, s)."""
-    A, TAKE, (JOIN, PUT, END), Y = _element(T), _taker(T), _putter(R), _element(R)
+    A, TAKE_A = _element(T), _taker(T)
+    PUT, Y = _putter(R), _element(R)
 
-    @vk.kernel(groups=_groups, local=256, debug=False)
-    def fours2_right(a: vk.In[A, "M"], s: S, y: vk.Out[Y, "N"], count: vk.i64, F: vk.Const[Any], C: vk.Const[Any]):
-        i = vk.global_id(0)
-        if i < count:
-            word = vk.u32(0)
-            for n in vk.unroll(4):
-                value = R(F(C(TAKE(a, i, n)), C(S(s))))
-                word = JOIN(word, value, n)
-                PUT(y, i, n, value)
-            END(y, i, word)
+    @vk.kernel(groups=lambda count: _groups(count, ROUNDS), local=GROUP, debug=False)
+    def fours2_right(
+        a: vk.In[A, "M"], s: S, y: vk.Out[Y, "N"], count: vk.i64, F: vk.Const[Any], C: vk.Const[Any],
+    ):  # fmt: skip
+        first = ()
+        for k in vk.unroll(ROUNDS):
+            _, i = group_at(k, count, ROUNDS)
+            first = first + (taken(a, i, TAKE_A, C, SIZE),)
+        for k in vk.unroll(ROUNDS):
+            i, _ = group_at(k, count, ROUNDS)
+            if i < count:
+                values = ()
+                for n in vk.unroll(SIZE):
+                    values = values + (R(F(first[k][n], C(S(s)))),)
+                PUT(y, i, values, SIZE)
 
     return fours2_right
 
 
 @functools.cache
-def fours3(T: Any, U: Any, V: Any, R: Any) -> Any:
+def fours3(T: Any, U: Any, V: Any, R: Any, SIZE: int = 4, ROUNDS: int = 1) -> Any:
     """y = F(a, b, c); the first operand is taken as D, the others as C."""
-    A, TAKE, B, TAKE_B, E, TAKE_C = _element(T), _taker(T), _element(U), _taker(U), _element(V), _taker(V)
-    (JOIN, PUT, END), Y = _putter(R), _element(R)
+    A, TAKE_A, B, TAKE_B, E, TAKE_E = _element(T), _taker(T), _element(U), _taker(U), _element(V), _taker(V)
+    PUT, Y = _putter(R), _element(R)
 
-    @vk.kernel(groups=_groups, local=256, debug=False)
+    @vk.kernel(groups=lambda count: _groups(count, ROUNDS), local=GROUP, debug=False)
     def fours3(
-        a: vk.In[A, "M"], b: vk.In[B, "P"], c: vk.In[E, "Q"], y: vk.Out[Y, "N"], count: vk.i64, F: vk.Const[Any],
-        D: vk.Const[Any], C: vk.Const[Any],
+        a: vk.In[A, "M"], b: vk.In[B, "P"], c: vk.In[E, "Q"], y: vk.Out[Y, "N"], count: vk.i64,
+        F: vk.Const[Any], D: vk.Const[Any], C: vk.Const[Any],
     ):  # fmt: skip
-        i = vk.global_id(0)
-        if i < count:
-            word = vk.u32(0)
-            for n in vk.unroll(4):
-                value = R(F(D(TAKE(a, i, n)), C(TAKE_B(b, i, n)), C(TAKE_C(c, i, n))))
-                word = JOIN(word, value, n)
-                PUT(y, i, n, value)
-            END(y, i, word)
+        first, second, third = (), (), ()
+        for k in vk.unroll(ROUNDS):
+            _, i = group_at(k, count, ROUNDS)
+            first = first + (taken(a, i, TAKE_A, D, SIZE),)
+            second = second + (taken(b, i, TAKE_B, C, SIZE),)
+            third = third + (taken(c, i, TAKE_E, C, SIZE),)
+        for k in vk.unroll(ROUNDS):
+            i, _ = group_at(k, count, ROUNDS)
+            if i < count:
+                values = ()
+                for n in vk.unroll(SIZE):
+                    values = values + (R(F(first[k][n], second[k][n], third[k][n])),)
+                PUT(y, i, values, SIZE)
 
     return fours3
 
 
 @functools.cache
-def fours3_right(S: Any, T: Any, U: Any, R: Any) -> Any:
+def fours3_right(S: Any, T: Any, U: Any, R: Any, SIZE: int = 4, ROUNDS: int = 1) -> Any:
     """y = F(a, b, s)."""
-    A, TAKE, B, TAKE_B = _element(T), _taker(T), _element(U), _taker(U)
-    (JOIN, PUT, END), Y = _putter(R), _element(R)
+    A, TAKE_A, B, TAKE_B = _element(T), _taker(T), _element(U), _taker(U)
+    PUT, Y = _putter(R), _element(R)
 
-    @vk.kernel(groups=_groups, local=256, debug=False)
+    @vk.kernel(groups=lambda count: _groups(count, ROUNDS), local=GROUP, debug=False)
     def fours3_right(
-        a: vk.In[A, "M"], b: vk.In[B, "P"], s: S, y: vk.Out[Y, "N"], count: vk.i64, F: vk.Const[Any], D: vk.Const[Any],
-        C: vk.Const[Any],
+        a: vk.In[A, "M"], b: vk.In[B, "P"], s: S, y: vk.Out[Y, "N"], count: vk.i64,
+        F: vk.Const[Any], D: vk.Const[Any], C: vk.Const[Any],
     ):  # fmt: skip
-        i = vk.global_id(0)
-        if i < count:
-            word = vk.u32(0)
-            for n in vk.unroll(4):
-                value = R(F(D(TAKE(a, i, n)), C(TAKE_B(b, i, n)), C(S(s))))
-                word = JOIN(word, value, n)
-                PUT(y, i, n, value)
-            END(y, i, word)
+        first, second = (), ()
+        for k in vk.unroll(ROUNDS):
+            _, i = group_at(k, count, ROUNDS)
+            first = first + (taken(a, i, TAKE_A, D, SIZE),)
+            second = second + (taken(b, i, TAKE_B, C, SIZE),)
+        for k in vk.unroll(ROUNDS):
+            i, _ = group_at(k, count, ROUNDS)
+            if i < count:
+                values = ()
+                for n in vk.unroll(SIZE):
+                    values = values + (R(F(first[k][n], second[k][n], C(S(s)))),)
+                PUT(y, i, values, SIZE)
 
     return fours3_right
 
 
 @functools.cache
-def fours3_middle(S: Any, T: Any, U: Any, R: Any) -> Any:
+def fours3_middle(S: Any, T: Any, U: Any, R: Any, SIZE: int = 4, ROUNDS: int = 1) -> Any:
     """y = F(a, s, c)."""
-    A, TAKE, B, TAKE_B = _element(T), _taker(T), _element(U), _taker(U)
-    (JOIN, PUT, END), Y = _putter(R), _element(R)
+    A, TAKE_A, B, TAKE_B = _element(T), _taker(T), _element(U), _taker(U)
+    PUT, Y = _putter(R), _element(R)
 
-    @vk.kernel(groups=_groups, local=256, debug=False)
+    @vk.kernel(groups=lambda count: _groups(count, ROUNDS), local=GROUP, debug=False)
     def fours3_middle(
-        a: vk.In[A, "M"], s: S, c: vk.In[B, "P"], y: vk.Out[Y, "N"], count: vk.i64, F: vk.Const[Any], D: vk.Const[Any],
-        C: vk.Const[Any],
+        a: vk.In[A, "M"], s: S, c: vk.In[B, "P"], y: vk.Out[Y, "N"], count: vk.i64,
+        F: vk.Const[Any], D: vk.Const[Any], C: vk.Const[Any],
     ):  # fmt: skip
-        i = vk.global_id(0)
-        if i < count:
-            word = vk.u32(0)
-            for n in vk.unroll(4):
-                value = R(F(D(TAKE(a, i, n)), C(S(s)), C(TAKE_B(c, i, n))))
-                word = JOIN(word, value, n)
-                PUT(y, i, n, value)
-            END(y, i, word)
+        first, third = (), ()
+        for k in vk.unroll(ROUNDS):
+            _, i = group_at(k, count, ROUNDS)
+            first = first + (taken(a, i, TAKE_A, D, SIZE),)
+            third = third + (taken(c, i, TAKE_B, C, SIZE),)
+        for k in vk.unroll(ROUNDS):
+            i, _ = group_at(k, count, ROUNDS)
+            if i < count:
+                values = ()
+                for n in vk.unroll(SIZE):
+                    values = values + (R(F(first[k][n], C(S(s)), third[k][n])),)
+                PUT(y, i, values, SIZE)
 
     return fours3_middle
 
 
 @functools.cache
-def fours3_outer(S: Any, T: Any, R: Any) -> Any:
+def fours3_outer(S: Any, T: Any, R: Any, SIZE: int = 4, ROUNDS: int = 1) -> Any:
     """y = F(a, s, t)."""
-    A, TAKE, (JOIN, PUT, END), Y = _element(T), _taker(T), _putter(R), _element(R)
+    A, TAKE_A = _element(T), _taker(T)
+    PUT, Y = _putter(R), _element(R)
 
-    @vk.kernel(groups=_groups, local=256, debug=False)
+    @vk.kernel(groups=lambda count: _groups(count, ROUNDS), local=GROUP, debug=False)
     def fours3_outer(
-        a: vk.In[A, "M"], s: S, t: S, y: vk.Out[Y, "N"], count: vk.i64, F: vk.Const[Any], D: vk.Const[Any],
-        C: vk.Const[Any],
+        a: vk.In[A, "M"], s: S, t: S, y: vk.Out[Y, "N"], count: vk.i64,
+        F: vk.Const[Any], D: vk.Const[Any], C: vk.Const[Any],
     ):  # fmt: skip
-        i = vk.global_id(0)
-        if i < count:
-            word = vk.u32(0)
-            for n in vk.unroll(4):
-                value = R(F(D(TAKE(a, i, n)), C(S(s)), C(S(t))))
-                word = JOIN(word, value, n)
-                PUT(y, i, n, value)
-            END(y, i, word)
+        first = ()
+        for k in vk.unroll(ROUNDS):
+            _, i = group_at(k, count, ROUNDS)
+            first = first + (taken(a, i, TAKE_A, D, SIZE),)
+        for k in vk.unroll(ROUNDS):
+            i, _ = group_at(k, count, ROUNDS)
+            if i < count:
+                values = ()
+                for n in vk.unroll(SIZE):
+                    values = values + (R(F(first[k][n], C(S(s)), C(S(t)))),)
+                PUT(y, i, values, SIZE)
 
     return fours3_outer
+
+
+@functools.cache
+def fours2_rows(T: Any, U: Any, R: Any) -> Any:
+    """y = F(a, b) of matrices whose rows have a multiple of four elements of at least four bytes; `count` fours a row."""
+
+    @vk.kernel(groups=lambda count, y: (_groups(count, 1), y.shape[0]), local=GROUP, debug=False)
+    def fours2_rows(
+        a: vk.In[T, "R C"], b: vk.In[U, "R C"], y: vk.Out[R, "R C"], count: vk.i64, F: vk.Const[Any], C: vk.Const[Any]
+    ):
+        i, r = vk.global_id(0), vk.global_id(1)
+        if i < count:
+            values = ()
+            for n in vk.unroll(4):
+                values = values + (R(F(C(a[r, i * 4 + n]), C(b[r, i * 4 + n]))),)
+            for n in vk.unroll(4):
+                y[r, i * 4 + n] = values[n]
+
+    return fours2_rows
 
 
 FORMS: dict[str, Callable[..., Any]] = {

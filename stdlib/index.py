@@ -21,6 +21,9 @@ T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
 I = TypeVar("I", bound=vk.Element)  # noqa: E741  # the type of indices
 
+GROUP = 256
+"""Invocations of a workgroup."""
+
 
 @vk.func
 def wrapped(position, extent):
@@ -147,31 +150,49 @@ def scatter_line(
             y[p] = U(COMBINE(C(y[p]), C(values[n])))
 
 
-@vk.kernel(over="values", debug=False)
+@vk.func
+def place_in(array, i):
+    """The i-th place of three axes in C order."""
+    after = array.shape[2]
+    rest = i // after
+    return rest // array.shape[1], rest % array.shape[1], i % after
+
+
+@vk.kernel(
+    groups=lambda values: vk.cdiv(values.shape[0] * values.shape[1] * values.shape[2], GROUP), local=GROUP, debug=False
+)
 def scatter_atomic(where: vk.In[I, "A N B"], values: vk.In[T, "A N B"], y: vk.InOut[T, "A E B"]):
     """y[a, where[a, n, b], b] += values[a, n, b], in any order."""
-    b, n, a = vk.global_id(0), vk.global_id(1), vk.global_id(2)
-    p = counted(vk.i64(where[a, n, b]), y.shape[1])
-    if p >= 0 and p < y.shape[1]:
-        vk.atomic.add(y, (a, p, b), values[a, n, b])
+    i = vk.global_id(0)
+    if i < values.shape[0] * values.shape[1] * values.shape[2]:
+        a, n, b = place_in(values, i)
+        p = counted(vk.i64(where[a, n, b]), y.shape[1])
+        if p >= 0 and p < y.shape[1]:
+            vk.atomic.add(y, (a, p, b), values[a, n, b])
 
 
-@vk.kernel(over="where", debug=False)
+@vk.kernel(
+    groups=lambda where: vk.cdiv(where.shape[0] * where.shape[1] * where.shape[2], GROUP), local=GROUP, debug=False
+)
 def scatter_winners(where: vk.In[I, "A N B"], last: vk.InOut[vk.i32, "A E B"]):
     """last[a, e, b] = the greatest n with where[a, n, b] = e; `last` holds -1 before."""
-    b, n, a = vk.global_id(0), vk.global_id(1), vk.global_id(2)
-    p = counted(vk.i64(where[a, n, b]), last.shape[1])
-    if p >= 0 and p < last.shape[1]:
-        vk.atomic.max(last, (a, p, b), vk.i32(n))
+    i = vk.global_id(0)
+    if i < where.shape[0] * where.shape[1] * where.shape[2]:
+        a, n, b = place_in(where, i)
+        p = counted(vk.i64(where[a, n, b]), last.shape[1])
+        if p >= 0 and p < last.shape[1]:
+            vk.atomic.max(last, (a, p, b), vk.i32(n))
 
 
-@vk.kernel(over="y", debug=False)
+@vk.kernel(groups=lambda y: vk.cdiv(y.shape[0] * y.shape[1] * y.shape[2], GROUP), local=GROUP, debug=False)
 def scatter_last(last: vk.In[vk.i32, "A E B"], values: vk.In[T, "A N B"], y: vk.InOut[T, "A E B"]):
     """y = values at the place that `last` names, where there is one."""
-    b, e, a = vk.global_id(0), vk.global_id(1), vk.global_id(2)
-    n = last[a, e, b]
-    if n >= 0:
-        y[a, e, b] = values[a, n, b]
+    i = vk.global_id(0)
+    if i < y.shape[0] * y.shape[1] * y.shape[2]:
+        a, e, b = place_in(y, i)
+        n = last[a, e, b]
+        if n >= 0:
+            y[a, e, b] = values[a, n, b]
 
 
 @vk.kernel(over="lines", debug=False)

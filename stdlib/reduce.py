@@ -12,7 +12,10 @@ from typing import Any, TypeVar
 
 import vkjit as vk
 
-__all__ = ["GROUP", "reduce_groups", "reduce_lines", "reduce_rows", "search_blocks", "search_lines", "search_pairs"]
+__all__ = [
+    "GROUP", "reduce_groups", "reduce_lanes", "reduce_lines", "reduce_rows", "search_blocks", "search_lines", "search_pairs",
+    "search_rows",
+]  # fmt: skip
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
@@ -208,6 +211,54 @@ def reduce_rows(
         y[a, b] = U(FINISH(s0, ACC(total)))
 
 
+@vk.kernel(groups=lambda y: (y.shape[1], y.shape[0]), local=lambda LOCAL: LOCAL, debug=False)
+def reduce_lanes(
+    x: vk.In[T, "A B R"],
+    y: vk.Out[U, "A B"],
+    total: vk.i64,
+    LOAD: vk.Const[Any],
+    COMBINE: vk.Const[Any],
+    FINISH: vk.Const[Any],
+    INIT: vk.Const[Any],
+    IN: vk.Const[Any],
+    ACC: vk.Const[Any],
+    LOCAL: vk.Const[int],
+    DOUBLINGS: vk.Const[int],
+    DEPTH: vk.Const[int],
+):
+    """A workgroup of LOCAL invocations per line, as `reduce_groups`; halves join within subgroups of 2**DOUBLINGS, then their
+    results. DEPTH fours of an invocation are on their way at a time.
+    """
+    lanes, lane, b, a = vk.subgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
+    n = x.shape[2]
+    sums = (ACC(INIT), ACC(INIT), ACC(INIT), ACC(INIT))
+    long, whole = n // (4 * DEPTH * LOCAL) * (4 * DEPTH * LOCAL), n // (4 * LOCAL) * (4 * LOCAL)
+    for start in range(0, long, 4 * DEPTH * LOCAL):
+        fours = ()
+        for q in vk.unroll(DEPTH):  # all on their way before the first is needed
+            fours = fours + four_neighbours(x, a, b, start + q * (4 * LOCAL) + 4 * lane)
+        for q in vk.unroll(DEPTH):
+            sums = four_combined(sums, fours, 4 * q, LOAD, COMBINE, IN, ACC)
+    for start in range(long, whole, 4 * LOCAL):
+        sums = four_combined(sums, four_neighbours(x, a, b, start + 4 * lane), 0, LOAD, COMBINE, IN, ACC)
+    found = COMBINE(COMBINE(sums[0], sums[1]), COMBINE(sums[2], sums[3]))
+    for r in range(whole + lane, n, LOCAL):
+        found = COMBINE(found, ACC(LOAD(IN(x[a, b, r]))))
+    for k in vk.unroll(DOUBLINGS):
+        found = COMBINE(found, lanes.shuffle_xor(found, 1 << k))
+    LANES = 1 << DOUBLINGS
+    if LOCAL > LANES:
+        shared = vk.shared(ACC, LOCAL // LANES)
+        if lane % LANES == 0:
+            shared[lane // LANES] = found
+        vk.barrier()
+        found = shared[0]
+        for k in vk.unroll(LOCAL // LANES - 1):
+            found = COMBINE(found, shared[k + 1])
+    if lane == 0:
+        y[a, b] = U(FINISH(found, ACC(total)))
+
+
 # -- where the extreme lies
 
 
@@ -241,6 +292,48 @@ def search_lines(
             found = value
             place = vk.i64(r)
     y[a, b] = place
+
+
+@vk.func
+def better(value, place, found, at, TAKES: vk.Const[Any]):
+    """The one that is the extreme; of equal ones the first."""
+    takes = TAKES(value, found) | (~TAKES(found, value) & (place < at))
+    return vk.where(takes, value, found), vk.where(takes, place, at)
+
+
+@vk.kernel(groups=lambda y: (y.shape[1], y.shape[0]), local=lambda SIZE: SIZE, debug=False)
+def search_rows(
+    x: vk.In[T, "A B R"],
+    y: vk.Out[vk.i64, "A B"],
+    TAKES: vk.Const[Any],
+    IN: vk.Const[Any],
+    SIZE: vk.Const[int],
+    DOUBLINGS: vk.Const[int],
+):
+    """As `search_lines`, a subgroup of SIZE = 2**DOUBLINGS invocations per line of neighbours, four at a time."""
+    lanes, lane, b, a = vk.subgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
+    n = vk.i32(x.shape[2])
+    found, at = IN(x[a, b, 0]), vk.i32(0)
+    whole = n // (16 * SIZE) * (16 * SIZE)
+    for start in range(0, whole, 16 * SIZE):
+        fours = ()
+        for q in vk.unroll(4):  # all on their way before the first is needed
+            fours = fours + four_neighbours(x, a, b, start + q * (4 * SIZE) + 4 * lane)
+        for q in vk.unroll(16):
+            value, place = IN(fours[q]), start + q // 4 * (4 * SIZE) + 4 * lane + q % 4
+            takes = TAKES(value, found)
+            found = vk.where(takes, value, found)
+            at = vk.where(takes, place, at)
+    for place in range(whole + lane, n, SIZE):
+        value = IN(x[a, b, place])
+        takes = TAKES(value, found)
+        found = vk.where(takes, value, found)
+        at = vk.where(takes, place, at)
+    for k in vk.unroll(DOUBLINGS):
+        value, place = lanes.shuffle_xor(found, 1 << k), lanes.shuffle_xor(at, 1 << k)
+        found, at = better(value, place, found, at, TAKES)
+    if lane == 0:
+        y[a, b] = vk.i64(at)
 
 
 @vk.kernel(over="y", debug=False)

@@ -22,6 +22,7 @@ from vkjit.stdlib import (
     embedding,
     functions,
     index,
+    index_fours,
     matmul,
     norm_kernels,
     optimizers,
@@ -108,6 +109,15 @@ _SHARED = (
     KernelProperty(index.take_last, lambda x, where: x[:, where], {
         "elements": {"where": ("0-E", "E-1")}, "dims": {k: v for k, v in _AXIS.items() if k != "B"},
         "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
+    KernelProperty(index_fours.take_fours, lambda x, where: x[:, where], {
+        "elements": {"where": ("0-E", "E-1"), "LOCAL": [64]}, "dims": {**_AXIS, "B": [4, 8]},
+        "dtypes": {"T": [vk.f32], "I": [vk.i32, vk.i64]}}),
+    KernelProperty(index_fours.take_last_fours, lambda x, where: x[:, where], {
+        "elements": {"where": ("0-E", "E-1")}, "dims": {"A": (1, 3), "E": (1, 20), "N": [4, 12]},
+        "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
+    KernelProperty(index_fours.gather_last_fours, _gather, {
+        "elements": {"where": ("0-E", "E-1")}, "dims": {"A": (1, 3), "E": (1, 20), "N": [4, 12]},
+        "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
     KernelProperty(index.gather, _gather, {
         "elements": {"where": ("0-E", "E-1")}, "dims": _AXIS, "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
     KernelProperty(index.scatter_add, _scatter(True), {
@@ -126,6 +136,12 @@ _SHARED = (
     KernelProperty(reduce.reduce_groups, lambda x: np.sqrt((x**2).sum(axis=2)), {
         "elements": {k: v for k, v in _SQUARES.items() if k != "LIMIT"}, "dims": {"R": (1, 600), "A": (1, 2), "B": (1, 2)},
         **_F32}),
+    KernelProperty(reduce.reduce_lanes, lambda x: x.sum(axis=2), {
+        "elements": {**{k: v for k, v in _SUM.items() if k != "LIMIT"}, "LOCAL": [32, 64], "DOUBLINGS": [5], "DEPTH": [2]},
+        "dims": {"R": (1, 600), "A": (1, 2), "B": (1, 2)}, "schedules": False, **_F32}),
+    KernelProperty(reduce.search_rows, lambda x: x.argmax(axis=2), {
+        "elements": {"TAKES": [reduce.greater], "IN": [vk.f32], "SIZE": [32], "DOUBLINGS": [5]},
+        "dims": {"R": (1, 600), "A": (1, 2), "B": (1, 2)}, "schedules": False, **_F32}),
     KernelProperty(matmul.multiply_tiles, np.matmul, {
         "elements": {"ACC": [vk.f32], "A_ROWS": [False, True], "B_ROWS": [False, True]}, "dims": _MATRIX, **_F32}),
     KernelProperty(matmul.multiply_registers, np.matmul, {
@@ -275,6 +291,11 @@ def _fours(function: Any, names: str) -> dict[str, Any]:
     return {"elements": elements, "dims": {name: [8] for name in names}}
 
 
+def _converted(a: Any) -> Any:
+    """Words of two f16 as words of four bytes."""
+    return a.view(np.float16).astype(np.uint8).view(np.uint32)
+
+
 _SMALL = {"elements": {}, "dims": {"N": [(5,), (2, 3)]}, **_ALL_F32}
 
 
@@ -308,6 +329,11 @@ def _direct() -> tuple[KernelProperty, ...]:
         KernelProperty(fours.fours3_right(*[vk.f32] * 4), lambda a, b, s: a + b * s, _fours(functions.mul_add, "MPN")),
         KernelProperty(fours.fours3_middle(*[vk.f32] * 4), lambda a, s, c: a + s * c, _fours(functions.mul_add, "MPN")),
         KernelProperty(fours.fours3_outer(*[vk.f32] * 3), lambda a, s, t: np.clip(a, s, t), _fours(functions.clamp, "MN")),
+        KernelProperty(fours.fours2_rows(*[vk.f32] * 3), lambda a, b: a * b, {
+            "elements": {"count": [2], "F": [functions.mul], "C": [vk.f32]}, "dims": {"R": (1, 3), "C": [8]}}),
+        KernelProperty(fours.fours1(vk.f16, vk.u8, 16, 2), _converted, {
+            "elements": {"count": [2], "F": [functions.identity], "C": [vk.f32], "a": [0x48003C00, 0x3C004000]},
+            "dims": {"M": [16], "N": [8]}}),
         KernelProperty(elementwise.fill(vk.f32), lambda s, y: np.full(y.shape, s), {"dims": {"N": [(), (5,), (2, 3)]}, **_F32}),
         KernelProperty(matmul.multiply_broadcast, np.matmul, {
             "elements": {**lanes, "ROWS": [8], "COLUMNS": [1, 4]}, "schedules": False,

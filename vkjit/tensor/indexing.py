@@ -20,6 +20,7 @@ from ..errors import ArgumentError, DTypeError, ShapeError
 from ..runtime.interface import DeviceArray, contiguous_strides
 from ..stdlib import compaction
 from ..stdlib import index as kernels
+from ..stdlib import index_fours as reading
 from . import creation, maps
 from .along import are_deterministic_algorithms_enabled, combine_lines, put_lines, three_axes
 from .arithmetic import where
@@ -206,10 +207,10 @@ def take(x: Tensor, *, dim: int, index: Tensor) -> Tensor:
         count = index.numel()
         if after == 1:
             flat = DeviceArray(source.buffer, source.offset, x.dtype, source.shape[:2], source.strides[:2])
-            kernels.take_last(flat, positions, DeviceArray(out.buffer, 0, x.dtype, (before, count), (count, 1)))
+            reading.take_last(flat, positions, DeviceArray(out.buffer, 0, x.dtype, (before, count), (count, 1)))
         else:
             target = DeviceArray(out.buffer, 0, x.dtype, (before, count, after), (count * after, after, 1))
-            kernels.take(source, positions, target)
+            reading.take(source, positions, target)
     return Tensor(out)
 
 
@@ -289,7 +290,7 @@ def _gather(x: Tensor, *, dim: int, index: Tensor) -> Tensor:
     if 0 not in out.shape:
         parts = [three_axes(array, dim) for array in (x._array, index._array, out)]
         if parts[2].shape[2] == 1:  # along the last axis: neighbours along it side by side
-            kernels.gather_last(*(_rows(part) for part in parts))
+            reading.gather_last(*(_rows(part) for part in parts))
         else:
             kernels.gather(*parts)
     return Tensor(out)

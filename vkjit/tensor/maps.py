@@ -175,10 +175,12 @@ def _launch(function: Any, operands: Sequence[Any], out: DeviceArray, compute: D
         lifted[position] = creation.full((), operands[position], dtype=dtype, device=out.device)
         return _launch(function, lifted, out, compute, first)
     if count >= WIDE and len(target.shape) == 1:
-        if pattern in _WIDE_FORMS and _widen(function, values, target, compute):
-            return None
         if pattern in fours.FORMS and _in_fours(pattern, function, values, target, first or compute, compute):
             return None
+        if pattern in _WIDE_FORMS and _widen(function, values, target, compute):
+            return None
+    if pattern == "tt" and len(target.shape) == 2 and _rows_in_fours(function, values, target, compute):
+        return None
     if "s" in pattern:
         kernel = kernel(scalar_type(compute))
     if len(pattern) == 3:
@@ -246,19 +248,20 @@ def _widen(function: Any, values: list[Any], target: DeviceArray, compute: DType
 def _in_fours(
     pattern: str, function: Any, values: list[Any], target: DeviceArray, first: DType, compute: DType
 ) -> bool:
-    """Runs over fours of elements on GPUs, where arrays are contiguous, the last few one by one; whether it did."""
+    """Runs over groups of neighbours on GPUs, where arrays are contiguous, the last few one by one; whether it did."""
     if not _takes_fours(target.device):
         return False
     arrays = [value for value in (*values, target) if isinstance(value, DeviceArray)]
     if any(array.strides != (1,) or array.offset % 4 for array in arrays):
         return False
-    count = target.shape[0] // 4
     types = [array.dtype for array in arrays]
-    kernel = fours.FORMS[pattern](*([scalar_type(compute)] if "s" in pattern else []), *types)
-    views = [_fours(value, count) if isinstance(value, DeviceArray) else value for value in (*values, target)]
+    size = fours.together(*types)
+    count = target.shape[0] // size
+    kernel = fours.FORMS[pattern](*([scalar_type(compute)] if "s" in pattern else []), *types, size)
+    views = [_groups(value, count, size) if isinstance(value, DeviceArray) else value for value in (*values, target)]
     computed = (compute,) if len(pattern) < 3 else (first, compute)
     kernel(*views, count, function, *computed)
-    rest = target.shape[0] - 4 * count
+    rest = target.shape[0] - size * count
     if rest:
         ends = [_end(v, rest) if isinstance(v, DeviceArray) else v for v in values]
         narrow = _KERNELS[pattern]
@@ -267,14 +270,27 @@ def _in_fours(
     return True
 
 
+def _rows_in_fours(function: Any, values: list[DeviceArray], target: DeviceArray, compute: DType) -> bool:
+    """Runs over fours of neighbours in rows of matrices on GPUs, also where an operand is one row for all; whether it did."""
+    count, rest = divmod(target.shape[1], 4)
+    if rest or count < 16 or not _takes_fours(target.device):
+        return False
+    arrays = (*values, target)
+    if any(a.strides[1] != 1 or fours.held_in_words(a.dtype) for a in arrays):
+        return False
+    fours.fours2_rows(*[a.dtype for a in arrays])(*arrays, count, function, compute)
+    return True
+
+
 def fill_array(target: DeviceArray, kind: DType, value: Any) -> None:
     """Writes a number of the type `kind` into an array of as few axes as possible."""
     if target.strides == (1,) and target.shape[0] >= WIDE and _takes_fours(target.device) and not target.offset % 4:
-        count = target.shape[0] // 4
-        fours.fours0(kind, target.dtype)(value, _fours(target, count), count)
-        if target.shape[0] % 4 == 0:
+        size = fours.together(target.dtype)
+        count = target.shape[0] // size
+        fours.fours0(kind, target.dtype, size)(value, _groups(target, count, size), count)
+        if target.shape[0] % size == 0:
             return
-        target = _end(target, target.shape[0] % 4)
+        target = _end(target, target.shape[0] % size)
     kernels.fill(kind)(value, target)
 
 
@@ -282,11 +298,10 @@ def _takes_fours(device: Device) -> bool:
     return device_class(device) == "gpu" and "scalar_loads" not in device.caps.quirks
 
 
-def _fours(array: DeviceArray, count: int) -> DeviceArray:
-    """As many fours of an array's elements; elements of a byte as words."""
-    if fours.held_in_words(array.dtype):
-        return DeviceArray(array.buffer, array.offset, dtypes.u32, (count,), (1,))
-    return DeviceArray(array.buffer, array.offset, array.dtype, (4 * count,), (1,))
+def _groups(array: DeviceArray, count: int, size: int) -> DeviceArray:
+    """As many groups of an array's elements; elements of one and two bytes as words."""
+    dtype = dtypes.u32 if fours.held_in_words(array.dtype) else array.dtype
+    return DeviceArray(array.buffer, array.offset, dtype, (count * size // fours.in_words(array.dtype),), (1,))
 
 
 def _words(array: DeviceArray, count: int) -> DeviceArray:

@@ -311,6 +311,11 @@ def search_axis(array: DeviceArray, axis: int, *, greatest: bool) -> DeviceArray
     x = _one_line_axis(array, _merged(array, stay), (array.shape[axis], array.strides[axis]))
     takes = kernels.greater if greatest else kernels.smaller
     options = (takes, arithmetic_type(array.dtype), line_limit(x))
+    if _in_lanes(x):
+        places = DeviceArray(out.buffer, 0, dtypes.i64, x.shape[:2], contiguous_strides(x.shape[:2]))
+        size = x.device.caps.subgroup_size
+        kernels.search_rows(x, places, *options[:2], size, size.bit_length() - 1)
+        return out
     blocks = _search_blocks(x)
     if not blocks:
         places = DeviceArray(out.buffer, 0, dtypes.i64, x.shape[:2], contiguous_strides(x.shape[:2]))
@@ -330,6 +335,14 @@ def search_axis(array: DeviceArray, axis: int, *, greatest: bool) -> DeviceArray
         kernels.search_pairs(values, found, best, target, *options)
         values, found = best, target
     return out
+
+
+def _in_lanes(x: DeviceArray) -> bool:
+    """Whether a subgroup searches each line: on a GPU, for many lines of neighbours whose type subgroups exchange anywhere."""
+    if device_class(x.device) != "gpu" or x.strides[2] != 1 or arithmetic_type(x.dtype).itemsize != 4:
+        return False
+    lines, n = x.shape[0] * x.shape[1], x.shape[2]
+    return "subgroup_shuffle" in x.device.caps.features and n >= 64 and (n <= 2048 or (lines >= 512 and n <= 1 << 16))
 
 
 def _as_shape(array: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:

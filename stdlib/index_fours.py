@@ -1,0 +1,102 @@
+"""Reading at positions: which kernel for which device, and those for GPUs, of which an invocation reads four neighbours.
+
+Enters: x, integer indices, negative ones counted from the end. Leaves: y. A position out of range reads 0. Kernels of fours ask
+for lines of the result of whole fours, and for an indexed axis that has elements.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import vkjit as vk
+from vkjit.runtime.interface import DeviceArray
+
+from . import index
+from .registry import device_class
+
+__all__ = ["gather_last", "gather_last_fours", "take", "take_fours", "take_last", "take_last_fours"]
+
+T = TypeVar("T", bound=vk.Element)
+I = TypeVar("I", bound=vk.Element)  # noqa: E741  # the type of indices
+
+GROUP = 256
+"""Invocations of a workgroup."""
+
+
+@vk.func
+def place_of(position, extent):
+    """Whether a position lies within an axis of so many elements, and where it does so from the start (else 0)."""
+    counted = vk.i64(position)
+    counted = vk.where(counted < 0, counted + vk.i64(extent), counted)
+    inside = (counted >= 0) & (counted < vk.i64(extent))
+    return inside, vk.index(vk.where(inside, counted, vk.i64(0)))
+
+
+@vk.kernel(groups=lambda y: (vk.cdiv(y.shape[1], 4 * GROUP), y.shape[0]), local=GROUP, debug=False)
+def take_last_fours(x: vk.In[T, "A E"], where: vk.In[I, "N"], y: vk.Out[T, "A N"]):
+    """y[a, n] = x[a, where[n]]."""
+    n, a = vk.global_id(0) * 4, vk.global_id(1)
+    if n < y.shape[1]:
+        places = ()
+        for k in vk.unroll(4):
+            places = places + (place_of(where[n + k], x.shape[1]),)
+        values = ()
+        for k in vk.unroll(4):
+            values = values + (x[a, places[k][1]],)
+        for k in vk.unroll(4):
+            y[a, n + k] = vk.where(places[k][0], values[k], T(0))
+
+
+@vk.kernel(groups=lambda y: (vk.cdiv(y.shape[1], 4 * GROUP), y.shape[0]), local=GROUP, debug=False)
+def gather_last_fours(x: vk.In[T, "A E"], where: vk.In[I, "A N"], y: vk.Out[T, "A N"]):
+    """y[a, n] = x[a, where[a, n]]."""
+    n, a = vk.global_id(0) * 4, vk.global_id(1)
+    if n < y.shape[1]:
+        places = ()
+        for k in vk.unroll(4):
+            places = places + (place_of(where[a, n + k], x.shape[1]),)
+        values = ()
+        for k in vk.unroll(4):
+            values = values + (x[a, places[k][1]],)
+        for k in vk.unroll(4):
+            y[a, n + k] = vk.where(places[k][0], values[k], T(0))
+
+
+@vk.kernel(
+    groups=lambda y, LOCAL: (vk.cdiv(y.shape[2], 4 * LOCAL), y.shape[1], y.shape[0]),
+    local=lambda LOCAL: LOCAL,
+    debug=False,
+)
+def take_fours(x: vk.In[T, "A E B"], where: vk.In[I, "N"], y: vk.Out[T, "A N B"], LOCAL: vk.Const[Any]):
+    """y[a, n, b] = x[a, where[n], b]."""
+    b, n, a = (vk.group_id(0) * LOCAL + vk.local_id(0)) * 4, vk.global_id(1), vk.global_id(2)
+    inside, p = place_of(where[n], x.shape[1])
+    if b < y.shape[2]:
+        values = ()
+        for k in vk.unroll(4):
+            values = values + (x[a, p, b + k],)
+        for k in vk.unroll(4):
+            y[a, n, b + k] = vk.where(inside, values[k], T(0))
+
+
+def _in_fours(x: DeviceArray, y: DeviceArray) -> bool:
+    """Whether invocations take four neighbours each of the result's lines."""
+    return device_class(y.device) == "gpu" and x.shape[1] > 0 and y.shape[-1] % 4 == 0
+
+
+def take_last(x: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:
+    """y[a, n] = x[a, where[n]]."""
+    (take_last_fours if _in_fours(x, y) else index.take_last)(x, where, y)
+
+
+def gather_last(x: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:
+    """y[a, n] = x[a, where[a, n]]."""
+    (gather_last_fours if _in_fours(x, y) else index.gather_last)(x, where, y)
+
+
+def take(x: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:
+    """y[a, n, b] = x[a, where[n], b]."""
+    if _in_fours(x, y) and x.strides[2] == 1:
+        take_fours(x, where, y, 64 if y.shape[2] <= 256 else GROUP)
+    else:
+        index.take(x, where, y)
