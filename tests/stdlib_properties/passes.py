@@ -11,7 +11,7 @@ import numpy as np
 
 import vkjit as vk
 from tests.stdlib_properties.operations import Operation
-from vkjit.stdlib import compaction, radix, sort
+from vkjit.stdlib import compaction, radix, sort, sort_ranked
 from vkjit.stdlib.partial import scratch
 
 __all__ = ["PASSES"]
@@ -100,6 +100,19 @@ def _by_digits(key: Any, bits: int, descending: bool, length: int = 0) -> Any:
     return call
 
 
+def _by_ranks(together: bool, descending: bool, groups: int) -> Any:
+    """As `_by_digits`, ranked by subgroups; together: a workgroup takes a line."""
+
+    def call(_: Any, xp: Any, x: Any) -> Any:
+        if xp is not vk:
+            made = xp.sort(x, dim=1, descending=descending, stable=True)
+            return made[0], made[1]
+        sort = sort_ranked.sort_rows if together else sort_ranked.sort_lines
+        return tuple(vk.Tensor(a) for a in sort(x._array, vk.i64, descending, groups))
+
+    return call
+
+
 def _on_processors(lines: Any, key: Any, bits: int, descending: bool, length: int) -> Any:
     """The passes of a processor on any device, with short tiles."""
     rows, n = lines.shape
@@ -141,6 +154,11 @@ def _sorting() -> list[Operation]:
         Operation("sort by digits, descending in large tiles", _by_digits(signed, 32, True), [[(2, 600)], [(1, 8300)]], ("gpu",),
                   **few),
         Operation("sort by digits, floats in large tiles", _by_digits(sort.key_f32, 32, False), [[(1, 700)]], ("gpu",), **floats),
+        Operation("sort by ranks", _by_ranks(False, False, 4), [[(2, 50)], [(1, 1)], [(2, 600)]], ("gpu",), **bytes_),
+        Operation("sort by ranks, descending", _by_ranks(False, True, 4), [[(1, 600)]], ("gpu",), **few),
+        Operation("sort by ranks, floats", _by_ranks(False, False, 2), [[(1, 300)]], ("gpu",), **floats),
+        Operation("sort by ranks, rows", _by_ranks(True, False, 0), [[(2, 50)], [(1, 1)], [(2, 300)]], ("gpu",), **floats),
+        Operation("sort by ranks, rows descending", _by_ranks(True, True, 4), [[(2, 130)]], ("gpu",), **few),
         Operation("sort by digits, long", _by_digits(sort.key_signed_long, 64, False), [[(2, 300)]], ("gpu", "llvm"), **long),
     ]  # fmt: skip
 
