@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import vkjit as vk
 
-__all__ = ["add", "partial_sums", "transpose"]
+__all__ = ["add", "copy", "partial_sums", "transpose"]
 
 T = TypeVar("T", bound=vk.Element)
 
@@ -26,6 +26,13 @@ def add(x: vk.In[T, "N"], y: vk.In[T, "N"], z: vk.Out[T, "N"], SPAN: vk.Const[in
     """z = x + y."""
     wg, i = vk.workgroup(), vk.group_id(0) * SPAN
     wg.store(z[i : i + SPAN], wg.load(x[i : i + SPAN]) + wg.load(y[i : i + SPAN]))
+
+
+@vk.kernel(groups=parts, local=256)
+def copy(x: vk.In[T, "N"], y: vk.Out[T, "N"], SPAN: vk.Const[int] = 4096) -> None:
+    """y = x."""
+    wg, i = vk.workgroup(), vk.group_id(0) * SPAN
+    wg.store(y[i : i + SPAN], wg.load(x[i : i + SPAN]))
 
 
 @vk.kernel(groups=parts, local=256)

@@ -2,7 +2,8 @@
 
 Every row first compares a result with the definition in float64, then times the kernel alone: by the device's clock on hardware,
 by the clock on the wall elsewhere. Rates are FLOP/s for products (operations of i8 too) and GB/s of bytes read and written for
-the rest. PyTorch runs on the device's own CUDA, or on the processor.
+the rest. PyTorch runs on the device's own CUDA, or on the processor. Kernels that memory bounds are measured once more on hardware
+beside a copy of the same array: the faster one of the device's own and of a kernel's.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 import vkjit as vk
 from benchmarks.framework import Absent, Row, Target
 from benchmarks.groups import memory
-from benchmarks.tile_kernels import add, partial_sums, transpose
+from benchmarks.tile_kernels import add, copy, partial_sums, transpose
 from vkjit.stdlib.attention import Seen, attend
 from vkjit.stdlib.conv import Geometry
 from vkjit.stdlib.tile_conv import convolve_by_tiles
@@ -270,6 +271,18 @@ def torch_transpose_rate(at: Setting) -> float:
     return 8.0 * at.square**2 / (at.torch_milliseconds(lambda: x.T.contiguous()) * 1e6)
 
 
+def copy_rate(at: Setting, elements: int) -> float:
+    """Of so many f32."""
+    with vk.use_device(at.device()):
+        x, y = vk.arange(elements, dtype=vk.f32), vk.empty(elements)
+        runs = (functools.partial(copy, x, y), functools.partial(y.copy_, x))
+        for run in runs:
+            y.zero_()
+            run()
+            agree(y[-500:].numpy(), np.arange(elements - 500, elements), UNITS["f32"])
+        return 8.0 * elements / (min(at.milliseconds(run) for run in runs) * 1e6)
+
+
 # -- attention
 
 
@@ -365,7 +378,11 @@ SOFTWARE = Setting(
 )  # fmt: skip
 
 
-def rows_of(at: Setting, product: Target, f32: Target, copy: Target, heads: Target) -> list[Row]:
+_COPY = Target(value=2300)  # 0.8 of what a copy reaches on an H100
+_BESIDE = Target(ratio=0.8)
+
+
+def rows_of(at: Setting, product: Target, f32: Target, bytes_moved: Target, heads: Target) -> list[Row]:
     """All rows of a setting; `heads` is the target of attention and convolution."""
     flops, made = ("TFLOP/s" if at.hardware else "GFLOP/s"), []
 
@@ -378,18 +395,26 @@ def rows_of(at: Setting, product: Target, f32: Target, copy: Target, heads: Targ
         target = f32 if dtype == "f32" else product
         row(name, flops, product_rate, target, torch_product_rate, dtype, total)
     height, width = at.rows
-    row(f"softmax {height}x{width} f32", "GB/s", softmax_rate, copy, torch_softmax_rate)
-    row(f"layer norm {height}x{width} f32", "GB/s", norm_rate, copy, torch_norm_rate)
     power = at.long.bit_length() - 1
-    row(f"add 2^{power} f32", "GB/s", add_rate, copy, torch_add_rate)
-    row(f"sum 2^{power} f32", "GB/s", sum_rate, copy, torch_sum_rate)
-    row(f"transpose {at.square}^2 f32", "GB/s", transpose_rate, copy, torch_transpose_rate)
+    bound: list[tuple[str, Any, Any, int]] = [
+        (f"softmax {height}x{width} f32", softmax_rate, torch_softmax_rate, height * width),
+        (f"layer norm {height}x{width} f32", norm_rate, torch_norm_rate, height * width),
+        (f"add 2^{power} f32", add_rate, torch_add_rate, at.long),
+        (f"sum 2^{power} f32", sum_rate, torch_sum_rate, at.long),
+        (f"transpose {at.square}^2 f32", transpose_rate, torch_transpose_rate, at.square**2),
+    ]
+    for name, ours, theirs, _ in bound:
+        row(name, "GB/s", ours, bytes_moved, theirs)
+    for name, ours, _, elements in bound if at.hardware else ():
+        beside = functools.partial(copy_rate, at, elements)
+        made.append(
+            Row(f"{name} beside a copy", "GB/s", functools.partial(ours, at), _BESIDE, "copy", beside, at.rounds)
+        )
     row(f"attention {'x'.join(map(str, at.heads))} f16", flops, attention_rate, heads, torch_attention_rate)
     row(f"conv {'x'.join(map(str, (*at.conv, at.conv[2])))} k3 f16", flops, conv_rate, heads, torch_conv_rate)
     return made
 
 
-_COPY = Target(value=2300)  # 0.8 of what a copy reaches on an H100
 _ONE, _HALF = Target(value=1.0), Target(value=0.5)
 
 ROWS = [
