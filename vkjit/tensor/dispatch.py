@@ -16,8 +16,8 @@ from ..autograd.autocast import converted
 from ..autograd.mode import state
 from ..errors import ArgumentError, InternalError
 from .parts import check_written, record_written
+from .repeats import at_once, repeats, written
 from .repeats import repeated as again
-from .repeats import repeats, written
 from .tensor import Tensor
 
 __all__ = ["OPERATIONS", "is_recording", "operation", "run_in_place"]
@@ -71,6 +71,8 @@ def operation(name: str, *, repeated: bool = False) -> Callable[[F], F]:
             tape.put(name, operands, params, result if isinstance(result, tuple) else (result,))
             return result
 
+        if repeated:
+            run = at_once(name, run)
         OPERATIONS[name] = run
         return run  # type: ignore[return-value]  # wraps keeps the signature
 
@@ -109,11 +111,14 @@ def run_in_place(
     if recording:
         check_written(name, target)
     kept = _kept_operands(name, target, operands) if recording else ()
-    with mode.set_grad_enabled(False):
+    enabled, state.enabled = state.enabled, False
+    try:
         if name in _REPEATED:
             written(write, target, operands, params)
         else:
             write(target, *operands, **params)
+    finally:
+        state.enabled = enabled
     target.bump_version()
     if recording and target.root is not None:
         record_written(name, kept, params, target, target.root)

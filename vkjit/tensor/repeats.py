@@ -12,15 +12,16 @@ the sanitizer, tensors of classes of their own, whole functions of which gradien
 from __future__ import annotations
 
 import functools
-import math
 import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
+from math import copysign
 from typing import Any, NamedTuple, TypeVar
 
 from .. import findings
 from ..autograd.mode import state
+from ..autograd.tape import GradMeta
 from ..dtypes import DType
 from ..runtime import spans
 from ..runtime.array import DeviceArray, layout_of
@@ -29,9 +30,9 @@ from ..runtime.interface import Device
 from ..runtime.repeat import Launching, Step, Witness
 from ..runtime.ways import Table, repeating, table_of
 from ..stdlib.registry import forced_class
-from .tensor import Tensor
+from .tensor import Tensor, Version
 
-__all__ = ["only_values", "repeated", "repeats", "whole", "written"]
+__all__ = ["at_once", "only_values", "repeated", "repeats", "whole", "written"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K", bound=type)
@@ -168,6 +169,65 @@ def repeats(name: str, forward: F) -> F:
     return run  # type: ignore[return-value]  # wraps keeps the signature
 
 
+def at_once(name: str, usual: F) -> F:
+    """The public function of an operation that is repeated: `usual`, before which calls of the plainest kind, with a tensor,
+    two of them, or a tensor and a number, are looked up without any of the calls that their way is made of otherwise.
+
+    The keys are those of `_key`, so what is found there is what `usual` would find. Nothing is recorded here, and a view whose
+    place on the tape is out of date is left to `usual`, which brings it up to date.
+    """
+    blocks, listeners, new = findings.OPEN, spans.listeners, object.__new__
+
+    @functools.wraps(usual)
+    def run(*operands: Any, **params: Any) -> Any:
+        x = operands[0] if operands else None
+        if params or x.__class__ is not Tensor or state.special or blocks or listeners:
+            return usual(*operands, **params)
+        a: Any = x._array
+        if len(operands) == 2:
+            y = operands[1]
+            if y.__class__ is Tensor:
+                arrays: tuple[Any, ...] = (a, y._array)
+                if arrays[1].buffer is a.buffer or (
+                    state.enabled
+                    and (
+                        x.meta.requires_grad
+                        or y.meta.requires_grad
+                        or x._history != x._version.recorded
+                        or y._history != y._version.recorded
+                    )
+                ):
+                    return usual(*operands)
+                key: tuple[Any, ...] = (name, a.layout, arrays[1].layout)
+            elif state.enabled and (x.meta.requires_grad or x._history != x._version.recorded):
+                return usual(*operands)
+            elif y.__class__ is float:
+                arrays, key = (a,), (name, a.layout, float, y, copysign(1.0, y))
+            elif y.__class__ is int:
+                arrays, key = (a,), (name, a.layout, int, y)
+            else:
+                return usual(*operands)
+        elif len(operands) == 1 and not (state.enabled and (x.meta.requires_grad or x._history != x._version.recorded)):
+            arrays, key = (a,), (name, a.layout)
+        else:
+            return usual(*operands)
+        device = a.buffer.device
+        way = table_of(device).get(key)
+        if way.__class__ is not _Way or way.at_once is None or forced_class() is not None:
+            return usual(*operands)
+        array = way.at_once(*arrays)
+        if array is None:
+            return usual(*operands)
+        made, version = new(Tensor), new(Version)  # as `Tensor.of`
+        version.value = version.recorded = 0
+        made._array, made._is_view, made._version = array, False, version
+        made._history, made._root = 0, None
+        made.meta = GradMeta(array.shape, array.dtype, device)
+        return made
+
+    return run  # type: ignore[return-value]  # wraps keeps the signature
+
+
 def repeated(name: str, forward: Callable[..., Any], operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """forward(*operands, **params), repeated where it can be."""
     found = _key(name, operands, params)
@@ -291,7 +351,7 @@ def _take(value: Any, key: list[Any], tensors: list[Tensor]) -> bool:
         tensors.append(value)
         return layout is not None
     if kind is float:
-        key += (kind, value, math.copysign(1.0, value))
+        key += (kind, value, copysign(1.0, value))
         return bool(value == value)  # NaN finds nothing in a dictionary
     if kind in _PLAIN:
         key += (kind, value)
