@@ -218,14 +218,17 @@ def search_sorted(
     RIGHT: vk.Const[bool],
     C: vk.Const[Any],
     KEY: vk.Const[Any],
+    INDEX: vk.Const[Any],
 ):
-    """y[l, m] = how many bounds[l] lie before values[l, m]: below it, or (RIGHT) not above it; both compared as C."""
+    """y[l, m] = how many bounds[l] lie before values[l, m]: below it, or (RIGHT) not above it; both compared as C. INDEX is
+    an integer type that counts the bounds.
+    """
     m, line = vk.global_id(0), vk.global_id(1)
     value = KEY(C(values[line, m]))
-    low = vk.i64(0)
-    high = vk.i64(bounds.shape[1])
+    low = INDEX(0)
+    high = INDEX(bounds.shape[1])
     while low < high:
-        middle = low + (high - low) // 2
+        middle = low + ((high - low) >> 1)
         other = KEY(C(bounds[line, middle]))
         if RIGHT:
             goes = other <= value

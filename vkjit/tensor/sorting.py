@@ -359,6 +359,7 @@ def _search(bounds: Tensor, values: Tensor, *, right: bool, dtype: DType) -> Ten
         right,
         compute,
         _key(compute),
+        dtypes.i32 if b.shape[-1] < 2**31 else dtypes.i64,
     )
     return Tensor(out)
 
