@@ -17,6 +17,7 @@ from vkjit.errors import CompileError
 from vkjit.interp import run_module
 from vkjit.interp.device import INTERPRETER_CAPS
 from vkjit.ir.core import Module
+from vkjit.ir.types import Vector
 from vkjit.passes import pipeline
 from vkjit.passes.tiles.layout import Layout, canonical, staging
 from vkjit.passes.tiles.lower import options_for
@@ -24,7 +25,7 @@ from vkjit.spirv import tools
 from vkjit.stdlib.attention import LARGE, LARGE_HEADS, LARGE_SHARED, tiles_for
 from vkjit.stdlib.tile_attention import attention, attention_of_halves
 from vkjit.stdlib.tile_attention_gradient import key_gradients, query_gradient
-from vkjit.stdlib.tile_gemm import gemm
+from vkjit.stdlib.tile_gemm import gemm, gemm_of_views
 from vkjit.testing.fuzz.check import Checker
 from vkjit.testing.fuzz.tiles import generate_tiles
 
@@ -213,6 +214,27 @@ def test_spirv_of_products_is_valid(factor: Any) -> None:
     module = pipeline.run(high(gemm, arguments, 128, contiguous=True, aligned=True), GPU)
     tools.validate(emit_module(module, GPU).code)
     assert ("engine matrix" in str(module.kernel.attrs["tiles"])) == (factor == np.float16)
+
+
+@pytest.mark.parametrize("ahead", ["", "early", "late"])
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("sizes", [(64, 32, 64), (40, 24, 52), (36, 4, 8)])
+def test_factors_of_32_bits_are_read_in_vectors(sizes: Any, turned: tuple[bool, bool], ahead: str) -> None:
+    """Whichever way memory's rows run; tiles that lie in part outside of their arrays, fewer blocks than invocations."""
+    m, k, n = sizes
+    random = np.random.default_rng(3)
+    a, b = (random.integers(-4, 5, (1, *shape)).astype(np.float32) for shape in ((m, k), (k, n)))
+    factors = [np.ascontiguousarray(x.swapaxes(1, 2)) if flip else x for x, flip in zip((a, b), turned, strict=True)]
+    c = np.full((1, m, n), 77, np.float32)
+    arguments = [*factors, np.zeros(n, np.float32), c, 32, 32, 16, vk.f32, *turned, "", False, 32, ahead]
+    module = lowered(high(gemm_of_views, [*arguments, False], 32, contiguous=True, aligned=True))
+    text = str(module.kernel.attrs["tiles"])
+    assert "each invocation sums 32 = 8 x 4 by 4, 32 = 4 x 8 by 4" in text
+    assert text.count("turned on the way") == (not turned[0]) + turned[1]
+    loads = [op for op in module.kernel.body.walk() if op.name == "load" and isinstance(op.result.type, Vector)]
+    assert loads
+    run_module(module, (-(-n // 32), -(-m // 32), 1), arguments[:4], subgroup_size=8)
+    np.testing.assert_array_equal(c, np.matmul(a, b))
 
 
 # -- barriers
