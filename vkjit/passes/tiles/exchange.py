@@ -194,6 +194,7 @@ def reduce(shop: Workshop, op: str, tile: Held, axis: int) -> Held:
     values = _within_axis(shop, tile, axis, rest)
     by_keys = keyed(shop, op, element)
     if by_keys:
+        shop.notes.append(f"{b.loc}: the {op} of f32 is found by whole numbers that are ordered as floats are")
         values = keys_of(shop, op, values)
     found = [c[0] for c in _reduced(shop, tile.layout, axis, [(v,) for v in values], combine)]
     return Held(tile.layout.without(axis), tuple(numbers_of(shop, op, found) if by_keys else found))
