@@ -182,7 +182,7 @@ def move_tiles(
     for e in vk.unroll(EACH):
         digit = vk.i32((key_of(values[e], BITS, SIGN, INFINITY, DOWN) >> BITS(shift)) & BITS(255))
         digit = vk.where(begin + e * LANES <= last, digit, BINS - 1)  # what lies past the end comes last
-        at[e] = rank_in_subgroup(heads, row, digit, lane, LANES)
+        at[e] = rank_in_subgroup(heads, row, digit, lane, LANES) | (digit << 16)  # a tile has fewer elements
     vk.barrier()
     # where the elements of a digit begin: in the line, and in the tile
     lower, own = vk.i32(0), vk.i32(0)
@@ -204,9 +204,7 @@ def move_tiles(
                 before += here
     vk.barrier()
     for e in vk.unroll(EACH):
-        digit = vk.i32((key_of(values[e], BITS, SIGN, INFINITY, DOWN) >> BITS(shift)) & BITS(255))
-        digit = vk.where(begin + e * LANES <= last, digit, BINS - 1)
-        at[e] += heads[row * BINS + digit]
+        at[e] = (at[e] & 0xFFFF) + heads[row * BINS + (at[e] >> 16)]
         held[at[e]] = BITS(values[e])
     vk.barrier()
     target = vk.local(vk.i32, EACH)
