@@ -237,6 +237,57 @@ def test_factors_of_32_bits_are_read_in_vectors(sizes: Any, turned: tuple[bool, 
     np.testing.assert_array_equal(c, np.matmul(a, b))
 
 
+# -- quotients
+
+
+def shared_divisors(x: vk.In[vk.f32, "N"], d: vk.In[vk.f32, "R"], y: vk.Out[vk.f32, "R N"], z: vk.Out[vk.f32, "R N"]):
+    wg, r = vk.workgroup(), vk.group_id(0)
+    row = wg.load(x[0:256])
+    wg.store(y[r, 0:256], row / d[r])
+    columns = wg.reshape(wg.load(d[r : r + 1]), (1, 1))
+    wg.store(z[r : r + 1, 0:256], wg.reshape(row, (1, 256)) / columns)
+
+
+def test_quotients_by_shared_numbers() -> None:
+    """Within the bound of a division, whatever their size; infinities, zeros and NaN as it has them."""
+    random = np.random.default_rng(5)
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1, -3, 2.0**-126, 2.0**127, -(2.0**-90), 3e38], np.float32)
+    x, d = (
+        np.concatenate([special, np.ldexp(random.uniform(1, 2, n), random.integers(-120, 120, n)).astype(np.float32)])
+        for n in (256 - len(special), 30)
+    )
+    found = [np.zeros((len(d), 256), np.float32) for _ in range(2)]
+    module = lowered(high(shared_divisors, [x, d, *found], 32))
+    assert sum(op.name == "div" for op in module.kernel.body.walk()) == 2
+    with np.errstate(all="ignore"):
+        run_module(module, (len(d), 1, 1), [x, d, *found], subgroup_size=8)
+        exact = x.astype(np.float64) / d[:, None].astype(np.float64)
+        rounded = exact.astype(np.float32)
+    normal = np.isfinite(rounded) & (np.abs(rounded) >= 2.0**-126)
+    for y in found:
+        np.testing.assert_array_equal(np.isnan(y), np.isnan(exact))
+        off = np.abs(y.astype(np.float64)[normal] - exact[normal]) / np.spacing(np.abs(rounded[normal]))
+        assert off.max() < 2.5
+        others = ~normal & ~np.isnan(exact)
+        np.testing.assert_allclose(y[others], rounded[others], atol=2.0**-126)
+        np.testing.assert_array_equal(np.signbit(y[others]), np.signbit(rounded[others]))
+
+
+def test_few_elements_and_strict_kernels_are_divided() -> None:
+    arguments = [
+        np.zeros(256, np.float32),
+        np.zeros(1, np.float32),
+        *(np.zeros((1, 256), np.float32) for _ in range(2)),
+    ]
+    strict = high(shared_divisors, arguments, 32)
+    strict.kernel.attrs["strict"] = True
+    for module in (strict, high(shared_divisors, arguments, 128)):
+        assert (
+            sum(op.name == "div" for op in lowered(module).kernel.body.walk())
+            == 2 * 256 // module.kernel.attrs["local_size"][0]
+        )
+
+
 # -- barriers
 
 

@@ -14,6 +14,7 @@ from ...ir.rewrite import clone_op, constant_of
 from ...ir.types import Array, Scalar, Tile
 from .held import Held, Workshop
 from .layout import Layout
+from .quotients import Quotients, quotients_of
 
 __all__ = ["load", "map_region", "run_each", "slice_operands", "store"]
 
@@ -146,8 +147,11 @@ def store(shop: Workshop, op: Op, operands: Sequence[Value], tile: Held) -> None
 # -- regions
 def map_region(shop: Workshop, op: Op, layout: Layout, operands: Sequence[Held]) -> Held:
     """The region's result for each slot of the layout."""
-    positions = _asked_positions(shop, op, layout)
-    return Held(layout, tuple(_inlined(shop, op, layout, s, positions, operands)[0] for s in layout.slots()))
+    positions, quotients = _asked_positions(shop, op, layout), quotients_of(shop, op, layout.held, operands)
+    if quotients.divisions:
+        shop.notes.append(f"{op.loc}: elements are multiplied by the reciprocals of divisors that they share")
+    values = (_inlined(shop, op, layout, s, positions, operands, quotients)[0] for s in layout.slots())
+    return Held(layout, tuple(values))
 
 
 def run_each(shop: Workshop, op: Op, layout: Layout, operands: Sequence[Held]) -> None:
@@ -180,6 +184,7 @@ def _inlined(
     slot: tuple[int, ...],
     positions: Sequence[Sequence[Value]],
     operands: Sequence[Held],
+    quotients: Quotients | None = None,
 ) -> list[Value]:
     """The region's operations for one slot; gives what it yields."""
     region = op.regions[0]
@@ -192,6 +197,9 @@ def _inlined(
         at = tuple(0 if axis.size == 1 else s for axis, s in zip(held.layout.axes, own, strict=True))
         mapping[argument] = held.values[held.layout.number(at)]
     for inner in region.ops[:-1]:
+        if quotients is not None and inner in quotients.divisions:
+            mapping[inner.result] = quotients.quotient(*(mapping.get(v, v) for v in inner.operands))
+            continue
         shop.builder.region.ops.append(clone_op(inner, mapping))
     return [mapping.get(value, value) for value in region.terminator.operands]
 

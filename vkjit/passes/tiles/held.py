@@ -70,6 +70,8 @@ class Options:
     most_held: int
     keys: bool = True
     """Whether extremes of floats are found by whole numbers: see `keys`."""
+    reciprocals: bool = True
+    """Whether quotients by numbers that elements share are products with reciprocals: see `quotients`."""
 
 
 @dataclass(slots=True)

@@ -58,6 +58,7 @@ def options_for(caps: DeviceCaps) -> Options:
         unroll=128 if processor else 256,
         most_held=512 if processor else 256,
         keys=not processor,
+        reciprocals=not processor,
     )
 
 
