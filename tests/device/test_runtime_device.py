@@ -457,6 +457,43 @@ def test_the_number_of_submissions_in_flight_is_bounded(vulkan: Any, monkeypatch
     assert download(vulkan, x).tolist() == [200] * 64
 
 
+@pytest.mark.parametrize("idle", [True, False])
+def test_submissions_grow_longest_where_the_device_waits_for_the_host(
+    vulkan: Any, idle: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    current, ready = vulkan._queue, vulkan._functions.vkGetFenceStatus
+
+    def depart(self: Any, *arguments: Any, **options: Any) -> None:
+        sizes.append(self.recorded)
+        usual(self, *arguments, **options)
+
+    def status(device: Any, fence: Any) -> int:  # done as soon as somebody asks, or not before somebody waits
+        if not idle:
+            return 1  # VK_NOT_READY
+        fences = vulkan._vulkan.array("VkFence", [fence])
+        vulkan._functions.vkWaitForFences(device, 1, fences, 1, 10**10)
+        return int(ready(device, fence))
+
+    usual = queue.Queue._depart
+    vulkan.synchronize()
+    kernel = vulkan.load(kernels.shift())
+    x, y = upload(vulkan, np.zeros(64, np.uint32)), vulkan.allocate(256)
+    vulkan.synchronize()
+    monkeypatch.setattr(queue.Queue, "_depart", depart)
+    monkeypatch.setattr(vulkan._functions, "vkGetFenceStatus", status)
+    monkeypatch.setattr(current, "_spin_ns", 0)
+    current._next_budget = 0  # as after somebody has waited
+    for _ in range(2600):
+        vulkan.launch(kernel, (1, 1, 1), BLOCK.pack(x.address, 0, y.address, 64), (x,), (y,))
+        x, y = y, x
+    vulkan.synchronize()
+    monkeypatch.undo()
+    assert sum(sizes) == 2600 and sizes[:3] == [8, 32, 128], sizes
+    assert max(sizes) == (queue.LONG_BUDGET if idle else queue.BUDGET), sizes
+    assert download(vulkan, x).tolist() == [2600] * 64
+
+
 @pytest.mark.parametrize("call", ["vkAllocateMemory", "vkBindBufferMemory", "vkMapMemory"])
 def test_a_block_that_fails_half_way_leaves_nothing(vulkan: Any, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if call == "vkMapMemory" and not vulkan._storage.memory.main.kind.mapped:

@@ -259,6 +259,7 @@ def tracing() -> Iterator[Trace]:
     wrapped: list[tuple[_vk.Functions, str]] = []
     look_up, order, made = _vk.Functions.__getattr__, queue_graph._Recorder.order, VulkanBuffer.__init__
     dispatch, emit, create, new_command = Queue.dispatch, Queue.emit, Queue._create, Queue.new_command
+    again = VulkanBuffer.again
 
     def traced_look_up(self: _vk.Functions, name: str) -> Any:
         pointer = look_up(self, name)
@@ -302,6 +303,12 @@ def tracing() -> Iterator[Trace]:
         made(self, *rest)
         recorder.buffers.append(weakref.ref(self))
 
+    def traced_again(*arguments: Any) -> Any:
+        found = again(*arguments)
+        if found is not None:  # made without the constructor
+            recorder.buffers.append(weakref.ref(found))
+        return found
+
     def traced_order(self: Any, entry: Any) -> None:
         recorder.note(entry.reads, entry.writes)
         order(self, entry)
@@ -313,6 +320,7 @@ def tracing() -> Iterator[Trace]:
         (Queue, "_create", traced_create, create),
         (Queue, "new_command", traced_new_command, new_command),
         (VulkanBuffer, "__init__", traced_buffer, made),
+        (VulkanBuffer, "again", staticmethod(traced_again), staticmethod(again)),
         (queue_graph._Recorder, "order", traced_order, order),
     ]
     for owner, name, function, _ in replaced:

@@ -11,6 +11,7 @@ import pytest
 
 import vkjit as vk
 from tests.device import runtime_kernels as kernels
+from tests.device.repeats_fuzz import Chain
 from tests.device.runtime_kernels import BLOCK, groups
 from tests.device.staged import open_staged
 from tests.faults.happens_before import (
@@ -243,6 +244,25 @@ def test_memory_that_is_used_again_at_once_stays_in_order(
     for seed in range(3):
         wrong += len(unordered(traced_work(physical, seed, 60, many_short_lives, lambda _: open_staged())))
     assert wrong > 0
+
+
+def chains_of_operations(device: Any, random: Random, steps: int) -> None:
+    """Operations on tensors that come again, in two streams: most of them allocate, launch and return by one short function."""
+    with vk.use_device(device):
+        Chain(device, random.randrange(1000), streams=1).run(steps)
+    device.synchronize()
+
+
+def test_repeated_operations_are_ordered_and_each_missing_barrier_is_seen(physical: Any) -> None:
+    deleted = short = 0
+    for seed in range(2):
+        trace = traced_work(physical, seed, 250, chains_of_operations, lambda _: open_staged())
+        assert unordered(trace) == [], seed
+        short += trace.short
+        for place in list(barriers_that_matter(trace))[::8]:
+            assert unordered(without(trace, place)), (seed, place)
+            deleted += 1
+    assert deleted >= 10 and short >= 150, (deleted, short)
 
 
 def _only_once(find: Any) -> Any:

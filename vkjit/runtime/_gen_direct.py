@@ -111,7 +111,7 @@ def _with_1(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
-                queue.submit()
+                queue.full()
                 owner.submitted()
         except BaseException:
             queue.distrust()
@@ -229,7 +229,7 @@ def _with_2(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
-                queue.submit()
+                queue.full()
                 owner.submitted()
         except BaseException:
             queue.distrust()
@@ -351,7 +351,7 @@ def _with_3(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
-                queue.submit()
+                queue.full()
                 owner.submitted()
         except BaseException:
             queue.distrust()
@@ -477,7 +477,7 @@ def _with_4(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
-                queue.submit()
+                queue.full()
                 owner.submitted()
         except BaseException:
             queue.distrust()
@@ -607,7 +607,7 @@ def _with_5(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
-                queue.submit()
+                queue.full()
                 owner.submitted()
         except BaseException:
             queue.distrust()
@@ -741,7 +741,7 @@ def _with_6(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
-                queue.submit()
+                queue.full()
                 owner.submitted()
         except BaseException:
             queue.distrust()
@@ -879,7 +879,7 @@ def _with_7(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
-                queue.submit()
+                queue.full()
                 owner.submitted()
         except BaseException:
             queue.distrust()
@@ -1021,7 +1021,7 @@ def _with_8(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
-                queue.submit()
+                queue.full()
                 owner.submitted()
         except BaseException:
             queue.distrust()
@@ -1211,7 +1211,7 @@ def _with_20(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
-                queue.submit()
+                queue.full()
                 owner.submitted()
         except BaseException:
             queue.distrust()

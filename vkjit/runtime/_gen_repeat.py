@@ -67,7 +67,7 @@ def _recording(prepared: Any) -> Callable[[Sequence[Any], tuple[int, ...]], bool
                 kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
-                queue.submit()
+                queue.full()
                 owner.submitted()
         except BaseException:
             queue.distrust()
@@ -124,7 +124,7 @@ def _recording_few(prepared: Any) -> Callable[[Sequence[Any], tuple[int, ...]], 
                 kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
-                queue.submit()
+                queue.full()
                 owner.submitted()
         except BaseException:
             queue.distrust()
@@ -195,7 +195,7 @@ def _making_1(prepared: Any) -> Callable[..., Any]:
                 kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
-                queue.submit()
+                queue.full()
                 owner.submitted()
         except BaseException:
             queue.distrust()
@@ -270,7 +270,7 @@ def _making_2(prepared: Any) -> Callable[..., Any]:
                 kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
-                queue.submit()
+                queue.full()
                 owner.submitted()
         except BaseException:
             queue.distrust()
@@ -346,7 +346,7 @@ def _making_3(prepared: Any) -> Callable[..., Any]:
                 kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
-                queue.submit()
+                queue.full()
                 owner.submitted()
         except BaseException:
             queue.distrust()
@@ -406,7 +406,7 @@ def _writing_1(prepared: Any) -> Callable[..., Any]:
                 kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
-                queue.submit()
+                queue.full()
                 owner.submitted()
         except BaseException:
             queue.distrust()
@@ -464,7 +464,7 @@ def _writing_2(prepared: Any) -> Callable[..., Any]:
                 kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
-                queue.submit()
+                queue.full()
                 owner.submitted()
         except BaseException:
             queue.distrust()
@@ -523,7 +523,7 @@ def _writing_3(prepared: Any) -> Callable[..., Any]:
                 kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
-                queue.submit()
+                queue.full()
                 owner.submitted()
         except BaseException:
             queue.distrust()

@@ -124,7 +124,9 @@ class BudgetedQueue(Queue):
 
     def _begin(self) -> Any:
         self._expected = 0.0
-        return super()._begin()
+        submission = super()._begin()
+        self.budget = self._planned  # never more of them: what is recorded isn't always known
+        return submission
 
     def _record_part(
         self, kernel: VulkanKernel, base: Grid, size: Grid, block: bytes, reads: Sequence[VulkanBuffer],

@@ -79,7 +79,7 @@ _RECORDED = """            serial = queue.serial
                 kernel.last_use, kernel.user = serial, queue
             recorded = queue.recorded = queue.recorded + 1
             if recorded >= queue.budget:
-                queue.submit()
+                queue.full()
                 owner.submitted()
         except BaseException:
             queue.distrust()
