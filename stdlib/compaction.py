@@ -1,8 +1,8 @@
 """Where elements aren't 0: how many, their places, and the values beside them.
 
 Enters: a vector without gaps. Leaves: how many elements of it aren't 0 before each segment, then their places (i64) or the
-values at these places, in order. A workgroup takes a segment: one invocation on a processor, 256 on a GPU, where a running
-count along the workgroup gives each its place.
+values at these places, in order. A workgroup takes a segment: one invocation on a processor, 256 on a GPU, where running
+counts give each its place (`compaction_tiles`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import vkjit as vk
 from vkjit.runtime.interface import DeviceArray
+from vkjit.stdlib import compaction_tiles as tiles
+from vkjit.stdlib import elementwise_fours as fours
 from vkjit.stdlib.partial import scratch
 from vkjit.stdlib.registry import CPU_LOOP, choose, variant
 
@@ -46,22 +48,6 @@ def _add_up(counts: vk.In[vk.i32, "S"], starts: vk.Out[vk.i64, "S+1"]):
     starts[counts.shape[0]] = total
 
 
-@vk.kernel(groups=lambda: 1, local=lambda SIZE: SIZE, debug=False)
-def _add_up_together(counts: vk.In[vk.i32, "S"], starts: vk.Out[vk.i64, "S+1"], SIZE: vk.Const[int]):
-    """As `_add_up`, by a workgroup."""
-    wg, lane, count = vk.workgroup(), vk.local_id(0), counts.shape[0]
-    total = vk.i64(0)
-    for base in range(0, count, SIZE):
-        s = base + lane
-        own = vk.i64(counts.get(s, pad=0))
-        upto = wg.scan(own)
-        if s < count:
-            starts[s] = total + upto - own
-        total += wg.broadcast(upto, SIZE - 1)
-    if lane == 0:
-        starts[count] = total
-
-
 @vk.kernel(groups=lambda starts: starts.shape[0] - 1, local=1, debug=False)
 def _places(x: vk.In[T, "N"], starts: vk.In[vk.i64, "S1"], y: vk.InOut[vk.i64, "M"], length: vk.i64, IN: vk.Const[Any]):
     """The places of segment s, from starts[s] on, by one invocation: each round writes, only some move on."""
@@ -91,51 +77,6 @@ def _values(
         at += vk.where(IN(x[n]) != 0, vk.i64(1), vk.i64(0))
 
 
-@vk.kernel(groups=lambda starts: starts.shape[0] - 1, local=lambda SIZE: SIZE, debug=False)
-def _places_together(
-    x: vk.In[T, "N"],
-    starts: vk.In[vk.i64, "S1"],
-    y: vk.InOut[vk.i64, "M"],
-    length: vk.i64,
-    IN: vk.Const[Any],
-    SIZE: vk.Const[int],
-):
-    """As `_places`, by a workgroup."""
-    wg, s, lane = vk.workgroup(), vk.group_id(0), vk.local_id(0)
-    at, begin = starts[s], s * length
-    stop = vk.min(begin + length, x.shape[0])
-    for base in range(begin, stop, SIZE):
-        n = base + lane
-        found = (n < stop) & (IN(x.get(n, pad=0)) != 0)
-        upto = wg.scan(vk.where(found, vk.i32(1), vk.i32(0)))
-        if found:
-            y[at + vk.i64(upto) - 1] = vk.i64(n)
-        at += vk.i64(wg.broadcast(upto, SIZE - 1))
-
-
-@vk.kernel(groups=lambda starts: starts.shape[0] - 1, local=lambda SIZE: SIZE, debug=False)
-def _values_together(
-    x: vk.In[T, "N"],
-    values: vk.In[U, "N"],
-    starts: vk.In[vk.i64, "S1"],
-    y: vk.InOut[U, "M"],
-    length: vk.i64,
-    IN: vk.Const[Any],
-    SIZE: vk.Const[int],
-):
-    """As `_places_together`, for values."""
-    wg, s, lane = vk.workgroup(), vk.group_id(0), vk.local_id(0)
-    at, begin = starts[s], s * length
-    stop = vk.min(begin + length, x.shape[0])
-    for base in range(begin, stop, SIZE):
-        n = base + lane
-        found = (n < stop) & (IN(x.get(n, pad=0)) != 0)
-        upto = wg.scan(vk.where(found, vk.i32(1), vk.i32(0)))
-        if found:
-            y[at + vk.i64(upto) - 1] = values[n]
-        at += vk.i64(wg.broadcast(upto, SIZE - 1))
-
-
 def _taken_as(x: DeviceArray) -> vk.DType:
     """What elements are compared with 0 as."""
     if x.dtype.kind == "bool":
@@ -144,14 +85,16 @@ def _taken_as(x: DeviceArray) -> vk.DType:
 
 
 def _length(x: DeviceArray) -> int:
-    """Elements of a segment; few enough for one invocation of a software driver."""
-    most = CPU_LOOP if choose("compaction", x.device)(x) == 1 and x.device.caps.kind != "llvm-cpu" else 1 << 30
-    return min(most, max(4096, -(-x.shape[0] // MOST_SEGMENTS)))
+    """Elements of a segment: whole tiles on a GPU, elsewhere few enough for one invocation of a software driver."""
+    length = max(4096, -(-x.shape[0] // MOST_SEGMENTS))
+    if choose("compaction", x.device)(x) > 1:
+        return -(-length // tiles.TILE) * tiles.TILE
+    return min(length, CPU_LOOP if x.device.caps.kind != "llvm-cpu" else 1 << 30)
 
 
 @variant("compaction", "gpu")
 def _side_gpu(x: DeviceArray) -> int:  # noqa: ARG001  # all variants take the same
-    return 256
+    return tiles.LOCAL
 
 
 @variant("compaction", "cpu")
@@ -160,38 +103,48 @@ def _side_cpu(x: DeviceArray) -> int:  # noqa: ARG001  # all variants take the s
     return 1
 
 
+def _in_tiles(x: DeviceArray) -> tuple[DeviceArray, tuple[Any, ...]] | None:
+    """The vector as kernels of tiles take it, and what else they take; None where invocations take segments."""
+    if choose("compaction", x.device)(x) == 1:
+        return None
+    total, take = x.shape[0], fours.one_of
+    length = _length(x) // tiles.TILE
+    as_type = _taken_as(x)
+    if x.dtype.kind == "bool" and total % 4 == 0 and x.offset % 4 == 0:
+        x, take = DeviceArray(x.buffer, x.offset, vk.u32, (total // 4,), (1,)), fours.truth_of
+    return x, (length, total, take, as_type)
+
+
 def starts_of_segments(x: DeviceArray) -> DeviceArray:
     """How many elements of a vector that isn't empty aren't 0 before each of its segments, and at the end before its end
     (i64).
     """
-    length, side = _length(x), choose("compaction", x.device)(x)
+    length = _length(x)
     counts = scratch((-(-x.shape[0] // length),), vk.i32, x.device)
     starts = scratch((counts.shape[0] + 1,), vk.i64, x.device)
-    together = x.device.caps.subgroup_size if side == 1 else side
-    _count(x, counts, length, _taken_as(x), together)
-    if side == 1:
-        _add_up(counts, starts)
+    if (found := _in_tiles(x)) is not None:
+        tiles.count_tiles(found[0], counts, *found[1])
+        tiles.add_up_eights(counts, starts)
     else:
-        _add_up_together(counts, starts, side)
+        _count(x, counts, length, _taken_as(x), x.device.caps.subgroup_size)
+        _add_up(counts, starts)
     return starts
 
 
 def write_places(x: DeviceArray, starts: DeviceArray, y: DeviceArray) -> None:
     """The places of elements that aren't 0, in order, into a vector of just their number."""
-    length, side = _length(x), choose("compaction", x.device)(x)
-    if side == 1:
-        _places(x, starts, y, length, _taken_as(x))
+    if (found := _in_tiles(x)) is not None:
+        tiles.places_of_tiles(found[0], starts, y, *found[1])
     else:
-        _places_together(x, starts, y, length, _taken_as(x), side)
+        _places(x, starts, y, _length(x), _taken_as(x))
 
 
 def write_values(x: DeviceArray, values: DeviceArray, starts: DeviceArray, y: DeviceArray) -> None:
     """The values where elements of x aren't 0, in order, into a vector of just their number."""
-    length, side = _length(x), choose("compaction", x.device)(x)
-    if side == 1:
-        _values(x, values, starts, y, length, _taken_as(x))
+    if (found := _in_tiles(x)) is not None:
+        tiles.values_of_tiles(found[0], values, starts, y, *found[1])
     else:
-        _values_together(x, values, starts, y, length, _taken_as(x), side)
+        _values(x, values, starts, y, _length(x), _taken_as(x))
 
 
 @vk.kernel(over="y", debug=False)

@@ -2,8 +2,8 @@
 
 Enters: vectors of one length, which `count` gives in groups of SIZE elements; elements of one and two bytes as words of 32 bits
 that hold several; run-time scalars; the function F, and the type C that F computes in. Leaves: y. GPUs load and store up to 16
-bytes at once, where the array begins at a multiple of 16 bytes. ROUNDS groups of an invocation, each a workgroup's width from the
-next, are all on their way before the first is needed; beyond the end the last group is read again and not stored.
+bytes at once, where the array begins at a multiple of 16 bytes. All of a group is read before any of it is stored: y may be one
+of the inputs.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ def in_words(dtype: Any) -> int:
 
 
 def together(*dtypes: Any) -> int:
-    """How many neighbours an invocation takes of arrays of these types: 16 bytes of the least."""
-    return 16 // min(int(dtype.itemsize) for dtype in dtypes)
+    """How many neighbours an invocation takes of arrays of these types: 16 bytes of the largest, a word of the least."""
+    sizes = [int(dtype.itemsize) for dtype in dtypes]
+    return max(16 // max(sizes), 4 // min(sizes))
 
 
 @vk.func
@@ -137,15 +138,8 @@ def _element(dtype: Any) -> Any:
     return vk.u32 if held_in_words(dtype) else dtype
 
 
-def _groups(count: Any, ROUNDS: int) -> Any:
-    return -(-count // (GROUP * ROUNDS))
-
-
-@vk.func
-def group_at(k, count, ROUNDS):
-    """The k-th group of this invocation, and the one that is read in its place."""
-    i = vk.group_id(0) * (GROUP * ROUNDS) + k * GROUP + vk.local_id(0)
-    return i, vk.min(i, vk.index(count) - 1)
+def _groups(count: Any) -> Any:
+    return -(-count // GROUP)
 
 
 @vk.func
@@ -162,7 +156,7 @@ def fours0(S: Any, R: Any, SIZE: int = 4) -> Any:
     """y = s."""
     PUT, Y = _putter(R), _element(R)
 
-    @vk.kernel(groups=lambda count: _groups(count, 1), local=GROUP, debug=False)
+    @vk.kernel(groups=_groups, local=GROUP, debug=False)
     def fours0(s: S, y: vk.Out[Y, "N"], count: vk.i64):
         i = vk.global_id(0)
         if i < count:
@@ -175,185 +169,157 @@ def fours0(S: Any, R: Any, SIZE: int = 4) -> Any:
 
 
 @functools.cache
-def fours1(T: Any, R: Any, SIZE: int = 4, ROUNDS: int = 1) -> Any:
+def fours1(T: Any, R: Any, SIZE: int = 4) -> Any:
     """y = F(a)."""
     A, TAKE_A = _element(T), _taker(T)
     PUT, Y = _putter(R), _element(R)
 
-    @vk.kernel(groups=lambda count: _groups(count, ROUNDS), local=GROUP, debug=False)
+    @vk.kernel(groups=_groups, local=GROUP, debug=False)
     def fours1(
         a: vk.In[A, "M"], y: vk.Out[Y, "N"], count: vk.i64, F: vk.Const[Any], C: vk.Const[Any],
     ):  # fmt: skip
-        first = ()
-        for k in vk.unroll(ROUNDS):
-            _, i = group_at(k, count, ROUNDS)
-            first = first + (taken(a, i, TAKE_A, C, SIZE),)
-        for k in vk.unroll(ROUNDS):
-            i, _ = group_at(k, count, ROUNDS)
-            if i < count:
-                values = ()
-                for n in vk.unroll(SIZE):
-                    values = values + (R(F(first[k][n])),)
-                PUT(y, i, values, SIZE)
+        i = vk.global_id(0)
+        if i < count:
+            first = taken(a, i, TAKE_A, C, SIZE)
+            values = ()
+            for n in vk.unroll(SIZE):
+                values = values + (R(F(first[n])),)
+            PUT(y, i, values, SIZE)
 
     return fours1
 
 
 @functools.cache
-def fours2(T: Any, U: Any, R: Any, SIZE: int = 4, ROUNDS: int = 1) -> Any:
+def fours2(T: Any, U: Any, R: Any, SIZE: int = 4) -> Any:
     """y = F(a, b)."""
     A, TAKE_A, B, TAKE_B = _element(T), _taker(T), _element(U), _taker(U)
     PUT, Y = _putter(R), _element(R)
 
-    @vk.kernel(groups=lambda count: _groups(count, ROUNDS), local=GROUP, debug=False)
+    @vk.kernel(groups=_groups, local=GROUP, debug=False)
     def fours2(
         a: vk.In[A, "M"], b: vk.In[B, "P"], y: vk.Out[Y, "N"], count: vk.i64, F: vk.Const[Any], C: vk.Const[Any],
     ):  # fmt: skip
-        first, second = (), ()
-        for k in vk.unroll(ROUNDS):
-            _, i = group_at(k, count, ROUNDS)
-            first = first + (taken(a, i, TAKE_A, C, SIZE),)
-            second = second + (taken(b, i, TAKE_B, C, SIZE),)
-        for k in vk.unroll(ROUNDS):
-            i, _ = group_at(k, count, ROUNDS)
-            if i < count:
-                values = ()
-                for n in vk.unroll(SIZE):
-                    values = values + (R(F(first[k][n], second[k][n])),)
-                PUT(y, i, values, SIZE)
+        i = vk.global_id(0)
+        if i < count:
+            first = taken(a, i, TAKE_A, C, SIZE)
+            second = taken(b, i, TAKE_B, C, SIZE)
+            values = ()
+            for n in vk.unroll(SIZE):
+                values = values + (R(F(first[n], second[n])),)
+            PUT(y, i, values, SIZE)
 
     return fours2
 
 
 @functools.cache
-def fours2_right(S: Any, T: Any, R: Any, SIZE: int = 4, ROUNDS: int = 1) -> Any:
+def fours2_right(S: Any, T: Any, R: Any, SIZE: int = 4) -> Any:
     """y = F(a, s)."""
     A, TAKE_A = _element(T), _taker(T)
     PUT, Y = _putter(R), _element(R)
 
-    @vk.kernel(groups=lambda count: _groups(count, ROUNDS), local=GROUP, debug=False)
+    @vk.kernel(groups=_groups, local=GROUP, debug=False)
     def fours2_right(
         a: vk.In[A, "M"], s: S, y: vk.Out[Y, "N"], count: vk.i64, F: vk.Const[Any], C: vk.Const[Any],
     ):  # fmt: skip
-        first = ()
-        for k in vk.unroll(ROUNDS):
-            _, i = group_at(k, count, ROUNDS)
-            first = first + (taken(a, i, TAKE_A, C, SIZE),)
-        for k in vk.unroll(ROUNDS):
-            i, _ = group_at(k, count, ROUNDS)
-            if i < count:
-                values = ()
-                for n in vk.unroll(SIZE):
-                    values = values + (R(F(first[k][n], C(S(s)))),)
-                PUT(y, i, values, SIZE)
+        i = vk.global_id(0)
+        if i < count:
+            first = taken(a, i, TAKE_A, C, SIZE)
+            values = ()
+            for n in vk.unroll(SIZE):
+                values = values + (R(F(first[n], C(S(s)))),)
+            PUT(y, i, values, SIZE)
 
     return fours2_right
 
 
 @functools.cache
-def fours3(T: Any, U: Any, V: Any, R: Any, SIZE: int = 4, ROUNDS: int = 1) -> Any:
+def fours3(T: Any, U: Any, V: Any, R: Any, SIZE: int = 4) -> Any:
     """y = F(a, b, c); the first operand is taken as D, the others as C."""
     A, TAKE_A, B, TAKE_B, E, TAKE_E = _element(T), _taker(T), _element(U), _taker(U), _element(V), _taker(V)
     PUT, Y = _putter(R), _element(R)
 
-    @vk.kernel(groups=lambda count: _groups(count, ROUNDS), local=GROUP, debug=False)
+    @vk.kernel(groups=_groups, local=GROUP, debug=False)
     def fours3(
         a: vk.In[A, "M"], b: vk.In[B, "P"], c: vk.In[E, "Q"], y: vk.Out[Y, "N"], count: vk.i64,
         F: vk.Const[Any], D: vk.Const[Any], C: vk.Const[Any],
     ):  # fmt: skip
-        first, second, third = (), (), ()
-        for k in vk.unroll(ROUNDS):
-            _, i = group_at(k, count, ROUNDS)
-            first = first + (taken(a, i, TAKE_A, D, SIZE),)
-            second = second + (taken(b, i, TAKE_B, C, SIZE),)
-            third = third + (taken(c, i, TAKE_E, C, SIZE),)
-        for k in vk.unroll(ROUNDS):
-            i, _ = group_at(k, count, ROUNDS)
-            if i < count:
-                values = ()
-                for n in vk.unroll(SIZE):
-                    values = values + (R(F(first[k][n], second[k][n], third[k][n])),)
-                PUT(y, i, values, SIZE)
+        i = vk.global_id(0)
+        if i < count:
+            first = taken(a, i, TAKE_A, D, SIZE)
+            second = taken(b, i, TAKE_B, C, SIZE)
+            third = taken(c, i, TAKE_E, C, SIZE)
+            values = ()
+            for n in vk.unroll(SIZE):
+                values = values + (R(F(first[n], second[n], third[n])),)
+            PUT(y, i, values, SIZE)
 
     return fours3
 
 
 @functools.cache
-def fours3_right(S: Any, T: Any, U: Any, R: Any, SIZE: int = 4, ROUNDS: int = 1) -> Any:
+def fours3_right(S: Any, T: Any, U: Any, R: Any, SIZE: int = 4) -> Any:
     """y = F(a, b, s)."""
     A, TAKE_A, B, TAKE_B = _element(T), _taker(T), _element(U), _taker(U)
     PUT, Y = _putter(R), _element(R)
 
-    @vk.kernel(groups=lambda count: _groups(count, ROUNDS), local=GROUP, debug=False)
+    @vk.kernel(groups=_groups, local=GROUP, debug=False)
     def fours3_right(
         a: vk.In[A, "M"], b: vk.In[B, "P"], s: S, y: vk.Out[Y, "N"], count: vk.i64,
         F: vk.Const[Any], D: vk.Const[Any], C: vk.Const[Any],
     ):  # fmt: skip
-        first, second = (), ()
-        for k in vk.unroll(ROUNDS):
-            _, i = group_at(k, count, ROUNDS)
-            first = first + (taken(a, i, TAKE_A, D, SIZE),)
-            second = second + (taken(b, i, TAKE_B, C, SIZE),)
-        for k in vk.unroll(ROUNDS):
-            i, _ = group_at(k, count, ROUNDS)
-            if i < count:
-                values = ()
-                for n in vk.unroll(SIZE):
-                    values = values + (R(F(first[k][n], second[k][n], C(S(s)))),)
-                PUT(y, i, values, SIZE)
+        i = vk.global_id(0)
+        if i < count:
+            first = taken(a, i, TAKE_A, D, SIZE)
+            second = taken(b, i, TAKE_B, C, SIZE)
+            values = ()
+            for n in vk.unroll(SIZE):
+                values = values + (R(F(first[n], second[n], C(S(s)))),)
+            PUT(y, i, values, SIZE)
 
     return fours3_right
 
 
 @functools.cache
-def fours3_middle(S: Any, T: Any, U: Any, R: Any, SIZE: int = 4, ROUNDS: int = 1) -> Any:
+def fours3_middle(S: Any, T: Any, U: Any, R: Any, SIZE: int = 4) -> Any:
     """y = F(a, s, c)."""
     A, TAKE_A, B, TAKE_B = _element(T), _taker(T), _element(U), _taker(U)
     PUT, Y = _putter(R), _element(R)
 
-    @vk.kernel(groups=lambda count: _groups(count, ROUNDS), local=GROUP, debug=False)
+    @vk.kernel(groups=_groups, local=GROUP, debug=False)
     def fours3_middle(
         a: vk.In[A, "M"], s: S, c: vk.In[B, "P"], y: vk.Out[Y, "N"], count: vk.i64,
         F: vk.Const[Any], D: vk.Const[Any], C: vk.Const[Any],
     ):  # fmt: skip
-        first, third = (), ()
-        for k in vk.unroll(ROUNDS):
-            _, i = group_at(k, count, ROUNDS)
-            first = first + (taken(a, i, TAKE_A, D, SIZE),)
-            third = third + (taken(c, i, TAKE_B, C, SIZE),)
-        for k in vk.unroll(ROUNDS):
-            i, _ = group_at(k, count, ROUNDS)
-            if i < count:
-                values = ()
-                for n in vk.unroll(SIZE):
-                    values = values + (R(F(first[k][n], C(S(s)), third[k][n])),)
-                PUT(y, i, values, SIZE)
+        i = vk.global_id(0)
+        if i < count:
+            first = taken(a, i, TAKE_A, D, SIZE)
+            third = taken(c, i, TAKE_B, C, SIZE)
+            values = ()
+            for n in vk.unroll(SIZE):
+                values = values + (R(F(first[n], C(S(s)), third[n])),)
+            PUT(y, i, values, SIZE)
 
     return fours3_middle
 
 
 @functools.cache
-def fours3_outer(S: Any, T: Any, R: Any, SIZE: int = 4, ROUNDS: int = 1) -> Any:
+def fours3_outer(S: Any, T: Any, R: Any, SIZE: int = 4) -> Any:
     """y = F(a, s, t)."""
     A, TAKE_A = _element(T), _taker(T)
     PUT, Y = _putter(R), _element(R)
 
-    @vk.kernel(groups=lambda count: _groups(count, ROUNDS), local=GROUP, debug=False)
+    @vk.kernel(groups=_groups, local=GROUP, debug=False)
     def fours3_outer(
         a: vk.In[A, "M"], s: S, t: S, y: vk.Out[Y, "N"], count: vk.i64,
         F: vk.Const[Any], D: vk.Const[Any], C: vk.Const[Any],
     ):  # fmt: skip
-        first = ()
-        for k in vk.unroll(ROUNDS):
-            _, i = group_at(k, count, ROUNDS)
-            first = first + (taken(a, i, TAKE_A, D, SIZE),)
-        for k in vk.unroll(ROUNDS):
-            i, _ = group_at(k, count, ROUNDS)
-            if i < count:
-                values = ()
-                for n in vk.unroll(SIZE):
-                    values = values + (R(F(first[k][n], C(S(s)), C(S(t)))),)
-                PUT(y, i, values, SIZE)
+        i = vk.global_id(0)
+        if i < count:
+            first = taken(a, i, TAKE_A, D, SIZE)
+            values = ()
+            for n in vk.unroll(SIZE):
+                values = values + (R(F(first[n], C(S(s)), C(S(t)))),)
+            PUT(y, i, values, SIZE)
 
     return fours3_outer
 
@@ -362,7 +328,7 @@ def fours3_outer(S: Any, T: Any, R: Any, SIZE: int = 4, ROUNDS: int = 1) -> Any:
 def fours2_rows(T: Any, U: Any, R: Any) -> Any:
     """y = F(a, b) of matrices whose rows have a multiple of four elements of at least four bytes; `count` fours a row."""
 
-    @vk.kernel(groups=lambda count, y: (_groups(count, 1), y.shape[0]), local=GROUP, debug=False)
+    @vk.kernel(groups=lambda count, y: (_groups(count), y.shape[0]), local=GROUP, debug=False)
     def fours2_rows(
         a: vk.In[T, "R C"], b: vk.In[U, "R C"], y: vk.Out[R, "R C"], count: vk.i64, F: vk.Const[Any], C: vk.Const[Any]
     ):

@@ -331,7 +331,7 @@ def _direct() -> tuple[KernelProperty, ...]:
         KernelProperty(fours.fours3_outer(*[vk.f32] * 3), lambda a, s, t: np.clip(a, s, t), _fours(functions.clamp, "MN")),
         KernelProperty(fours.fours2_rows(*[vk.f32] * 3), lambda a, b: a * b, {
             "elements": {"count": [2], "F": [functions.mul], "C": [vk.f32]}, "dims": {"R": (1, 3), "C": [8]}}),
-        KernelProperty(fours.fours1(vk.f16, vk.u8, 16, 2), _converted, {
+        KernelProperty(fours.fours1(vk.f16, vk.u8, 16), _converted, {
             "elements": {"count": [2], "F": [functions.identity], "C": [vk.f32], "a": [0x48003C00, 0x3C004000]},
             "dims": {"M": [16], "N": [8]}}),
         KernelProperty(elementwise.fill(vk.f32), lambda s, y: np.full(y.shape, s), {"dims": {"N": [(), (5,), (2, 3)]}, **_F32}),

@@ -8,7 +8,7 @@ import numpy as np
 
 import vkjit as vk
 from tests.stdlib_properties.catalogue import KernelProperty
-from vkjit.stdlib import compaction, counting, index, radix, sort
+from vkjit.stdlib import compaction, compaction_tiles, counting, elementwise_fours, index, radix, sort
 
 __all__ = ["SELECTION", "in_order"]
 
@@ -45,8 +45,11 @@ def _selected() -> tuple[KernelProperty, ...]:
             "_count, whole numbers"),
         KernelProperty(compaction._add_up, _before, {  # sums past what 32 bits hold
             "elements": {"counts": (0, 2**31 - 1)}, "dims": {"S": (0, 70)}}),
-        KernelProperty(compaction._add_up_together, _before, {
-            "elements": {"counts": (0, 2**31 - 1), "SIZE": [32]}, "dims": {"S": [0, 1, 31, 32, 33, 64, 100]}}),
+        KernelProperty(compaction_tiles.add_up_eights, _before, {
+            "elements": {"counts": (0, 2**31 - 1)}, "dims": {"S": [0, 1, 7, 8, 9, 2047, 2048, 2049]}}),
+        KernelProperty(compaction_tiles.count_tiles, lambda x, counts, tiles: _count(x, counts, 4096 * tiles), {
+            "elements": {"tiles": [1, 2], "total": "W", "TAKE": [elementwise_fours.one_of], "IN": [vk.f32], "x": [0.0, 1.5]},
+            "dims": {"W": [1, 17, 4100], "S": [1, 2]}, **_F32}),
         KernelProperty(compaction._coordinates, _coordinates, {
             "elements": {"places": (0, 2**32 - 1), "inner": [1, 3, 70, 2**31 + 5], "extents": [1, 2, 7, 2**16], "C": [vk.u32]},
             "dims": {"M": (0, 40), "R": (1, 4)}}),

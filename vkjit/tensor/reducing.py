@@ -155,6 +155,8 @@ def reduce_axes(
     """The reduction of a non-empty array over `axes`; the axes that stay keep their order."""
     stay = [i for i in range(len(array.shape)) if i not in axes]
     out = creation.allocate(tuple(array.shape[i] for i in stay), result, array.device)
+    if reducer is ANY and (words := _in_words(array, axes)) is not None:
+        array = words
     kept, lines = _merged(array, stay), _merged(array, sorted(axes)) or [(1, 0)]
     run = _Run(reducer, accumulate, math.prod(array.shape[i] for i in axes))
     while len(lines) > 1:  # the innermost axis first
@@ -167,6 +169,25 @@ def reduce_axes(
         kept, lines = pairs[: len(kept)], pairs[len(kept) :]
     run.stage(_one_line_axis(array, kept, lines[0]), out, last=True)
     return out
+
+
+def _in_words(array: DeviceArray, axes: Sequence[int]) -> DeviceArray | None:
+    """Bools as words of four, any of which is set where the word isn't 0; None where a GPU can't read them so."""
+    last = len(array.shape) - 1
+    if (
+        array.dtype.kind != "bool"
+        or last not in axes
+        or device_class(array.device) != "gpu"
+        or array.strides[last] != 1
+    ):
+        return None
+    if array.offset % 4 or array.shape[last] % 4 or any(stride % 4 for stride in array.strides[:last]):
+        return None
+    shape, strides = (
+        (*array.shape[:last], array.shape[last] // 4),
+        tuple(stride // 4 for stride in array.strides[:last]),
+    )
+    return DeviceArray(array.buffer, array.offset, dtypes.u32, shape, (*strides, 1))
 
 
 class _Run:
@@ -215,6 +236,10 @@ class _Run:
         if in_rows(x):
             size = x.device.caps.subgroup_size
             kernels.reduce_rows(x, y, self.total, *constants, size, size.bit_length() - 1)
+        elif by_groups(x) and exchanges(x, self.accumulate):
+            size = x.device.caps.subgroup_size
+            local = size if x.shape[2] <= SUBGROUP_MOST else kernels.GROUP
+            kernels.reduce_lanes(x, y, self.total, *constants, local, size.bit_length() - 1, 4)
         elif by_groups(x):
             kernels.reduce_groups(x, y, self.total, *constants)
         else:
@@ -253,6 +278,16 @@ def by_groups(x: DeviceArray) -> bool:
         return False
     lines = x.shape[0] * x.shape[1]
     return x.shape[2] >= 64 and (abs(x.strides[2]) <= 1 or lines < 1024)
+
+
+SUBGROUP_MOST = 2048
+"""The longest line that one subgroup reduces."""
+
+
+def exchanges(x: DeviceArray, dtype: DType) -> bool:
+    """Whether subgroups of the device exchange values of the type, and share workgroups of 256 evenly."""
+    caps = x.device.caps
+    return dtype.itemsize == 4 and "subgroup_shuffle" in caps.features and caps.subgroup_size <= 64
 
 
 LONGEST_TWICE = 1 << 15
@@ -294,7 +329,7 @@ def segment_length(x: DeviceArray) -> int:
     elif device_class(x.device) == "cpu":
         longest, busy, shortest = 8192, 1024, 4096
     elif by_groups(x):
-        longest, busy, shortest = 1 << 22, 4096, 4096
+        longest, busy, shortest = 1 << 22, 1024, 4096
     else:
         longest, busy, shortest = 1 << 16, 65536, 64
     return min(longest, max(shortest, -(-length * lines // busy)))
@@ -339,10 +374,10 @@ def search_axis(array: DeviceArray, axis: int, *, greatest: bool) -> DeviceArray
 
 def _in_lanes(x: DeviceArray) -> bool:
     """Whether a subgroup searches each line: on a GPU, for many lines of neighbours whose type subgroups exchange anywhere."""
-    if device_class(x.device) != "gpu" or x.strides[2] != 1 or arithmetic_type(x.dtype).itemsize != 4:
+    if device_class(x.device) != "gpu" or x.strides[2] != 1 or not exchanges(x, arithmetic_type(x.dtype)):
         return False
     lines, n = x.shape[0] * x.shape[1], x.shape[2]
-    return "subgroup_shuffle" in x.device.caps.features and n >= 64 and (n <= 2048 or (lines >= 512 and n <= 1 << 16))
+    return n >= 64 and (n <= 2048 or (lines >= 512 and n <= 1 << 16))
 
 
 def _as_shape(array: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:

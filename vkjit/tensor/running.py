@@ -14,6 +14,7 @@ from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..runtime.interface import DeviceArray, contiguous_strides
 from ..stdlib import scan as kernels
+from ..stdlib import scan_tiles as tiles
 from ..stdlib.registry import device_class
 from . import creation, maps, reducing, views
 from .along import three_axes
@@ -26,7 +27,7 @@ from .reducing import _wide, line_limit, reduce_axes
 from .reductions import Extreme
 from .repeats import whole
 from .tensor import Tensor
-from .views import axis_of, narrow
+from .views import axis_of, narrow, reshaped_strides
 
 __all__ = [
     "cummax", "cummin", "cumprod", "cumsum", "cumulative_trapezoid", "diff", "logcumsumexp", "trapezoid", "trapz",
@@ -82,10 +83,41 @@ def _running(how: Running, x: DeviceArray, y: DeviceArray, accumulate: DType) ->
     if n <= MOST:
         _launch(how, x, creation.allocate((a, b), accumulate, x.device), y, accumulate)
         return
+    if how.collective and (lines := _as_tiled(x, y)) is not None:
+        _running_in_tiles(how, *lines, accumulate)
+        return
     fewer = 0 if a <= b else 1
     for i in range(x.shape[fewer]):
         run = _running_long if how.reducer is None else _running_from_sums
         run(how, _without(x, fewer, i), _without(y, fewer, i), accumulate)
+
+
+def _as_tiled(x: DeviceArray, y: DeviceArray) -> tuple[DeviceArray, DeviceArray] | None:
+    """(a, b, r) as lines of neighbours (l, r), for a GPU to take in tiles; None where they aren't."""
+    a, b, n = x.shape
+    if device_class(x.device) != "gpu" or x.strides[2] != 1 or y.strides[2] != 1 or x.device.caps.subgroup_size > 64:
+        return None
+    lines = [reshaped_strides((a, b), array.strides[:2], (a * b,)) for array in (x, y)]
+    if lines[0] is None or lines[1] is None:
+        return None
+    first, second = (
+        DeviceArray(array.buffer, array.offset, array.dtype, (a * b, n), (*line, 1))
+        for array, line in zip((x, y), lines, strict=True)
+        if line is not None
+    )
+    return first, second
+
+
+def _running_in_tiles(how: Running, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
+    """Totals of the tiles, what comes before each, then the tiles."""
+    lines, n = x.shape
+    count, size = -(-n // tiles.TILE), x.device.caps.subgroup_size
+    start = how.start if accumulate.is_float else int(how.start)
+    before = creation.allocate((lines, count), accumulate, x.device)
+    totals = creation.allocate((lines, count), accumulate, x.device)
+    tiles.totals_of_tiles(how.collective)(x, totals, how.combine, start)
+    tiles.before_tiles(how.collective)(totals, before, how.combine, start)
+    tiles.running_tiles(how.collective, size)(x, before, y, how.combine, start)
 
 
 def _running_from_sums(how: Running, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:

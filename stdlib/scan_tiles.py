@@ -1,0 +1,138 @@
+"""Running sums and products of long lines of neighbours, for GPUs: totals of tiles, what comes before each, then the tiles.
+
+Enters: lines of neighbours. Leaves: y. A workgroup takes a tile, an invocation four neighbours at a time; the order in which
+elements are combined depends on the shape alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, TypeVar
+
+import vkjit as vk
+
+__all__ = ["LOCAL", "TILE", "before_tiles", "running_tiles", "totals_of_tiles"]
+
+T = TypeVar("T", bound=vk.Element)
+U = TypeVar("U", bound=vk.Element)
+V = TypeVar("V", bound=vk.Element)
+
+LOCAL = 256
+"""Invocations of a workgroup."""
+ROUNDS = 4
+"""Fours of an invocation that are on their way at a time."""
+TILE = 4 * ROUNDS * LOCAL
+"""Elements of a tile."""
+
+
+@vk.func
+def four_of(x, line, r, INIT, AS):
+    """Four neighbours from r on; INIT past the end."""
+    if r + 4 <= x.shape[1]:
+        values = (AS(x[line, r]), AS(x[line, r + 1]), AS(x[line, r + 2]), AS(x[line, r + 3]))
+    else:
+        values = (
+            AS(x.get(line, r, pad=INIT)),
+            AS(x.get(line, r + 1, pad=INIT)),
+            AS(x.get(line, r + 2, pad=INIT)),
+            AS(x.get(line, r + 3, pad=INIT)),
+        )
+    return values
+
+
+@vk.func
+def tile_of(x, line, first, INIT, AS):
+    """The fours of this invocation in a tile."""
+    fours = ()
+    for q in vk.unroll(ROUNDS):
+        fours = fours + (four_of(x, line, first + q * (4 * LOCAL), INIT, AS),)
+    return fours
+
+
+@functools.cache
+def totals_of_tiles(op: str) -> Any:
+    """The combination of the elements of each tile; op: "add" or "mul"."""
+
+    @vk.kernel(groups=lambda totals: (totals.shape[1], totals.shape[0]), local=LOCAL, debug=False)
+    def totals_of_tiles(x: vk.In[T, "L R"], totals: vk.Out[V, "L S"], COMBINE: vk.Const[Any], INIT: vk.Const[Any]):
+        wg, lane, line = vk.workgroup(), vk.local_id(0), vk.group_id(1)
+        fours, found = tile_of(x, line, vk.group_id(0) * TILE + 4 * lane, INIT, V), V(INIT)
+        for q in vk.unroll(ROUNDS):
+            found = COMBINE(found, COMBINE(COMBINE(fours[q][0], fours[q][1]), COMBINE(fours[q][2], fours[q][3])))
+        everywhere = wg.sum(found) if op == "add" else wg.prod(found)
+        if lane == 0:
+            totals[line, vk.group_id(0)] = everywhere
+
+    return totals_of_tiles
+
+
+@functools.cache
+def before_tiles(op: str) -> Any:
+    """What of a line comes before each of its tiles, from the tiles' totals; op: "add" or "mul"."""
+
+    @vk.kernel(groups=lambda totals: totals.shape[0], local=LOCAL, debug=False)
+    def before_tiles(totals: vk.In[V, "L S"], y: vk.Out[V, "L S"], COMBINE: vk.Const[Any], INIT: vk.Const[Any]):
+        wg, lane, line, count = vk.workgroup(), vk.local_id(0), vk.group_id(0), totals.shape[1]
+        before = V(INIT)
+        for base in range(0, count, 4 * LOCAL):
+            s = base + 4 * lane
+            values = four_of(totals, line, s, INIT, V)
+            found = COMBINE(COMBINE(values[0], values[1]), COMBINE(values[2], values[3]))
+            upto = wg.scan(found, op, exclusive=True)
+            here = COMBINE(before, upto)
+            for k in vk.unroll(4):
+                y.put(line, s + k, here)
+                here = COMBINE(here, values[k])
+            before = wg.broadcast(here, LOCAL - 1)
+
+    return before_tiles
+
+
+@functools.cache
+def running_tiles(op: str, lanes: int) -> Any:
+    """y[l, r] = before[l, r // TILE] combined with the elements of r's tile up to r, by subgroups of so many lanes."""
+    parts = LOCAL // lanes
+
+    @vk.kernel(groups=lambda before: (before.shape[1], before.shape[0]), local=LOCAL, debug=False)
+    def running_tiles(
+        x: vk.In[T, "L R"],
+        before: vk.In[V, "L S"],
+        y: vk.Out[U, "L R"],
+        COMBINE: vk.Const[Any],
+        INIT: vk.Const[Any],
+    ):
+        shared = vk.shared(V, ROUNDS * parts)
+        subgroup, lane, line = vk.subgroup(), vk.i32(vk.local_id(0)), vk.group_id(1)
+        part, first = lane // lanes, vk.group_id(0) * TILE + 4 * vk.local_id(0)
+        fours, own = tile_of(x, line, first, INIT, V), ()
+        for q in vk.unroll(ROUNDS):
+            found = COMBINE(COMBINE(fours[q][0], fours[q][1]), COMBINE(fours[q][2], fours[q][3]))
+            earlier = subgroup.scan(found, op, exclusive=True)
+            own = own + (earlier,)
+            if lane % lanes == lanes - 1:
+                shared[q * parts + part] = COMBINE(earlier, found)
+        vk.barrier()
+        here = before[line, vk.group_id(0)]
+        for q in vk.unroll(ROUNDS):
+            mine = here
+            for w in vk.unroll(parts):
+                here = COMBINE(here, shared[q * parts + w])
+                mine = vk.where(w + 1 == part, here, mine)
+            value, made = COMBINE(mine, own[q]), ()
+            for k in vk.unroll(4):
+                value = COMBINE(value, fours[q][k])
+                made = made + (U(value),)
+            put_four(y, line, first + q * (4 * LOCAL), made)
+
+    return running_tiles
+
+
+@vk.func
+def put_four(y, line, r, values):
+    """Stores four neighbours from r on; nothing past the end."""
+    if r + 4 <= y.shape[1]:
+        for k in vk.unroll(4):
+            y[line, r + k] = values[k]
+    else:
+        for k in vk.unroll(4):
+            y.put(line, r + k, values[k])
