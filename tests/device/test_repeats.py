@@ -17,8 +17,6 @@ import numpy as np
 import pytest
 
 import vkjit as vk
-from tests.device.repeats_fuzz import Chain, in_threads
-from tests.device.staged import open_staged
 from vkjit.cpu.device import CpuDevice
 from vkjit.profiling import Profile
 from vkjit.runtime import ways as tables
@@ -588,14 +586,3 @@ def test_a_fork_while_a_call_is_watched() -> None:
         [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True, timeout=100
     )
     assert done.stdout.strip() == "7"
-
-
-def test_chains_of_chance() -> None:
-    """See `repeats_fuzz`, which runs for as long as it is told; here with memory that is used again at once."""
-    device = open_staged()
-    try:
-        for seed in range(2):
-            Chain(device, seed).run(300)
-        assert in_threads(device, 7, 200) == []
-    finally:
-        device.close()

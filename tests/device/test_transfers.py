@@ -11,6 +11,7 @@ import pytest
 
 import vkjit as vk
 from tests.device import runtime_kernels as kernels
+from tests.device.repeats_fuzz import Chain, in_threads
 from tests.device.runtime_kernels import BLOCK
 from tests.device.staged import open_staged
 from vkjit.runtime import host_copy, transfer
@@ -207,3 +208,10 @@ def test_streams_for_copies(device: Any) -> None:
         stream.synchronize()
         assert np.array_equal(y.numpy(), np.arange(1000) * 3 + 1)
         assert np.array_equal(x.numpy(), np.arange(1000))
+
+
+def test_chains_of_operations_of_chance(staged: VulkanDevice) -> None:
+    """See `repeats_fuzz`, which runs for as long as it is told: here with memory that is used again at once."""
+    for seed in range(2):
+        Chain(staged, seed).run(300)
+    assert in_threads(staged, 7, 200) == []
