@@ -65,9 +65,18 @@ def attention(
     rows, row = wg.load(q[b, h, i : i + BM, 0:SIZE]), (i + shift + wg.arange(BM))[:, None]
     acc, total, highest = wg.zeros((BM, SIZE), A), wg.zeros(BM, A), wg.full(BM, LOWEST, A)
     for j in range(0, vk.min(n, i + BM + shift) if CAUSAL else n, BN):
-        s = wg.mma(rows, k[b, g, j : j + BN, 0:SIZE].T, wg.zeros((BM, BN), A), prefetch=PREFETCH)
-        extra = wg.load(mask[b, h, i : i + BM, j : j + BN]) if MASK else 0
-        s = score(s, scale, row, (j + wg.arange(BN))[None, :], n, extra, CAUSAL, MASK)
+        s = wg.mma(rows, k[b, g, j : j + BN, 0:SIZE].T, wg.zeros((BM, BN), A), prefetch=PREFETCH) * scale
+        if MASK == "add":
+            s = s + wg.load(mask[b, h, i : i + BM, j : j + BN])
+        elif MASK == "keep":
+            s = vk.where(wg.load(mask[b, h, i : i + BM, j : j + BN]), s, -float("inf"))
+        beyond = j + BN > (vk.min(n, i + shift + 1) if CAUSAL else n)
+        if beyond:  # elsewhere every row sees all of these columns
+            column = (j + wg.arange(BN))[None, :]
+            seen = column < n
+            if CAUSAL:
+                seen = seen & (column <= row)
+            s = vk.where(seen, s, -float("inf"))
         above = vk.max(highest, wg.max(s, axis=1))
         p, fade = vk.exp(s - above[:, None]), vk.exp(highest - above)
         total = total * fade + wg.sum(p, axis=1)
