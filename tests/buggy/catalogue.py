@@ -11,6 +11,7 @@ from tests.buggy import (
     arithmetic,
     atomics,
     barrier,
+    composed,
     identity,
     index_overflow,
     nan,
@@ -27,7 +28,7 @@ __all__ = ["ALL", "every"]
 
 _MODULES = (
     out_of_bounds, race_shared, race_global, barrier, uninitialised, tail, index_overflow, identity, nan, stride,
-    aliasing, atomics, arithmetic,
+    aliasing, atomics, arithmetic, composed,
 )  # fmt: skip
 
 ALL: dict[str, tuple[Pair, ...]] = {module.__name__.rpartition(".")[2]: module.PAIRS for module in _MODULES}

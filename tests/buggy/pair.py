@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from vkjit.frontend import DeviceFunction
+
 __all__ = ["Pair", "marked_lines", "pair"]
 
 ALLOWED = {"dims", "elements", "where", "dtypes", "aliases"}
@@ -37,6 +39,11 @@ def pair(bad: Any, good: Any, reference: Any = None, minimal: Any = None, **inpu
 
 
 def marked_lines(kernel: Any) -> list[int]:
-    """Numbers of the kernel's lines that carry `# bug`."""
-    lines, first = inspect.getsourcelines(kernel.spec.fn)
-    return [first + i for i, line in enumerate(lines) if "# bug" in line]
+    """Numbers of the lines of the kernel, and of device functions beside it that it calls, that carry `# bug`."""
+    function = kernel.spec.fn
+    called = [function.__globals__.get(name) for name in function.__code__.co_names]
+    found = []
+    for one in (function, *(inspect.unwrap(f) for f in called if isinstance(f, DeviceFunction))):
+        lines, first = inspect.getsourcelines(one)
+        found += [first + i for i, line in enumerate(lines) if "# bug" in line]
+    return found

@@ -117,3 +117,49 @@ def test_without_a_reference_only_changes_that_leave_right_results_are_suggested
     indices = {"row": (0, "R-1"), "column": (0, "C-1")}
     overflows = failure_of(flat_pick, dims={"R": (0, 2**31 - 1), "C": (1, 2**31 - 1)}, elements=indices)
     assert overflows.mend is not None and overflows.mend.edit.after == "vk.i64(row[n]) * vk.i64(columns)"
+
+
+@vk.kernel(groups=1, local=64)
+def pairs_of_subgroups(x: vk.In[vk.i32, "64"], y: vk.Out[vk.i32, "1"]):
+    part, lane = vk.shared(vk.i32, 64), vk.local_id(0)
+    part[lane] = vk.subgroup().sum(x[lane])
+    vk.barrier()
+    if lane == 0:
+        y[0] = part[0] + part[32]
+
+
+@vk.kernel(groups=1, local=64)
+def half_a_sum(x: vk.In[vk.i32, "64"], y: vk.Out[vk.i32, "1"]):
+    total, lane = vk.subgroup().sum(x[vk.local_id(0)]), vk.local_id(0)
+    if lane == 0:
+        y[0] = total
+
+
+def test_the_size_of_subgroups_is_told_where_it_makes_the_difference() -> None:
+    def total(x: Any) -> Any:
+        return x.sum(keepdims=True)
+
+    with pytest.raises(vk.testing.CheckFailure) as caught:
+        vk.testing.check_kernel(pairs_of_subgroups, total, **SETTINGS)
+    size = caught.value.schedule.subgroup_size
+    assert f"subgroups have {size} invocations here, and with 32 the same input comes out right" in caught.value.hint
+    with pytest.raises(vk.testing.CheckFailure) as caught:
+        vk.testing.check_kernel(half_a_sum, total, **SETTINGS)
+    assert caught.value.hint == ""
+
+
+@vk.kernel(over="y")
+def squared_halves(x: vk.In[vk.f16, "N"], y: vk.Out[vk.f32, "N"]):
+    i = vk.global_id(0)
+    square = x[i] * x[i]
+    y[i] = vk.f32(square) + 1.0
+
+
+def test_the_operation_that_overflows_is_named() -> None:
+    with pytest.raises(vk.testing.CheckFailure) as caught:
+        vk.testing.check_kernel(squared_halves, lambda x: x * x + 1, special=False, **SETTINGS)
+    failure = caught.value
+    first = squared_halves.spec.fn.__code__.co_firstlineno
+    assert np.isinf(failure.found) and np.isfinite(failure.expected)
+    assert [loc.line - first for loc in failure.origin.births] == [3]
+    assert "becomes infinite or NaN here" in str(failure) and failure.origin.births[0] in failure.lines

@@ -19,7 +19,7 @@ from ..errors import VkjitError
 from ..inspection import Inspection, inspect
 from ..jit import Kernel
 from ..runtime.interface import DeviceCaps
-from .examine import Finding
+from .finding import Finding
 from .run import Executor
 from .schedules import variant
 

@@ -8,7 +8,6 @@ reference or, without one, between executors and schedules.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import itertools
 import traceback
@@ -17,72 +16,29 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ..errors import ArgumentError, CompileError, FeatureError, KernelError, Loc
-from ..findings import DEFAULT_CHECKS, SanitizerReport
+from ..errors import ArgumentError, FeatureError, KernelError
+from ..findings import DEFAULT_CHECKS
 from ..ir.core import Module
 from ..jit import Kernel
 from .case import ArrayInput, Case, decode
 from .compare import Bounds, Difference, compare
 from .composites import parts_of_arrays, whole
-from .probing import module_of
+from .finding import Finding
 from .reference import call_by_name, expected_outputs, outputs_of, uncertainty, values_by_name
 from .run import POISONS, Executor, Outcome
 from .schedules import PLAIN, Schedule
-from .shadow import Shadow, Write
+from .shadow import Shadow
 from .tolerances import ErrorBudget, Tolerance, rounded_operations
 from .unordered import Unordered, aligned, rows_of, unordered_of
 
-__all__ = ["Examiner", "Finding", "stores_of"]
+__all__ = ["Examiner"]
 
 EXACT_OPERATIONS = frozenset({
     "add", "sub", "mul", "div", "sqrt", "neg", "abs", "min", "max", "fmin", "fmax", "floor", "ceil", "trunc", "round",
     "sign", "select", "copysign", "cast", "const",
 })  # fmt: skip
 """What strict mode makes equal bit for bit on every device; casts are, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What is wrong with a case.
-
-    `kind`: "sanitizer" (`reports`),
-    "report" (`error` has what the kernel reported), "outside" (`array`, `offsets`: written beside an array),
-    "unwritten" and "depends" (`array`, `wrong`: elements that nobody wrote, or that depend on what the Out held
-    before),
-    "reference" and
-    "disagreement" (`array`, `difference`; for the latter, `other` says what was compared with; `rows`: so many rows were
-    compared in any order).
-    """
-
-    kind: str
-    case: Case
-    executor: str
-    schedule: Schedule
-    array: str = ""
-    error: KernelError | None = None
-    offsets: tuple[int, ...] = ()
-    wrong: npt.NDArray[np.bool_] | None = None
-    difference: Difference | None = None
-    other: str = ""
-    poison: int = POISONS[0]
-    expected: Mapping[str, Any] | None = None
-    reports: tuple[SanitizerReport, ...] = ()
-    rows: int | None = None
-
-    @property
-    def sort(self) -> tuple[Any, ...]:
-        """What stays the same while a case shrinks."""
-        if self.reports:
-            return self.reports[0].kind, self.reports[0].loc
-        place = None if self.error is None else (type(self.error).__name__, self.error.loc)
-        return self.kind if self.kind in ("report", "outside") else "values", place
-
-    @property
-    def flags(self) -> npt.NDArray[np.bool_] | None:
-        """Which elements of the array are wrong."""
-        return self.difference.wrong if self.difference is not None else self.wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,49 +328,6 @@ class Examiner:
         scalars = {i: v for i, v in enumerate(values) if isinstance(v, int)}
         return self._budgets[id(module)][1].evaluate(extents, scalars, launch.groups)
 
-    # -- where it comes from
-
-    def writer(self, finding: Finding) -> Write | None:
-        """Who wrote the first wrong element; None where nobody did, or the interpreter stops before."""
-        flags = finding.flags
-        if flags is None or not flags.any():
-            return None
-        index = tuple(int(i) for i in np.unravel_index(int(np.flatnonzero(flags)[0]), flags.shape))
-        schedule = replace(finding.schedule, optimisation=None, debug=None)
-        try:
-            self.shadow.run(finding.case, schedule)
-        except (KernelError, CompileError):
-            return None
-        return self.shadow.writer(finding.case, finding.array, index)
-
-    def nan_losses(self, finding: Finding) -> list[Loc]:
-        """Where the kernel compares a NaN as if it were a number, for a result that should have been NaN or isn't."""
-        difference = finding.difference
-        if difference is None or (difference.expected.dtype.kind != "f" and difference.found.dtype.kind != "f"):
-            return []
-        with np.errstate(all="ignore"):
-            odd = np.isnan(difference.expected.astype(np.float64)) != np.isnan(difference.found.astype(np.float64))
-        holds = any(
-            a.values is not None and a.dtype.is_float and np.isnan(a.distinct).any()
-            for a in finding.case.arrays().values()
-        )
-        if not holds or not (odd & difference.wrong).any():
-            return []
-        with contextlib.suppress(KernelError, CompileError):
-            self.shadow.run(finding.case, PLAIN)
-        return self.shadow.nan_losses()
-
-    def stores(self, finding: Finding) -> list[Loc]:
-        """The places in the source that write the array."""
-        if not finding.array:
-            return []
-        case = finding.case
-        launch = self.shadow.launch(case)
-        if launch is not None:
-            return stores_of(launch.module, finding.array)
-        ranks = {n: len(a.shape) for n, a in case.arrays().items()}  # nothing was launched: there are no workgroups
-        return stores_of(module_of(self.kernel, case.dtypes, ranks, case.arguments), finding.array)
-
 
 def _name_of(judge: Callable[..., Any]) -> str:
     name = getattr(judge, "__name__", "")
@@ -447,24 +360,3 @@ class _Once:
         if not self._done:
             self._value, self._done = self._compute(), True
         return self._value
-
-
-def stores_of(module: Module, array: str) -> list[Loc]:
-    """Places of the stores and atomics on a parameter of the kernel, device functions included, in source order."""
-    found: set[Loc] = set()
-    pending = [(module.kernel, frozenset(i for i, p in enumerate(module.kernel.params) if p.name == array))]
-    seen: set[Any] = set()
-    while pending:
-        function, numbers = pending.pop()
-        if (function.name, numbers) in seen:
-            continue
-        seen.add((function.name, numbers))
-        values = {function.params[i] for i in numbers}
-        for op in function.body.walk():
-            if op.name in ("store", "atomic", "atomic_cas", "atomic_store") and op.operands[0] in values:
-                found.add(op.loc)
-            if op.name == "call":
-                passed = frozenset(i for i, v in enumerate(op.operands) if v in values)
-                if passed:
-                    pending.append((module.functions[op.attrs["callee"]], passed))
-    return sorted(found, key=lambda loc: (loc.file, loc.line, loc.col))

@@ -21,7 +21,7 @@ from .case import ArrayInput
 from .compare import ulps_between
 from .composites import whole
 from .dimensions import tiles_of
-from .examine import Finding
+from .finding import Finding
 from .localise import Mend
 from .patterns import pattern_of
 from .script import constant_text, number_text, script_of
@@ -44,14 +44,15 @@ class Origin:
     guards: tuple[Loc, ...] = ()
     mend: Mend | None = None
     nan_losses: tuple[Loc, ...] = ()
+    births: tuple[Loc, ...] = ()
 
     @property
     def lines(self) -> tuple[Loc, ...]:
-        """The places: what would mend it, where a NaN is lost, the writer (the stores where nobody wrote), what guards
-        them."""
+        """The places: what would mend it, where a NaN is lost or a number becomes infinite, the writer (the stores where
+        nobody wrote), what guards them."""
         mended = () if self.mend is None else (self.mend.loc,)
         written = self.stores if self.write is None else (self.write.loc,)
-        return tuple(dict.fromkeys((*mended, *self.nan_losses, *written, *self.guards)))
+        return tuple(dict.fromkeys((*mended, *self.nan_losses, *self.births, *written, *self.guards)))
 
 
 class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the check
@@ -191,6 +192,8 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
             parts += ["only where these let it:", *map(_place, self.origin.guards)]
         if self.origin.nan_losses:
             parts += ["NaN is taken for a number here:", *map(_place, self.origin.nan_losses)]
+        if self.origin.births:
+            parts += ["what is finite becomes infinite or NaN here:", *map(_place, self.origin.births)]
         return parts + mended
 
 

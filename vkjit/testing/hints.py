@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import BoundsError, KernelZeroDivisionError, VkjitError
 from .case import ArrayInput, Case
 from .drawing import Drawing, dtype_of_param
-from .examine import Finding
+from .finding import Finding
 from .unordered import aligned
 
 __all__ = ["Hints"]

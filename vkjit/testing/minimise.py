@@ -19,7 +19,7 @@ from ..jit import Kernel
 from .case import ArrayInput, Case
 from .coupled import simpler_together, smaller_together
 from .drawing import MOST_ELEMENTS, Drawing, dtype_of_param
-from .examine import Finding
+from .finding import Finding
 from .layouts import C_ORDER
 from .resizing import Resize, smaller_sizes
 from .schedules import PLAIN, Schedule

@@ -27,7 +27,7 @@ from ..lang.vectors import VectorType
 from .case import ArrayInput
 from .compare import Difference
 from .composites import for_launch
-from .examine import Finding
+from .finding import Finding
 from .reference import call_by_name
 from .schedules import PLAIN
 

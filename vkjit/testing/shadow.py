@@ -35,6 +35,7 @@ from ..runtime.interface import LoadedKernel
 from .case import Case, decode
 from .run import Executor, Outcome
 from .schedules import PLAIN, Schedule
+from .sights import Sights, watch_births, watch_losses
 from .sums import SUMS, roundings
 
 __all__ = ["Launch", "Shadow", "Write", "epsilon"]
@@ -72,7 +73,7 @@ class _State:
     writes: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # array name: numbers of sites, of invocations
     sites: list[Loc] = field(default_factory=list)
     grid: Grid | None = None
-    nan_losses: dict[Loc, None] = field(default_factory=dict)
+    sights: Sights = field(default_factory=Sights)
 
     def moved(self, value: Any, size: float, where: Any) -> Any:
         """The value, moved by up to `size` of its magnitude where the flags say so."""
@@ -143,10 +144,10 @@ class _FunctionCompiler(FunctionCompiler):
     def _plain(self, op: Op, steps: list[Step]) -> None:
         if op.name in ("sg_reduce", "sg_scan") and _is_float(op):
             steps.append(_before(self, op, self.state))
-        if op.name in _LOSING:
-            steps.append(_watch_nan(self, op, self.state))
+        watch_losses(self, op, steps, self.state.sights)
         before = len(steps)
         super()._plain(op, steps)
+        watch_births(self, op, steps, self.state.sights)
         if op.name in SUMS and _is_float(op):
             steps.append(_after_sums(self, op, self.state, steps[before:]))
             return
@@ -164,25 +165,6 @@ class _ProgramCompiler(ProgramCompiler):
         made = _FunctionCompiler(self, function)
         made.state = self.state
         return made
-
-
-_LOSING = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "fmin", "fmax"})
-"""Operations to which NaN is like a number, or nothing."""
-
-
-def _watch_nan(compiler: FunctionCompiler, op: Op, state: _State) -> Step:
-    """Remembers where a NaN goes in."""
-    slots, loc = compiler.slots(op.operands), op.loc
-
-    def step(frame: Any, mask: Any) -> None:
-        if loc in state.nan_losses:
-            return
-        for slot in slots:
-            value = np.asarray(frame[slot])
-            if value.dtype.kind == "f" and np.any(np.isnan(value) & (True if mask is None else mask)):
-                state.nan_losses[loc] = None
-
-    return step
 
 
 def _is_float(op: Op) -> bool:
@@ -335,12 +317,13 @@ class Shadow:
         """A run without perturbation, its writers kept for `writer`. Raises what the kernel reports."""
         self._state.direction = None
         self._state.writes.clear()
-        self._state.nan_losses.clear()
+        self._state.sights.clear()
         return self._executor.run(case, schedule)
 
-    def nan_losses(self) -> list[Loc]:
-        """Where the last run compared a NaN, in the order of the source."""
-        return sorted(self._state.nan_losses, key=lambda loc: (loc.file, loc.line, loc.col))
+    @property
+    def sights(self) -> Sights:
+        """What the last run came by."""
+        return self._state.sights
 
     def launch(self, case: Case) -> Launch | None:
         """What a plain launch of the case runs; None where it has no workgroups."""

@@ -17,11 +17,12 @@ from ...errors import CompileError, InternalError, VkjitError
 from ...findings import checks_of
 from ...jit import Kernel
 from ..case import Case
-from ..checks import collected_cases, functions_of
+from ..checks import collected_cases
 from ..examine import Examiner
 from ..impatient import Clock
 from ..run import executors
 from ..schedules import Schedule
+from ..search import functions_of
 from ..tolerances import as_tolerance
 
 __all__ = ["NOTICED", "CaseProperty", "Trial", "Trials"]

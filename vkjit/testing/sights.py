@@ -1,0 +1,84 @@
+"""What interpreted programs come by: comparisons that take NaN for a number, operations that make NaN or infinities.
+
+Enters: a compiler of the interpreter and its steps. Leaves: steps that note places in the source in `Sights`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import DType
+from ..errors import Loc
+from ..interp.compile import FunctionCompiler, Step
+from ..ir.core import Op
+from ..ir.ops import OPS
+from ..ir.types import Array
+from .sums import SUMS
+
+__all__ = ["Sights", "watch_births", "watch_losses"]
+
+_LOSING = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "fmin", "fmax"})
+"""Operations to which NaN is like a number, or nothing."""
+
+
+@dataclass(slots=True)
+class Sights:
+    """Places of one run: `losses` compare a NaN, `births` make what isn't finite of finite operands."""
+
+    losses: dict[Loc, None] = field(default_factory=dict)
+    births: dict[Loc, None] = field(default_factory=dict)
+
+    def clear(self) -> None:
+        """Before another run."""
+        self.losses.clear()
+        self.births.clear()
+
+
+def watch_losses(compiler: FunctionCompiler, op: Op, steps: list[Step], sights: Sights) -> None:
+    """Before the operation: where a NaN goes in."""
+    if op.name not in _LOSING:
+        return
+    slots, loc, found = compiler.slots(op.operands), op.loc, sights.losses
+
+    def step(frame: Any, mask: Any) -> None:
+        if loc in found:
+            return
+        for slot in slots:
+            value = np.asarray(frame[slot])
+            if value.dtype.kind == "f" and np.any(np.isnan(value) & (True if mask is None else mask)):
+                found[loc] = None
+
+    steps.append(step)
+
+
+def watch_births(compiler: FunctionCompiler, op: Op, steps: list[Step], sights: Sights) -> None:
+    """After the operation: where finite numbers made one that isn't."""
+    computes = OPS[op.name].meaning is not None or op.name == "cast" or op.name in SUMS
+    if not computes or len(op.results) != 1 or not _holds_floats(op.result.type):
+        return
+    slots = [slot for slot, v in zip(compiler.slots(op.operands), op.operands, strict=True) if _holds_floats(v.type)]
+    if not slots:
+        return
+    target, loc, found, sums = compiler.slot(op.result), op.loc, sights.births, op.name in SUMS
+
+    def step(frame: Any, mask: Any) -> None:
+        born = ~np.isfinite(frame[target])
+        if loc in found or not born.any():
+            return
+        for slot in slots:
+            finite = np.isfinite(frame[slot])
+            born = born & (finite.all() if sums else finite)
+        if mask is not None and np.ndim(mask) == born.ndim:  # tiles have axes of their own
+            born = born & mask
+        if born.any():
+            found[loc] = None
+
+    steps.append(step)
+
+
+def _holds_floats(kind: Any) -> bool:
+    dtype = getattr(kind, "dtype", None)
+    return not isinstance(kind, Array) and isinstance(dtype, DType) and dtype.is_float
