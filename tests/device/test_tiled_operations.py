@@ -101,3 +101,44 @@ def test_several_neighbours_at_a_time(count: int, dtype: Any) -> None:
         assert np.array_equal(vk.clamp(a, 5, 40).numpy(), np.clip(x, 5, 40))
         assert np.array_equal(a.add_(b).numpy(), x + y)
         assert np.array_equal(a.fill_(3).numpy(), np.full_like(x, 3))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.bool_, np.int64])
+@pytest.mark.parametrize("shape", [(37,), (2048,), (8, 64), (3, 5, 7)])
+def test_two_arrays_side_by_side(shape: tuple[int, ...], dtype: Any) -> None:
+    x, y = (RNG.integers(0, 2, shape).astype(dtype) for _ in range(2))
+    for axis in range(len(shape)):
+        assert np.array_equal(vk.cat([vk.tensor(x), vk.tensor(y)], axis).numpy(), np.concatenate([x, y], axis))
+        assert np.array_equal(vk.roll(vk.tensor(x), 3, axis).numpy(), np.roll(x, 3, axis))
+        assert np.array_equal(vk.stack([vk.tensor(x), vk.tensor(y)], axis).numpy(), np.stack([x, y], axis))
+    assert np.array_equal(vk.cat([vk.tensor(x).transpose(0, -1), vk.tensor(y).transpose(0, -1)], 0).numpy(),
+                          np.concatenate([x.swapaxes(0, -1), y.swapaxes(0, -1)], 0))  # fmt: skip
+
+
+def test_slices_at_a_number_are_views() -> None:
+    x = vk.zeros((3, 4))
+    x[1].fill_(2.0)
+    x[-1].fill_(3.0)
+    assert x.tolist() == [[0.0] * 4, [2.0] * 4, [3.0] * 4]
+    with pytest.raises(IndexError, match="out of range"):
+        x[3]
+    weights = vk.ones((3, 4), requires_grad=True)
+    (weights[1] * 3).sum().backward()
+    assert weights.grad is not None
+    assert weights.grad.tolist() == [[0.0] * 4, [3.0] * 4, [0.0] * 4]
+
+
+@pytest.mark.parametrize("shape", [(16,), (3, 64), (2, 3, 1028)])
+def test_any_of_bools(shape: tuple[int, ...]) -> None:
+    x = RNG.random(shape) < 0.01
+    for axes in (None, -1, 0):
+        assert np.array_equal(vk.any(vk.tensor(x), axes).numpy(), x.any(axes))
+    assert np.array_equal(vk.any(vk.tensor(x)[..., 1:], -1).numpy(), x[..., 1:].any(-1))
+
+
+@pytest.mark.parametrize("shape", [(5000,), (3, 1000), (2, 70001), (1025, 64)])
+def test_sums_and_extremes_of_long_and_short_lines(shape: tuple[int, ...]) -> None:
+    x = RNG.integers(-9, 9, shape).astype(np.float32)
+    for axis in (None, *range(len(shape))):
+        assert np.array_equal(vk.sum(vk.tensor(x), axis).numpy(), x.sum(axis))
+        assert np.array_equal(vk.amax(vk.tensor(x), axis).numpy(), x.max(axis))

@@ -23,6 +23,7 @@ from vkjit.stdlib import (
     functions,
     index,
     index_fours,
+    join,
     matmul,
     norm_kernels,
     optimizers,
@@ -87,6 +88,10 @@ def _gather(x: Any, where: Any) -> Any:
     return np.take_along_axis(x, where.astype(np.int64), axis=1)
 
 
+def _side_by_side(p: Any, q: Any) -> Any:
+    return np.concatenate([p, q], axis=1)
+
+
 def _running(x: Any, ends: Any, SEEDED: Any) -> Any:
     sums = np.cumsum(x, axis=2) + (ends[:, :, None] if SEEDED else 0)
     return {"y": sums, "ends": sums[:, :, -1]}
@@ -118,6 +123,8 @@ _SHARED = (
     KernelProperty(index_fours.gather_last_fours, _gather, {
         "elements": {"where": ("0-E", "E-1")}, "dims": {"A": (1, 3), "E": (1, 20), "N": [4, 12]},
         "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
+    KernelProperty(join.joined, _side_by_side, {"dims": {"A": (1, 3), "M": (1, 9), "N": (1, 9), "y": "A M+N"}, **_F32}),
+    KernelProperty(join.joined_fours, _side_by_side, {"dims": {"A": (1, 3), "M": [4, 8], "N": [4, 12], "y": "A M+N"}, **_F32}),
     KernelProperty(index.gather, _gather, {
         "elements": {"where": ("0-E", "E-1")}, "dims": _AXIS, "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
     KernelProperty(index.scatter_add, _scatter(True), {

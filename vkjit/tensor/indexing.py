@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
+from ..autograd.mode import state
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..runtime.interface import DeviceArray, contiguous_strides
@@ -25,7 +26,7 @@ from . import creation, maps
 from .along import are_deterministic_algorithms_enabled, combine_lines, put_lines, three_axes
 from .arithmetic import where
 from .copies import contiguous, copy_, copy_values, fill_values
-from .dispatch import operation, run_in_place
+from .dispatch import is_recording, operation, run_in_place
 from .iterate import broadcast_shapes, overlaps_itself
 from .repeats import whole, written
 from .tensor import Tensor
@@ -138,6 +139,11 @@ def get_item(x: Tensor, index: Any) -> Tensor:
     """`x[index]`."""
     if index.__class__ is Tensor:
         return _get_elements(x, index)
+    if index.__class__ is int and not state.special and not is_recording((x,)):
+        array = x._array
+        if 0 not in array.shape and array.shape and -array.shape[0] <= index < array.shape[0]:
+            start = array.offset + index % array.shape[0] * array.strides[0] * array.dtype.itemsize
+            return x.view_of(DeviceArray(array.buffer, start, array.dtype, array.shape[1:], array.strides[1:]))
     return _get_planned(x, parse(x, index))
 
 
