@@ -152,13 +152,19 @@ def _firsts(values: Any) -> Tensor:
     return cat([head, narrow(values, 0, min(1, count), rest) != narrow(values, 0, 0, rest)])
 
 
-def _numbered(values: Tensor, firsts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Distinct ones of a vector whose equal ones are neighbours, the number of each, and how often each occurs."""
+def _numbered(
+    values: Tensor, firsts: Tensor, numbered: bool, counted: bool
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Distinct ones of a vector whose equal ones are neighbours; where wanted the number of each, and how often each occurs."""
     distinct = compact(values, flags=firsts)
+    if not numbered and not counted:
+        return distinct, None, None
     numbers: Any = cumsum(firsts, 0) - 1
     ones = creation.ones(values.shape, dtype=dtypes.i64, device=values.device)
     counts = creation.zeros(distinct.shape, dtype=dtypes.i64, device=values.device)
-    return distinct, numbers, scatter_add(counts, 0, numbers, ones) if values.numel() else counts
+    if counted and values.numel():
+        counts = scatter_add(counts, 0, numbers, ones)
+    return distinct, numbers, counts
 
 
 def unique(
@@ -172,9 +178,9 @@ def unique(
         return _unique_slices(x, axis_of(dim, x.ndim, "unique"), return_inverse, return_counts)
     flat = reshape(x.detach(), (x.numel(),))
     values, order = sort(flat)
-    distinct, numbers, counts = _numbered(values, _firsts(values))
+    distinct, numbers, counts = _numbered(values, _firsts(values), return_inverse, return_counts)
     inverse = None
-    if return_inverse:
+    if numbers is not None and return_inverse:
         zeros = creation.zeros(flat.shape, dtype=dtypes.i64, device=x.device)
         inverse = reshape(scatter_add(zeros, 0, order, numbers), x.shape) if x.numel() else reshape(zeros, x.shape)
     return _answers((distinct, inverse, counts if return_counts else None))
@@ -213,8 +219,11 @@ def unique_consecutive(
         from .copies import cat
 
         firsts = cat([creation.ones(min(rows.shape[0], 1), dtype=dtypes.boolean, device=x.device), differs])
-    places, numbers, counts = _numbered(creation.arange(flat.shape[0], device=x.device), firsts)
+    everyone = creation.arange(flat.shape[0], device=x.device)
+    places, numbers, counts = _numbered(everyone, firsts, return_inverse, return_counts)
     axis = 0 if dim is None else axis_of(dim, x.ndim, "unique_consecutive")
     source = flat if dim is None else x.detach()
-    inverse = reshape(numbers, x.shape if dim is None else (x.shape[axis],)) if return_inverse else None
+    inverse = None
+    if numbers is not None and return_inverse:
+        inverse = reshape(numbers, x.shape if dim is None else (x.shape[axis],))
     return _answers((index_select(source, axis, places), inverse, counts if return_counts else None))
