@@ -108,6 +108,12 @@ def truncdiv(x, y):
 
 
 @vk.func
+def sign_of(x):
+    """-1, 0 or 1 by sign; 0 of NaN."""
+    return vk.where(x != x, 0, vk.sign(x))
+
+
+@vk.func
 def fmod(x, y):
     """The remainder with the sign of x."""
     return vk.truncrem(x, y)

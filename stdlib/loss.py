@@ -62,7 +62,7 @@ def binary_cross_entropy(x, t):
 
 @vk.func
 def binary_cross_entropy_logits(x, t):
-    return vk.max(x, 0) - x * t + vk.log1p(vk.exp(-vk.abs(x)))
+    return (1 - t) * x + vk.max(-x, 0) + vk.log1p(vk.exp(-vk.abs(x)))
 
 
 @vk.func

@@ -131,7 +131,7 @@ CALLS: dict[str, Call] = {
     "cat": lambda t, v: t.cat([v["x"], v["y"]]),
     "stack": lambda t, v: t.stack([v["x"], v["y"]], 1),
     "transpose": lambda _, v: v["m"].t().contiguous(),
-    "flip": lambda t, v: t.flip(v["m"], [1]) + 0.0,
+    "flip": lambda t, v: t.flip(v["m"], [1]),
     "roll": lambda t, v: t.roll(v["m"], 3, 1),
     "tril": lambda t, v: t.tril(v["m"]),
 }

@@ -170,7 +170,7 @@ def spread(arguments: Any) -> Any:
         memory = np.full(tuple(2 * e + 1 for e in turned.shape), _poison(values), values.dtype)
         inner = tuple(slice(1, None, 2) for _ in turned.shape)
         memory[inner] = turned
-        return _tensor(memory, array.dtype)[inner].permute(*reversed(range(values.ndim))).flip(-1)
+        return _tensor(memory, array.dtype)[inner].permute(*reversed(range(values.ndim)))[..., ::-1]
 
     return mapped(arguments, one)
 

@@ -167,7 +167,7 @@ BEYOND: dict[str, tuple[Callable[[], Any], Any]] = {
     "chunk": (lambda: vk.chunk(_far(2.0), 3)[2][-1:], [2.0]),
     "diagonal": (lambda: strided(vk.ones(1), (FAR, FAR), (0, 0)).diagonal(5)[-2:], [1.0, 1.0]),
     "expand": (lambda: vk.tensor([4.0]).expand(FAR)[2**31 :][:2], [4.0, 4.0]),
-    "flip": (lambda: _far_rows().flip(1)[2**31], [3.0, 2.0, 1.0]),
+    "backwards": (lambda: _far_rows()[..., ::-1][2**31], [3.0, 2.0, 1.0]),
     "gather": (lambda: vk.gather(_far(2.0), 0, vk.tensor(PLACES)), [2.0] * 3),
     "index_select": (lambda: vk.index_select(_far_rows(), 0, vk.tensor(PLACES)), [[1.0, 2.0, 3.0]] * 3),
     "movedim": (lambda: _far_rows().movedim(0, 1)[:, -1], [1.0, 2.0, 3.0]),

@@ -17,7 +17,7 @@ from vkjit.tensor.views import strided
 
 from .function_names import function_of
 
-__all__ = ["Unsupported", "function_of", "leaves", "to_torch", "to_vkjit", "torch_dtype"]
+__all__ = ["Unsupported", "function_of", "leaves", "to_torch", "to_vkjit", "torch_dtype", "upload"]
 
 DTYPES: dict[torch.dtype, DType] = {
     torch.float64: vk.f64,
@@ -48,12 +48,12 @@ def _tensor(value: torch.Tensor, device: Any, memo: dict[int, Any]) -> Any:
     plain = value.detach()
     dtype = DTYPES[value.dtype]
     if plain.is_contiguous() or not plain.numel():
-        made = _upload(plain, dtype, device)
+        made = upload(plain, dtype, device)
     else:
         elements = plain.untyped_storage().nbytes() // plain.element_size()
         storage = torch.as_strided(plain, (elements,), (1,), 0)
         made = strided(
-            _upload(storage, dtype, device), tuple(plain.shape), plain.stride(), plain.storage_offset()
+            upload(storage, dtype, device), tuple(plain.shape), plain.stride(), plain.storage_offset()
         ).detach()
     if value.requires_grad:
         made.requires_grad_()
@@ -61,7 +61,7 @@ def _tensor(value: torch.Tensor, device: Any, memo: dict[int, Any]) -> Any:
     return made
 
 
-def _upload(plain: torch.Tensor, dtype: DType, device: Any) -> Any:
+def upload(plain: torch.Tensor, dtype: DType, device: Any) -> Any:
     values = plain.float().numpy() if plain.dtype is torch.bfloat16 else plain.contiguous().numpy()
     return vk.tensor(np.asarray(values), dtype=dtype, device=device)
 

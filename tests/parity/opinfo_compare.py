@@ -21,7 +21,7 @@ import vkjit as vk
 
 from .opinfo_bridge import Unsupported, function_of, keywords, leaves, to_torch, to_vkjit
 
-__all__ = ["SHAPE_ONLY", "Mismatch", "run_sample"]
+__all__ = ["SHAPE_ONLY", "TIES", "Mismatch", "compare", "run_sample", "with_ties"]
 
 TOLERANCES = {
     torch.float16: (1e-3, 1e-5),
@@ -98,7 +98,7 @@ def _near(ours: torch.Tensor, theirs: torch.Tensor, relative: float, absolute: f
     return torch.isclose(ours, theirs, rtol=relative, atol=absolute, equal_nan=True)
 
 
-def _compare(found: Any, expected: Any, exact: Any, what: str, *, values: bool) -> None:
+def compare(found: Any, expected: Any, exact: Any, what: str, *, values: bool) -> None:
     if isinstance(expected, torch.Tensor):
         if isinstance(found, (bool, int, float)):
             raise Mismatch(f"{what} a number, expected a tensor")
@@ -118,7 +118,7 @@ def _compare(found: Any, expected: Any, exact: Any, what: str, *, values: bool) 
             )
         truths = exact if isinstance(exact, (list, tuple)) and len(exact) == len(expected) else [None] * len(expected)
         for number, (f, e, t) in enumerate(zip(found, expected, truths, strict=True)):
-            _compare(f, e, t, f"{what} {number}", values=values)
+            compare(f, e, t, f"{what} {number}", values=values)
         return
     if isinstance(expected, float) and isinstance(found, float):
         if not math.isclose(found, expected, rel_tol=1e-5) and not (math.isnan(found) and math.isnan(expected)):
@@ -174,14 +174,14 @@ def _compare_gradients(
         _close(to_torch(f), e, None if exact is None else exact[number], f"gradient {number}:")
 
 
-def _with_ties(name: str, found: Any, expected: Any, sample: Any) -> Any:
+def with_ties(name: str, found: Any, expected: Any, sample: Any) -> Any:
     """The result with PyTorch's places where ours name elements of the same values."""
     if isinstance(found, torch.Tensor) and (found.dtype is not torch.int64 or isinstance(sample.input, (list, tuple))):
         return found
     if isinstance(found, list):
         if len(found) != 2 or not isinstance(expected, (list, tuple)):
             return found
-        return [found[0], _with_ties(name, found[1], expected[1], sample)]
+        return [found[0], with_ties(name, found[1], expected[1], sample)]
     numbers = [a for a in sample.args if type(a) is int][name in ("kthvalue", "topk") :]
     dim = sample.kwargs.get("dim", numbers[-1] if numbers else -1)
     source = sample.input.detach()
@@ -228,8 +228,8 @@ def run_sample(op: Any, sample: Any, device: Any, *, gradients: bool) -> str | N
     random = op.name in SHAPE_ONLY or sample.kwargs.get("dropout_p", 0) > 0
     found = to_torch(mine)
     if op.name in TIES:
-        found = _with_ties(op.name, found, expected, sample)
-    _compare(found, expected, exact, "result:", values=not random)
+        found = with_ties(op.name, found, expected, sample)
+    compare(found, expected, exact, "result:", values=not random)
     tied = op.name in TIES and sample.input.unique().numel() < sample.input.numel()
     if gradients and not random and not tied:
         sources = [t for t in leaves(packed, torch.Tensor) if t.requires_grad and t.dtype.is_floating_point]

@@ -161,6 +161,7 @@ OTHERS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
         lambda x, s: vk.scatter_reduce(x, 1, vk.tensor(INDEX), s, "prod"), [between(1, 2, 2, 3), between(1, 2, 2, 4)]
     ),
     "set_item": (lambda x, v: in_place(x, lambda t: t.__setitem__(1, v)), [normal(3, 4), normal(4)]),
+    "shared_value": (lambda x: vk.median(x) ** 2, [apart(6)]),
     "sign": (lambda x: vk.sign(x) + x, [apart(5)]),
     "sinc": (vk.sinc, [between(0.2, 2, 5)]),
     "slice": (lambda x: x[::2, 1:], [normal(3, 4)]),

@@ -8,7 +8,7 @@ from .. import dtypes
 from ..errors import DTypeError
 from ..tensor import arithmetic as a
 from ..tensor import elementwise as e
-from ..tensor.arithmetic_more import logaddexp, sgn, signbit
+from ..tensor.arithmetic_more import logaddexp, signbit
 from ..tensor.elementwise import (
     acos,
     acosh,
@@ -114,7 +114,6 @@ __all__ = [
 
 abs = e.abs
 round = e.round
-sign = sgn
 negative = e.neg
 bitwise_invert = e.bitwise_not
 
@@ -180,3 +179,9 @@ def nextafter(x1: Tensor, x2: Tensor, /) -> Tensor:
         raise DTypeError(f"nextafter() takes f32 or f64, found {dtype!r}")
     function = special.nextafter_f32 if dtype is dtypes.f32 else special.nextafter_f64
     return run_map(function, (x1, x2), dtype, dtype)
+
+
+def sign(x: Any) -> Any:
+    """-1, 0 or 1 by sign; NaN of NaN."""
+    signs = e.sign(x)
+    return a.where(e.isnan(x), x, signs) if x.dtype.is_float else signs

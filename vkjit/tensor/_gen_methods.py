@@ -502,7 +502,7 @@ class TensorMethods:
         raise NotImplementedError
 
     def flip(self, *axes: Any, dims: Any = None) -> Tensor:
-        """The order of elements reversed along the axes (a view with negative strides)."""
+        """The order of elements reversed along the axes: a copy, as in PyTorch (`x[::-1]` is a view with negative strides)."""
         raise NotImplementedError
 
     def fliplr(self) -> Tensor:
@@ -1166,7 +1166,7 @@ class TensorMethods:
         raise NotImplementedError
 
     def sign(self) -> Tensor:
-        """-1, 0 or 1 by sign, elementwise; NaN stays, bool too."""
+        """-1, 0 or 1 by sign, elementwise; 0 of NaN, as in PyTorch; bool stays."""
         raise NotImplementedError
 
     def sign_(self) -> Tensor:

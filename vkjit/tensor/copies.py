@@ -300,7 +300,7 @@ def repeat_interleave(x: Tensor, repeats: Any, dim: int | None = None, *, output
         repeats = int(repeats.item())
     wide = unsqueeze(x, axis + 1)
     shape = (*x.shape[: axis + 1], repeats, *x.shape[axis + 1 :])
-    stretched = wide.expand(shape)
+    stretched = wide.expand(shape).clone()  # so that it never is a view
     return reshape(stretched, (*x.shape[:axis], x.shape[axis] * repeats, *x.shape[axis + 1 :]))
 
 

@@ -252,13 +252,17 @@ def arange(
     """The numbers from start (0 where only one is given) to end, exclusive, in steps; i64 of ints, else f32."""
     low, high = (0, start) if end is None else (start, end)
     low, high, step = (v.item() if isinstance(v, Tensor) else v for v in (low, high, step))
-    if dtype is not None and as_dtype(dtype).is_integer:
-        low, high, step = int(low), int(high), int(step)
+    element = as_dtype(dtype) if dtype is not None else None
+    if element is dtypes.i64 and all(map(math.isfinite, (low, high, step))):
+        low, high, step = int(low), int(high), int(step)  # PyTorch counts so; other integers by the numbers as they are
     if step == 0 or not all(map(math.isfinite, (low, high, step))):
         raise ArgumentError(f"arange({low}, {high}, {step}): expected finite numbers and a step other than 0")
     whole = all(isinstance(v, (int, np.integer)) for v in (low, high, step))
-    element = as_dtype(dtype) if dtype is not None else dtypes.i64 if whole else dtypes.f32
     count = max(0, math.ceil((high - low) / step) if not whole else -((int(low) - int(high)) // int(step)))
+    if element is None:
+        element = dtypes.i64 if whole else dtypes.f32
+    if element.is_integer and not whole:
+        low, step, whole = int(low), int(step), True
     places: Any = np.arange(count, dtype=np.int64 if whole else np.float64)
     return _leaf(upload(np.asarray(low + places * step), element, device), requires_grad)
 

@@ -144,7 +144,7 @@ neg = _same("neg", functions.neg, "-x")
 positive = _same("positive", functions.identity, "x, copied")
 _square = _same("square", functions.square, "x * x")
 relu = _same("relu", functions.relu, "max(x, 0); NaN stays")
-_sign = _same("sign", lang.sign, "-1, 0 or 1 by sign; NaN stays")
+_sign = _same("sign", functions.sign_of, "-1, 0 or 1 by sign; 0 of NaN")
 floor = _same("floor", lang.floor, "The greatest integral value that isn't above x", integers=False)
 ceil = _same("ceil", lang.ceil, "The least integral value that isn't below x", integers=False)
 trunc = _same("trunc", lang.trunc, "x without its fraction", integers=False)
@@ -152,7 +152,7 @@ _round = _same("round", lang.round, "The nearest integral value, halves to even"
 
 
 def sign(x: Tensor) -> Tensor:
-    """-1, 0 or 1 by sign, elementwise; NaN stays, bool too."""
+    """-1, 0 or 1 by sign, elementwise; 0 of NaN, as in PyTorch; bool stays."""
     return x.clone() if checked(x, "sign").dtype.kind == "bool" else _sign(x)
 
 

@@ -104,6 +104,7 @@ def soft_margin_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tens
     return reduced(softplus(-(target * x)), reduction, "soft_margin_loss")
 
 
+@widened
 def multilabel_soft_margin_loss(
     x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:

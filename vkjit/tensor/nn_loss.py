@@ -18,6 +18,7 @@ from ..stdlib import loss_mean
 from ..stdlib.partial import accumulator
 from . import creation
 from .dispatch import operation
+from .elementwise import logsigmoid
 from .iterate import broadcast_shapes
 from .maps import arithmetic_type, common_device, run_map
 from .nn_common import dense, float_tensor, floats, reduced, result, shaped
@@ -141,7 +142,7 @@ def binary_cross_entropy_with_logits(
     else:
         t: Any = target
         factor = (pos_weight - 1) * t + 1
-        losses = (1 - t) * x + factor * binary_entropy_logits(x, t.detach() * 0 + 1)
+        losses = (1 - t) * x - factor * logsigmoid(x)
     return reduced(losses if weight is None else losses * weight, reduction, name)
 
 

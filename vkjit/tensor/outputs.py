@@ -24,13 +24,12 @@ from .tensor import Tensor
 __all__ = ["NAMES", "with_out", "write"]
 
 _CONVERTED = (
-    "abs acos acosh add addcdiv addcmul all any asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_not "
-    "bitwise_or bitwise_right_shift bitwise_xor cat ceil clamp clamp_max clamp_min clip column_stack concat concatenate "
-    "copysign cos cosh deg2rad div dstack entr eq erf erfc erfinv exp exp2 expit expm1 float_power floor floor_divide fmax "
-    "fmin fmod frac gcd ge gt heaviside hstack hypot isneginf isposinf lcm ldexp le lerp log log10 log1p log2 logaddexp "
-    "logaddexp2 logical_and logical_not logical_or logical_xor logit lt maximum minimum mul nan_to_num ndtr ne neg pow "
-    "rad2deg reciprocal remainder round rsqrt sgn sigmoid sign signbit sin sinc sinh sqrt square stack std sub tan tanh "
-    "true_divide trunc var vstack where xlog1py xlogy"
+    "acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_or "
+    "bitwise_right_shift bitwise_xor cat clamp clamp_max clamp_min clip column_stack concat concatenate copysign cos "
+    "cosh deg2rad div dstack entr eq erf erfc erfinv exp exp2 expit expm1 floor_divide fmax fmin fmod gcd ge gt "
+    "hstack hypot lcm ldexp le lerp log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or "
+    "logical_xor logit lt maximum minimum mul ndtr ne pow rad2deg reciprocal remainder rsqrt sigmoid sin sinc sinh "
+    "sqrt square stack std sub tan tanh true_divide var vstack xlog1py xlogy"
 )
 CONVERTED = frozenset(_CONVERTED.split())
 """Functions whose result is converted to the type of `out`, where that is of the same category or a wider one."""
@@ -44,11 +43,12 @@ CREATING = frozenset(_CREATING.split())
 """Functions that make a tensor of the type of `out`."""
 
 _EXACT = (
-    "addbmm addmm addmv addr amax amin aminmax argmax argmin baddbmm bernoulli bmm bucketize cross cummax cummin diag diff "
-    "dot gather histc index_add index_copy index_reduce index_select inner isin kron kthvalue log_softmax logcumsumexp "
-    "logsumexp masked_select matmul matrix_norm matrix_power max median min mm msort multi_dot mv nanmedian nanquantile "
-    "nonzero norm normal outer quantile scatter scatter_add scatter_reduce searchsorted softmax sort take take_along_dim "
-    "tensordot topk tril triu vdot vecdot vector_norm"
+    "abs addbmm addmm addmv addr all amax amin aminmax any argmax argmin baddbmm bernoulli bitwise_not bmm bucketize "
+    "ceil cross cummax cummin diag diff dot float_power floor frac gather heaviside histc index_add index_copy "
+    "index_reduce index_select inner isin isneginf isposinf kron kthvalue log_softmax logcumsumexp logsumexp "
+    "masked_select matmul matrix_norm matrix_power max median min mm msort multi_dot mv nan_to_num nanmedian "
+    "nanquantile neg nonzero norm normal outer quantile round scatter scatter_add scatter_reduce searchsorted sgn "
+    "sign signbit softmax sort take take_along_dim tensordot topk tril triu trunc vdot vecdot vector_norm where"
 )
 EXACT = frozenset(_EXACT.split())
 """Functions whose `out` has the type of the result."""

@@ -47,7 +47,8 @@ def addr(c: Any, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> 
         outer: Any = linalg.outer(a, b)
         scaled = outer & bool(alpha)
         return scaled | c if beta else scaled  # type: ignore[no-any-return]
-    return linalg.plus_scaled(c, linalg.outer(a, b), beta, alpha)
+    product = linalg.outer(a, b)
+    return linalg.plus_scaled(c.expand(product.shape) if c.ndim == 0 else c, product, beta, alpha)
 
 
 def inner(a: Tensor, b: Tensor) -> Tensor:

@@ -188,7 +188,7 @@ def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
         raise ShapeError(f"rot90(): dims {tuple(dims)} name one axis twice")
     turns = k % 4
     if turns == 0:
-        return x
+        return x.clone()
     if turns == 2:
         return flip(x, a, b)
     return transpose(flip(x, b), a, b) if turns == 1 else flip(transpose(x, a, b), b)
@@ -355,7 +355,7 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     sizes = as_shape((shape,)) if isinstance(shape, int) else as_shape(shape)
     if indices.dtype.is_float or indices.dtype.kind == "bool":
         raise ArgumentError(f"unravel_index() takes integers, found {indices.dtype!r}")
-    found = []
+    indices, found = indices.to(dtypes.i64), []
     for axis, size in enumerate(sizes):
         inner = math.prod(sizes[axis + 1 :])
         found.append((indices // inner) % size if inner else indices)

@@ -271,7 +271,13 @@ def _median(x: Tensor, dim: int | None, keepdim: bool, ignore: bool, name: str) 
         place = where(missing > 0, count - missing, (count - 1) // 2)
     indices = gather(order, axis, place.to(dtypes.i64))
     found = _one(flat, axis, indices, keepdim, x.ndim == 0)
-    return reshape(found.values, ()) if dim is None else found
+    return _shared(flat, reshape(found.values.detach(), ())) if dim is None else found
+
+
+@operation("shared_value")
+def _shared(x: Tensor, value: Tensor) -> Tensor:  # noqa: ARG001  # x is there for its gradient
+    """A value that elements of x have: those share its gradient."""
+    return value.clone()
 
 
 @whole("median")

@@ -306,7 +306,12 @@ def select(x: Tensor, dim: int, index: int) -> Tensor:
 
 
 def flip(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
-    """The order of elements reversed along the axes (a view with negative strides)."""
+    """The order of elements reversed along the axes: a copy, as in PyTorch (`x[::-1]` is a view with negative strides)."""
+    return backwards(x, *axes, dims=dims).clone()
+
+
+def backwards(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
+    """As `flip`, but a view."""
     flat = _listed(axes, dims)
     named = [axis_of(dim, x.ndim or 1, "flip") for dim in flat]
     if len(set(named)) < len(named):

@@ -63,6 +63,14 @@ _of_extreme("amax")
 _of_extreme("amin")
 
 
+@rule("shared_value", inputs=True)
+def _shared_value(node: Node, gradient: Any) -> tuple[Any, ...]:
+    """As `amax`, of NaN those that are NaN."""
+    x, value = node.input(0), node.input(1)
+    hit = where(value == value, x == value, x != x).to(x.dtype)
+    return hit * (gradient / hit.sum()), None
+
+
 @rule("var", inputs=True)
 def _var(node: Node, gradient: Any) -> tuple[Any, ...]:
     x = node.input(0)

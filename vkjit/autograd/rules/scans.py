@@ -11,7 +11,7 @@ from ..tape import Node, rule
 
 
 def _sums_from_the_end(x: Any, dim: int) -> Any:
-    return views.flip(running.cumsum(views.flip(x, dim), dim, dtype=x.dtype), dim)
+    return views.backwards(running.cumsum(views.backwards(x, dim), dim, dtype=x.dtype), dim)
 
 
 @rule("cumsum")
@@ -44,7 +44,7 @@ def _logcumsumexp(node: Node, gradient: Any) -> tuple[Any, ...]:
 
     def part(sign: float) -> Any:
         size = where(gradient * sign > 0, gradient * sign, 0.0).log()
-        total = views.flip(running.logcumsumexp(views.flip(size - y, dim), dim), dim)
+        total = views.backwards(running.logcumsumexp(views.backwards(size - y, dim), dim), dim)
         return (total + x).exp()
 
     return (part(1.0) - part(-1.0),)

@@ -1,0 +1,270 @@
+"""Where the tensors of a sample lie: strides, gaps, offsets, memory that several of them share.
+
+Enters: the arguments of one of PyTorch's samples, and a random generator. Leaves: a `Setting`: memories (one-dimensional tensors of
+PyTorch's), and the arguments with a `Place` instead of each tensor. A setting gives PyTorch's arguments (copies, so that
+nothing is shared) and vkjit's (views of the memories), for as many sets of values as are wanted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from tests.parity.opinfo_bridge import DTYPES, Unsupported, to_vkjit, upload
+from vkjit.tensor.views import strided
+
+__all__ = ["Place", "Setting", "mapped", "places", "positions", "set_out", "with_values"]
+
+SPECIAL = (math.nan, math.inf, -math.inf, -0.0, 0.0, 1e4, 1e-40)
+LAYOUTS = ("plain", "plain", "offset", "turned", "gaps", "flipped", "gaps flipped turned", "expanded", "shared")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A tensor: number of its memory, and where in it, in elements."""
+
+    memory: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    wants: bool = False
+    """Whether its gradient is compared."""
+
+    @property
+    def count(self) -> int:
+        """Its elements."""
+        return math.prod(self.shape)
+
+
+def positions(place: Place) -> torch.Tensor:
+    """The position in the memory of each element."""
+    found = torch.full(place.shape, place.offset, dtype=torch.int64)
+    for axis, (extent, stride) in enumerate(zip(place.shape, place.strides, strict=True)):
+        steps = torch.arange(extent) * stride
+        found = found + steps.reshape(-1, *[1] * (len(place.shape) - axis - 1))
+    return found
+
+
+@dataclass
+class Setting:
+    """Memories, and arguments with places in them."""
+
+    memories: list[torch.Tensor]
+    arguments: Any
+    words: str = ""
+
+    def read(self, place: Place) -> torch.Tensor:
+        """A copy of a tensor's elements."""
+        return self.memories[place.memory][positions(place)]
+
+    def for_torch(self, *, gradients: bool = False) -> tuple[Any, dict[Place, torch.Tensor]]:
+        """Arguments for PyTorch, and the tensors by their places."""
+        known: dict[Place, torch.Tensor] = {}
+
+        def one(place: Place) -> torch.Tensor:
+            if place not in known:
+                known[place] = self.read(place).requires_grad_(gradients and place.wants)
+            return known[place]
+
+        return mapped(self.arguments, one), known
+
+    def for_vkjit(self, device: Any, *, gradients: bool = False) -> tuple[Any, list[Any], dict[Place, Any]]:
+        """Arguments for vkjit, the memories as tensors, and the tensors by their places."""
+        memories = [upload(m, DTYPES[m.dtype], device) for m in self.memories]
+        known: dict[Place, Any] = {}
+
+        def one(place: Place) -> Any:
+            if place not in known:
+                known[place] = view_of(memories[place.memory], place, gradients)
+            return known[place]
+
+        return mapped(self.arguments, one, lambda value: to_vkjit(value, device, {})), memories, known
+
+
+def view_of(memory: Any, place: Place, gradients: bool = False) -> Any:
+    """The tensor at a place of a memory."""
+    whole = place.offset == 0 and place.shape == tuple(memory.shape) and place.strides == (1,)
+    made = memory if whole else strided(memory, place.shape, place.strides, place.offset).detach()
+    return made.detach().requires_grad_() if gradients and place.wants else made
+
+
+def mapped(value: Any, one: Callable[[Place], Any], other: Callable[[Any], Any] = lambda value: value) -> Any:
+    """The value with `one` of every place in it, and `other` of whatever else isn't a list, tuple or dictionary."""
+    if isinstance(value, Place):
+        return one(value)
+    if isinstance(value, torch.Size):
+        return other(value)
+    if isinstance(value, (list, tuple)):
+        items = [mapped(v, one, other) for v in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        return {k: mapped(v, one, other) for k, v in value.items()}
+    return other(value)
+
+
+def places(value: Any) -> list[Place]:
+    """The places in a value, each once, in order."""
+    found: dict[Place, None] = {}
+    mapped(value, lambda place: found.setdefault(place))
+    return list(found)
+
+
+# -- making settings
+
+
+@dataclass
+class _Maker:
+    rng: random.Random
+    layouts: tuple[str, ...]
+    cut: dict[int, int]
+    """Extents that become others in every tensor."""
+    convert: bool
+    """Whether types of tensors are drawn."""
+    special: bool
+    memories: list[torch.Tensor] = field(default_factory=list)
+    known: dict[int, Place] = field(default_factory=dict)
+    words: list[str] = field(default_factory=list)
+
+    def walk(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            if id(value) not in self.known:
+                self.known[id(value)] = self.place(value)
+            return self.known[id(value)]
+        if isinstance(value, torch.Size):
+            return value
+        if isinstance(value, (list, tuple)):
+            items = [self.walk(v) for v in value]
+            return items if isinstance(value, list) else tuple(items)
+        if isinstance(value, dict):
+            return {k: self.walk(v) for k, v in value.items()}
+        return value
+
+    def place(self, tensor: torch.Tensor) -> Place:
+        """Puts a tensor somewhere."""
+        if tensor.dtype not in DTYPES or tensor.layout is not torch.strided:
+            raise Unsupported(f"a tensor of {tensor.dtype}, {tensor.layout}")
+        values = tensor.detach().resolve_neg().clone()
+        if self.cut:
+            values = values[tuple(slice(0, self.cut.get(e, e)) for e in values.shape)]
+        if self.convert and self.rng.random() < 0.5:
+            values = values.to(
+                self.rng.choice([torch.float16, torch.float32, torch.bfloat16, torch.float64, torch.int32])
+            )
+        if self.special and values.is_floating_point() and values.numel():
+            values = with_special(values, self.rng)
+        layout = self.rng.choice(self.layouts)
+        self.words.append(f"{str(values.dtype)[6:]}{list(values.shape)} {layout}")
+        made = self.shared(values) if layout == "shared" else None
+        made = made or self.alone(values, layout)
+        return dataclasses.replace(made, wants=tensor.requires_grad and values.is_floating_point())
+
+    def shared(self, values: torch.Tensor) -> Place | None:
+        """A place over elements of a memory that is there already; None where there is no such memory."""
+        fitting = [
+            n
+            for n, m in enumerate(self.memories)
+            if m.dtype is values.dtype and values.is_floating_point() and m.numel() >= values.numel() > 0
+        ]
+        if not fitting:
+            return None
+        number = self.rng.choice(fitting)
+        if not self.special:  # what lies in gaps is among the values now
+            self.memories[number] = self.memories[number].nan_to_num(0.75)
+        same = [p for p in self.known.values() if p.memory == number and p.shape == tuple(values.shape)]
+        if same and self.rng.random() < 0.4:
+            return self.rng.choice(same)
+        start = self.rng.randint(0, self.memories[number].numel() - values.numel())
+        return Place(number, tuple(values.shape), _dense(values.shape, range(values.ndim)), start)
+
+    def alone(self, values: torch.Tensor, layout: str) -> Place:
+        """A place in a memory of its own."""
+        if layout == "expanded" and values.numel():
+            axes = [a for a in range(values.ndim) if self.rng.random() < 0.6]
+            for axis in axes:
+                values = values.narrow(axis, 0, 1).expand_as(values)
+            inner = values[tuple(slice(0, 1) if a in axes else slice(None) for a in range(values.ndim))]
+            dense = _dense(inner.shape, range(inner.ndim))
+            self.memories.append(inner.reshape(-1).clone())
+            shape = tuple(values.shape)
+            return Place(len(self.memories) - 1, shape, tuple(0 if a in axes else s for a, s in enumerate(dense)), 0)
+        order = list(range(values.ndim))
+        if "turned" in layout:
+            self.rng.shuffle(order)
+        step = 2 if "gaps" in layout else 1
+        steps = [step * s for s in _dense([step * e + step - 1 for e in values.shape], order)]
+        offset = self.rng.randint(1, 9) if "offset" in layout or "gaps" in layout else 0
+        if "flipped" in layout:
+            for axis in range(values.ndim):
+                if self.rng.random() < 0.6 and values.shape[axis]:
+                    offset += steps[axis] * (values.shape[axis] - 1)
+                    steps[axis] = -steps[axis]
+        made = Place(len(self.memories), tuple(values.shape), tuple(steps), offset)
+        where = positions(made)
+        size = int(where.max()) + 1 if where.numel() else offset
+        size += 0 if layout == "plain" else self.rng.randint(0, 5)
+        memory = torch.full((size,), _poison(values.dtype), dtype=values.dtype)
+        memory[where] = values
+        self.memories.append(memory)
+        return made
+
+
+def _poison(dtype: torch.dtype) -> Any:
+    return math.nan if dtype.is_floating_point else True if dtype is torch.bool else 113
+
+
+def _dense(shape: Any, order: Any) -> tuple[int, ...]:
+    """Strides without gaps, axes in that order in memory (the last one innermost)."""
+    steps, step = [0] * len(shape), 1
+    for axis in reversed(list(order)):
+        steps[axis] = step
+        step *= max(shape[axis], 1)
+    return tuple(steps)
+
+
+def with_special(values: torch.Tensor, rng: random.Random) -> torch.Tensor:
+    """Some elements replaced by NaN, infinities, zeros, a large number and the smallest."""
+    flat = values.reshape(-1).clone()
+    for position in range(flat.numel()):
+        if rng.random() < 0.4:
+            flat[position] = rng.choice(SPECIAL)
+    return flat.reshape(values.shape)
+
+
+def set_out(
+    sample: Any, rng: random.Random, *, layouts: tuple[str, ...] = LAYOUTS, convert: bool = False, special: bool = False,
+    cut: dict[int, int] | None = None,
+) -> Setting:  # fmt: skip
+    """A setting of a sample of PyTorch's. Raises Unsupported for tensors of types that vkjit doesn't have."""
+    maker = _Maker(rng, layouts, cut or {}, convert, special)
+    arguments = maker.walk(((sample.input, *sample.args), sample.kwargs))
+    return Setting(maker.memories, arguments, ", ".join(maker.words))
+
+
+def with_values(setting: Setting, rng: random.Random) -> Setting:
+    """The same places with other values: floats in another order, all else perhaps backwards."""
+    memories = []
+    for number, memory in enumerate(setting.memories):
+        held = sorted(
+            set(
+                itertools.chain(
+                    *(positions(p).reshape(-1).tolist() for p in places(setting.arguments) if p.memory == number)
+                )
+            )
+        )
+        where = torch.tensor(held, dtype=torch.int64)
+        order = list(range(len(held)))
+        if memory.is_floating_point():
+            rng.shuffle(order)
+        elif rng.random() < 0.5:
+            order.reverse()
+        fresh = memory.clone()
+        fresh[where] = memory[where[torch.tensor(order, dtype=torch.int64)]]
+        memories.append(fresh)
+    return Setting(memories, setting.arguments, setting.words)

@@ -1,0 +1,105 @@
+"""`memory_fuzz` on a few operations, and the smallest cases of what it has found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch isn't installed: nothing to compare with")
+
+import vkjit as vk  # noqa: E402  # after the check that skips
+from vkjit.errors import VkjitError  # noqa: E402
+
+INF, NAN = math.inf, math.nan
+
+
+@pytest.fixture(autouse=True)
+def _here(device: Any) -> Iterator[None]:
+    with vk.use_device(device):
+        yield
+
+
+@pytest.mark.parametrize("name", ["masked_fill"])
+def test_a_few_operations(device: Any, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("expecttest", reason="PyTorch's own tests need expecttest, which isn't installed")
+    if device.caps.kind != "llvm-cpu":
+        pytest.skip("the command takes a device; here the device cpu runs it")
+    from tests.parity.memory_fuzz.__main__ import examine
+
+    count = examine(name, 3, device, None)
+    assert count["checks"] > count["inapplicable"]
+    assert '"finding"' not in capsys.readouterr().out
+
+
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "flip": lambda x: x.flip(0),
+    "flip of one": lambda x: x[:1, :1].flip(0, 1),
+    "fliplr": lambda x: x.fliplr(),
+    "repeat_interleave": lambda x: x[:1].repeat_interleave(1, 0),
+    "rot90": lambda x: x.rot90(),
+    "rot90 by nothing": lambda x: x.rot90(4),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_results_that_are_copies(name: str) -> None:
+    x = vk.tensor([[1.0, 2.0], [3.0, 4.0]])
+    COPIES[name](x).fill_(9.0)
+    assert x.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+
+
+@pytest.mark.parametrize("name", ["median", "nanmedian"])
+@pytest.mark.parametrize("values", [[1.0, 1.0, 0.0], [3.0, 1.0, 3.0, 3.0], [NAN, 1.0, NAN]])
+def test_equal_elements_share_the_gradient_of_a_median(name: str, values: list[float]) -> None:
+    ours, theirs = vk.tensor(values).requires_grad_(), torch.tensor(values).requires_grad_()
+    getattr(vk, name)(ours).backward()
+    getattr(torch, name)(theirs).backward()
+    assert ours.grad is not None and theirs.grad is not None
+    assert torch.equal(torch.tensor(ours.grad.tolist()), theirs.grad)
+
+
+def test_the_sign_of_nan() -> None:
+    x = vk.tensor([NAN, -2.0, INF])
+    assert vk.sign(x).tolist() == [0.0, -1.0, 1.0]
+    assert math.isnan(vk.array_api.sign(x).tolist()[0])
+
+
+@pytest.mark.parametrize("weight", [None, 2.0])
+@pytest.mark.parametrize("target", [0.0, 0.5, 1.0, INF])
+def test_entropy_of_infinite_logits(target: float, weight: float | None) -> None:
+    for x in (INF, -INF, 1.0):
+        _compare_entropies(x, target, weight)
+
+
+def _compare_entropies(x: float, target: float, weight: float | None) -> None:
+    ours = vk.nn.functional.binary_cross_entropy_with_logits(
+        vk.tensor([x]), vk.tensor([target]), pos_weight=None if weight is None else vk.tensor([weight])
+    )
+    theirs = torch.nn.functional.binary_cross_entropy_with_logits(
+        torch.tensor([x]), torch.tensor([target]), pos_weight=None if weight is None else torch.tensor([weight])
+    )
+    assert ours.item() == pytest.approx(theirs.item(), rel=1e-5, nan_ok=True)
+
+
+def test_positions_in_a_shape_are_i64() -> None:
+    assert [p.dtype for p in vk.unravel_index(vk.tensor([3], dtype=vk.i32), (2, 2))] == [vk.i64, vk.i64]
+
+
+@pytest.mark.parametrize("arguments", [(3.1,), (2.1, -2.9, -1.0), (1.0, 5.000001, 2.0), (-0.9, 2.1, 2.0)])
+@pytest.mark.parametrize("name", ["u8", "i32", "i64"])
+def test_ranges_of_integers_between_floats(arguments: tuple[float, ...], name: str) -> None:
+    ours, theirs = getattr(vk, name), {"u8": torch.uint8, "i32": torch.int32, "i64": torch.int64}[name]
+    assert vk.arange(*arguments, dtype=ours).tolist() == torch.arange(*arguments, dtype=theirs).tolist()
+
+
+@pytest.mark.parametrize("name", ["all", "ceil", "float_power", "neg", "sign", "signbit", "where"])
+def test_out_of_a_type_that_pytorch_refuses(device: Any, name: str) -> None:
+    if "f64" not in device.caps.dtypes:
+        pytest.skip("without f64 there is no type to narrow from")
+    x = vk.ones(3, dtype=vk.f64)
+    arguments = {"float_power": (x, 2.0), "where": (x > 0, x, x)}.get(name, (x,))
+    with pytest.raises(VkjitError, match="expected the same type"):
+        getattr(vk, name)(*arguments, out=vk.ones(() if name == "all" else 3))
