@@ -11,6 +11,7 @@ from typing import Any
 from vkjit.autotune import records
 from vkjit.autotune.problem import key_of_device
 from vkjit.runtime.interface import Device, DeviceArray
+from vkjit.runtime.ways import renew
 
 __all__ = ["forget", "product_key", "tuned_words"]
 
@@ -46,5 +47,6 @@ def _read(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> str | None:
 
 
 def forget(device: Device) -> None:
-    """What was remembered is read anew: tuning has found something."""
+    """What was remembered is read anew, and products that are repeated choose again: tuning has found something."""
     _KNOWN.pop(device, None)
+    renew(device)

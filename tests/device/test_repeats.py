@@ -24,6 +24,7 @@ from vkjit.runtime.device import VulkanDevice
 from vkjit.runtime.interface import Device
 from vkjit.runtime.reports import SLOTS
 from vkjit.runtime.ways import set_repeating
+from vkjit.stdlib import matmul_tuned
 from vkjit.stdlib.registry import as_class
 from vkjit.tensor.along import use_deterministic_algorithms
 from vkjit.tensor.repeats import repeats
@@ -71,6 +72,30 @@ def test_other_values_give_other_results(device: Device, on: Any, count: int) ->
         np.testing.assert_array_equal(vk.where(x > y, x, 0.5).numpy(), np.where(a > b, a, np.float32(0.5)))
     for name in ("add", "mul", "gt", "where"):
         assert ways(device, name) == repeats_here(device), name
+
+
+def test_products_are_repeated_until_tuning_has_found_something(device: Device, on: Any) -> None:
+    for seed in range(CALLS):
+        a, b = numbers(240, seed).reshape(12, 20), numbers(300, seed + 100).reshape(20, 15)
+        np.testing.assert_allclose((on(a) @ on(b)).numpy(), a @ b, rtol=1e-5, atol=1e-5)
+    assert ways(device, "matmul") == repeats_here(device)
+    matmul_tuned.forget(device)
+    assert ways(device, "matmul") == 0
+
+
+def test_writes_are_told_apart_by_their_numbers(on: Any) -> None:
+    x, y = on(np.zeros(300, np.float32)), on(np.ones(300, np.float32))
+    for round_ in range(1, CALLS + 1):
+        x.add_(y)
+        x.add_(y, alpha=2)
+        x.add_(y, alpha=0.5)
+        x.sub_(1)
+        x.mul_(1.0)
+        x.mul_(-1.0).mul_(-1)
+        assert (x.numpy() == 2.5 * round_).all()
+    before = x._version.value
+    x.add_(1.0)
+    assert x._version.value == before + 1
 
 
 def test_numbers_are_told_apart_by_type_and_sign(on: Any) -> None:

@@ -131,7 +131,7 @@ def _product_type(a: Tensor, b: Tensor, name: str) -> DType:
     return a.dtype
 
 
-@operation("matmul")
+@operation("matmul", repeated=True)
 def _matmul(a: Tensor, b: Tensor) -> Tensor:
     """Of tensors with at least two axes."""
     dtype = _product_type(a, b, "matmul")

@@ -54,7 +54,9 @@ Run = Callable[[tuple[Tensor, ...]], Any]
 
 
 class _Way:
-    """How a call is repeated. `at_once`: where it is one launch that makes one array, a shorter way to that, from arrays."""
+    """How a call is repeated. `at_once`: where it is one launch, a shorter way to the array that it makes, or to True where it
+    writes into the first that it is given.
+    """
 
     __slots__ = ("at_once", "run")
 
@@ -123,7 +125,7 @@ class _Steps:
             return _Way(self.run) if maker is None else _Way(_made_by(maker, self.run), maker)
         if not self.results and not self.sizes:
             maker = self.device.maker(launch, count, None)
-        return _Way(self.run) if maker is None else _Way(_written_by(maker, self.run))
+        return _Way(self.run) if maker is None else _Way(_written_by(maker, self.run), maker)
 
 
 def _made_by(maker: Maker, usual: Run) -> Run:
@@ -171,7 +173,7 @@ def repeats(name: str, forward: F) -> F:
 
 def at_once(name: str, usual: F) -> F:
     """The public function of an operation that is repeated: `usual`, before which calls of the plainest kind, with a tensor,
-    two of them, or a tensor and a number, are looked up without any of the calls that their way is made of otherwise.
+    two of them, or a tensor and numbers, are looked up without any of the calls that their way is made of otherwise.
 
     The keys are those of `_key`, so what is found there is what `usual` would find. Nothing is recorded here, and a view whose
     place on the tape is out of date is left to `usual`, which brings it up to date.
@@ -207,10 +209,14 @@ def at_once(name: str, usual: F) -> F:
                 arrays, key = (a,), (name, a.layout, int, y)
             else:
                 return usual(*operands)
-        elif len(operands) == 1 and not (state.enabled and (x.meta.requires_grad or x._history != x._version.recorded)):
-            arrays, key = (a,), (name, a.layout)
-        else:
+        elif state.enabled and (x.meta.requires_grad or x._history != x._version.recorded):
             return usual(*operands)
+        else:
+            arrays, key = (a,), (name, a.layout)
+            for y in operands[1:]:
+                if y.__class__ is not float:
+                    return usual(*operands)
+                key += (float, y, copysign(1.0, y))
         device = a.buffer.device
         way = table_of(device).get(key)
         if way.__class__ is not _Way or way.at_once is None or forced_class() is not None:
@@ -273,11 +279,37 @@ def whole(name: str, *, also: Callable[[], Any] | None = None) -> Callable[[F], 
 
 def written(write: Callable[..., Any], target: Tensor, operands: tuple[Any, ...], params: dict[str, Any]) -> None:
     """Runs `write(target, *operands, **params)`, which changes target's memory, repeated where that can be."""
+    if len(operands) == 1 and target.__class__ is Tensor and _at_once(write, target, operands[0], params):
+        return
     found = _key(write, (target, *operands), params)
     if found is None:
         write(target, *operands, **params)
     else:
         _again(write, (target, *operands), params, *found, writes=True)
+
+
+def _at_once(write: Callable[..., Any], target: Tensor, operand: Any, params: dict[str, Any]) -> bool:
+    """As `at_once`, for what writes into its first tensor; whether it did. The keys are those of `_key`."""
+    if findings.OPEN or spans.listeners or forced_class() is not None:
+        return False
+    a: Any = target._array
+    if operand.__class__ is Tensor:
+        arrays: tuple[Any, ...] = (a, operand._array)
+        if arrays[1].buffer is a.buffer:
+            return False
+        key: tuple[Any, ...] = (write, a.layout, arrays[1].layout)
+    elif operand.__class__ is float:
+        arrays, key = (a,), (write, a.layout, float, operand, copysign(1.0, operand))
+    elif operand.__class__ is int:
+        arrays, key = (a,), (write, a.layout, int, operand)
+    else:
+        return False
+    for word, value in params.items():
+        if value.__class__ is not int:
+            return False
+        key += (word, int, value)
+    way = table_of(a.buffer.device).get(key)
+    return way.__class__ is _Way and way.at_once is not None and bool(way.at_once(*arrays))
 
 
 def _again(
