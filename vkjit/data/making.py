@@ -7,12 +7,10 @@ were asked for. What is random follows from the seed, the epoch and the number o
 from __future__ import annotations
 
 import collections
-import multiprocessing
-import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pickle import PicklingError
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ import numpy.typing as npt
 
 from ..errors import ArgumentError
 from .dataset import ArrayDataset, Dataset
-from .shared import Packed, drop, pack, unpack
+from .processes import ProcessEnded, Processes
 
 __all__ = ["Maker", "Order", "Workers", "collate"]
 
@@ -64,78 +62,82 @@ class Maker:
         return self.collate(examples)
 
 
-class _Own:
-    """What a worker process makes batches with: it is sent once, when the process starts."""
-
-    maker: Maker
-
-
-def _begin(maker: Maker) -> None:
-    _Own.maker = maker
-
-
-def _made(chosen: Order, seed: int, epoch: int) -> Packed:
-    return pack(_Own.maker(chosen, seed, epoch))
-
-
 class Workers:
     """Threads, which start anew with each epoch, or processes, which stay until the loader goes."""
 
     def __init__(self, count: int, processes: bool) -> None:
         self.count, self.processes = count, processes
-        self._pool: ProcessPoolExecutor | None = None
-
-    def _process_pool(self, maker: Maker) -> ProcessPoolExecutor:
-        if self._pool is None:
-            # started from nothing: a copy of a process with open devices and threads of its own would not work
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self.count, context, _begin, (maker,))
-            weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
-        return self._pool
+        self._started: Processes | None = None
 
     def made(
         self, maker: Maker, batches: Iterator[Order], seed: int, epoch: int, ahead: int
     ) -> Iterator[tuple[Any, bool]]:
         """The batches in order, each with whether the next one is there already; `ahead` of them and one per worker are under
         way."""
+        under_way = ahead + self.count - 1
         if not self.processes:
             with ThreadPoolExecutor(self.count, thread_name_prefix="vkjit-data") as pool:
-                yield from self._in_order(pool, maker, batches, seed, epoch, ahead)
+                yield from _by_threads(pool, maker, batches, seed, epoch, under_way)
             return
         try:
-            for packed, more in self._in_order(self._process_pool(maker), _made, batches, seed, epoch, ahead):
-                yield unpack(packed), more
-        except BrokenProcessPool as error:
-            self._pool = None
+            if self._started is None:
+                self._started = _started(self.count, maker)
+            yield from _by_processes(self._started, batches, seed, epoch, under_way)
+        except ProcessEnded as error:
+            self._started = None
             raise ArgumentError(
                 "a worker process ended before it made a batch. Its own words are above, if it had any; a program that starts "
                 'processes needs `if __name__ == "__main__":` around what it does, and a dataset whose parts can be sent to '
                 "another process: no lambdas, no functions inside functions"
             ) from error
 
-    def _in_order(
-        self, pool: Executor, make: Callable[..., Any], batches: Iterator[Order], seed: int, epoch: int, ahead: int
-    ) -> Iterator[tuple[Any, bool]]:
-        queue: collections.deque[Future[Any]] = collections.deque()
 
-        def first() -> tuple[Any, bool]:
-            batch = queue.popleft().result()
-            return batch, bool(queue) and queue[0].done()
+def _started(count: int, maker: Maker) -> Processes:
+    try:
+        return Processes(count, maker)
+    except (PicklingError, AttributeError, TypeError) as error:
+        raise ArgumentError(
+            f"the dataset can't be sent to a process: {error}; processes take no lambdas, no functions inside functions and no "
+            "open files: use functions and classes of modules, or threads (processes=False)"
+        ) from error
 
-        try:
-            for chosen in batches:
-                queue.append(pool.submit(make, chosen, seed, epoch))
-                if len(queue) > ahead + self.count - 1:
-                    yield first()
-            while queue:
+
+def _by_threads(
+    pool: Executor, maker: Maker, batches: Iterator[Order], seed: int, epoch: int, under_way: int
+) -> Iterator[tuple[Any, bool]]:
+    queue: collections.deque[Future[Any]] = collections.deque()
+
+    def first() -> tuple[Any, bool]:
+        batch = queue.popleft().result()
+        return batch, bool(queue) and queue[0].done()
+
+    try:
+        for chosen in batches:
+            queue.append(pool.submit(maker, chosen, seed, epoch))
+            if len(queue) > under_way:
                 yield first()
-        finally:
-            for future in queue:
-                if not future.cancel():
-                    future.add_done_callback(_dropped)
+        while queue:
+            yield first()
+    finally:
+        for future in queue:
+            future.cancel()
 
 
-def _dropped(future: Future[Any]) -> None:
-    """What a batch that nobody wants holds goes back."""
-    if future.exception() is None and isinstance(future.result(), Packed):
-        drop(future.result())
+def _by_processes(
+    processes: Processes, batches: Iterator[Order], seed: int, epoch: int, under_way: int
+) -> Iterator[tuple[Any, bool]]:
+    queue: collections.deque[int] = collections.deque()
+
+    def first() -> tuple[Any, bool]:
+        batch = processes.result(queue.popleft())
+        return batch, bool(queue) and processes.is_ready(queue[0])
+
+    try:
+        for chosen in batches:
+            queue.append(processes.submit(chosen, seed, epoch))
+            if len(queue) > under_way:
+                yield first()
+        while queue:
+            yield first()
+    finally:
+        processes.forget(queue)

@@ -1,11 +1,13 @@
 """Batches on their way from a process to the one that asked: arrays in shared memory, the rest as it is.
 
 Enters: a batch, a tree of tuples, lists and dictionaries. Leaves: a small description of it that a pipe takes at once, and from
-that the batch again. Who unpacks a description, or drops it, gives the memory back.
+that the batch again. The process that makes batches owns the blocks of memory and uses one again when it has been given back;
+the one that asked keeps them open, and may take away the names of all when the other is gone.
 """
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Packed", "drop", "pack", "unpack"]
+__all__ = ["OpenBlocks", "OwnBlocks", "Packed"]
 
 _ALIGNMENT = 64
 
@@ -33,22 +35,85 @@ class Packed:
 
     tree: Any
     block: str
+    dropped: tuple[str, ...] = ()
+    """Blocks that are used no more."""
 
 
-def pack(batch: Any) -> Packed:
-    """The batch with its arrays in shared memory."""
-    arrays: list[tuple[_Place, npt.NDArray[Any]]] = []
-    tree = _outlined(batch, arrays)
-    if not arrays:
-        return Packed(tree, "")
-    last = arrays[-1][0]
-    memory = SharedMemory(create=True, size=max(1, last.offset + arrays[-1][1].nbytes))
-    try:
+class OwnBlocks:
+    """The blocks of a process that makes batches."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, SharedMemory] = {}
+        self._free: list[str] = []
+
+    def give_back(self, names: tuple[str, ...]) -> None:
+        """What these blocks hold isn't needed any more."""
+        self._free += names
+
+    def pack(self, batch: Any) -> Packed:
+        """The batch with its arrays in a block that is free, or a new one."""
+        arrays: list[tuple[_Place, npt.NDArray[Any]]] = []
+        tree = _outlined(batch, arrays)
+        if not arrays:
+            return Packed(tree, "")
+        last, values = arrays[-1]
+        memory, dropped = self._block(last.offset + values.nbytes)
         for place, values in arrays:
             _view(memory, place)[...] = values
-        return Packed(tree, memory.name)
-    finally:
-        memory.close()
+        return Packed(tree, memory.name, dropped)
+
+    def _block(self, size: int) -> tuple[SharedMemory, tuple[str, ...]]:
+        """A block of at least so many bytes, and those that it takes the place of."""
+        fitting = next((name for name in self._free if self._all[name].size >= size), None)
+        if fitting is not None:
+            self._free.remove(fitting)
+            return self._all[fitting], ()
+        dropped = tuple(self._free[:1])
+        for name in dropped:  # there are never more blocks than batches under way
+            self._free.remove(name)
+            _remove(self._all.pop(name))
+        memory = SharedMemory(create=True, size=max(1, size))
+        self._all[memory.name] = memory
+        return memory, dropped
+
+    def close(self) -> None:
+        """Gives all memory back."""
+        for memory in self._all.values():
+            _remove(memory)
+        self._all.clear()
+        self._free.clear()
+
+
+class OpenBlocks:
+    """The blocks of other processes that batches have come in."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, SharedMemory] = {}
+
+    def unpack(self, packed: Packed) -> Any:
+        """The batch, in memory of this process."""
+        self.look(packed)
+        return _filled(packed.tree, self._all.get(packed.block))
+
+    def look(self, packed: Packed) -> None:
+        """Opens the block of a batch, and closes those that are used no more."""
+        for name in packed.dropped:
+            if name in self._all:
+                self._all.pop(name).close()
+        if packed.block and packed.block not in self._all:
+            self._all[packed.block] = SharedMemory(packed.block)
+
+    def close(self) -> None:
+        """Closes all, and takes their names away: their owner may have ended before it could."""
+        for memory in self._all.values():
+            _remove(memory)
+        self._all.clear()
+
+
+def _remove(memory: SharedMemory) -> None:
+    memory.close()
+    with contextlib.suppress(FileNotFoundError):  # the other side was first
+        memory.unlink()
 
 
 def _outlined(value: Any, arrays: list[tuple[_Place, npt.NDArray[Any]]]) -> Any:
@@ -69,31 +134,12 @@ def _view(memory: SharedMemory, place: _Place) -> npt.NDArray[Any]:
     return view
 
 
-def unpack(packed: Packed) -> Any:
-    """The batch, in memory of this process."""
-    if not packed.block:
-        return packed.tree
-    memory = SharedMemory(packed.block)
-    try:
-        return _filled(packed.tree, memory)
-    finally:
-        memory.close()
-        memory.unlink()
-
-
-def _filled(value: Any, memory: SharedMemory) -> Any:
+def _filled(value: Any, memory: SharedMemory | None) -> Any:
     if isinstance(value, _Place):
+        assert memory is not None
         return _view(memory, value).copy()
     if isinstance(value, tuple):
         return tuple(_filled(v, memory) for v in value)
     if isinstance(value, dict):
         return {key: _filled(v, memory) for key, v in value.items()}
     return value
-
-
-def drop(packed: Packed) -> None:
-    """Gives the memory of a batch that nobody wants back."""
-    if packed.block:
-        memory = SharedMemory(packed.block)
-        memory.close()
-        memory.unlink()
