@@ -2,6 +2,8 @@
 
 Sizes are so small that kernels take next to no time; what is measured is the thread that calls, from the call to its return, the
 least of many. PyTorch runs the same on the processor with one thread, where an operation costs about what it costs to launch one.
+
+On a GPU operations of 1M elements stand beside PyTorch's with CUDA, too: queued calls, so that again only the host counts.
 """
 
 from __future__ import annotations
@@ -115,6 +117,75 @@ def captured_step() -> float:
     return least_microseconds(lambda: graph.replay(x=x, y=y, **optimizer.advance(graph)), vk.synchronize)
 
 
+# -- beside CUDA
+
+QUEUED: tuple[Callable[[Any, Any, Any, Any], Any], ...] = (
+    lambda x, y, c, m: x + y,
+    lambda x, y, c, m: x - y,
+    lambda x, y, c, m: x * y,
+    lambda x, y, c, m: x / y,
+    lambda x, y, c, m: x + 1.5,
+    lambda x, y, c, m: x * 2.0,
+    lambda x, y, c, m: -x,
+    lambda x, y, c, m: x.abs(),
+    lambda x, y, c, m: x.exp(),
+    lambda x, y, c, m: x.relu(),
+    lambda x, y, c, m: x.sigmoid(),
+    lambda x, y, c, m: x.tanh(),
+    lambda x, y, c, m: x.sqrt(),
+    lambda x, y, c, m: x.sum(),
+    lambda x, y, c, m: x.mean(),
+    lambda x, y, c, m: x.max(),
+    lambda x, y, c, m: m.sum(0),
+    lambda x, y, c, m: m.sum(1),
+    lambda x, y, c, m: m.softmax(-1),
+    lambda x, y, c, m: m @ m,
+    lambda x, y, c, m: x.clone(),
+    lambda x, y, c, m: x > y,
+    lambda x, y, c, m: x.maximum(y),
+    lambda x, y, c, m: x.clamp(-1.0, 1.0),
+    lambda x, y, c, m: c.add_(y),
+    lambda x, y, c, m: c.mul_(1.0),
+)
+"""Operations of `x` and `y` with 1M elements, of `c`, which they change, and of `m`, 32 x 32."""
+MANY = 1 << 20
+
+
+@functools.cache
+def queued(ours: bool) -> float:
+    """The median over these operations of microseconds per queued call. Raises Absent where there is no GPU."""
+    import vkjit as vk
+
+    number = next((i.index for i in vk.devices() if i.kind in ("discrete", "integrated", "virtual")), None)
+    if number is None:
+        raise Absent("no hardware device with a Vulkan driver")
+    device = vk.device(number)
+    if not ours and not torch().cuda.is_available():
+        raise Absent("PyTorch has no CUDA device")
+    wait = device.synchronize if ours else torch().cuda.synchronize
+    with vk.use_device(device):
+
+        def tensor(values: Any) -> Any:
+            return vk.tensor(values) if ours else torch().tensor(values, device="cuda")
+
+        random = np.random.default_rng(1)
+        x, y, c = (tensor(random.standard_normal(MANY, dtype=np.float32)) for _ in range(3))
+        m = tensor(random.standard_normal((32, 32), dtype=np.float32))
+        return float(np.median([_queued(call, (x, y, c, m), wait) for call in QUEUED]))
+
+
+def _queued(call: Callable[..., Any], tensors: tuple[Any, ...], wait: Callable[[], None]) -> float:
+    times = []
+    for number in range(40):
+        start = time.perf_counter()
+        for _ in range(20):
+            call(*tensors)
+        if number >= 10:
+            times.append((time.perf_counter() - start) / 20)
+        wait()
+    return float(np.median(times)) * 1e6
+
+
 def row(name: str, make: Callable[..., Callable[[], Any]], *args: Any) -> Row:
     return Row(
         name, "us", functools.partial(ours, make, *args), Target(ratio=1.0), "torch, processor",
@@ -130,5 +201,9 @@ ROWS = [
     Row(
         "the same step replayed as a graph", "us", captured_step, Target(ratio=1.0), "torch, processor",
         functools.partial(theirs, training_step),
+    ),
+    Row(
+        "26 operations of 1M elements, the median", "us", lambda: queued(ours=True), Target(ratio=0.9), "torch, CUDA",
+        lambda: queued(ours=False), rounds=1,
     ),
 ]  # fmt: skip
