@@ -29,12 +29,18 @@ BINS = 256
 """Digits."""
 GROUPS = 8
 """Subgroups of a workgroup."""
-EACH = 16
+EACH = 12
 """Elements of a tile that an invocation takes."""
-MOST_EACH = 8
-"""Elements of a line sorted by one workgroup that an invocation takes at most."""
+ROW_EACH = 8
+"""Elements of a line sorted by one workgroup that an invocation takes, where the workgroup has enough of them."""
 SOFTWARE_EACH = 2
 """Both of these on software devices, which only tests run these kernels on: their compilers are slow on what is unrolled."""
+RUN = 8
+"""Neighbouring counts that an invocation adds up."""
+FEW_ELEMENTS = 1 << 21
+"""Elements that are sorted in smaller tiles, to keep more workgroups busy."""
+FEW_TILES = 32
+"""Tiles whose counts each tile adds up by itself."""
 
 
 # -- keys and ranks
@@ -64,8 +70,8 @@ def alike(digit, LANES):
     sg = vk.subgroup()
     mask = vk.u32((1 << LANES) - 1)
     for b in vk.unroll(8):
-        own = (digit >> b) & 1
-        mask = mask & (vk.u32(sg.ballot(own != 0)) ^ vk.u32(own - 1))
+        own = (digit & (1 << b)) != 0
+        mask = mask & ~(vk.u32(sg.ballot(own)) ^ vk.where(own, vk.u32(0xFFFFFFFF), vk.u32(0)))
     return mask
 
 
@@ -81,6 +87,19 @@ def rank_in_subgroup(heads, row, digit, lane, LANES):
 
 
 # -- lines of many tiles
+
+
+@vk.func
+def known_of(counts, totals, line, d, s, COUNTED):
+    """How often digit d occurs in all tiles, and in those before s."""
+    if COUNTED:
+        return totals[line, d], counts[line, d, s]
+    total, before = vk.i32(0), vk.i32(0)
+    for q in range(vk.i32(counts.shape[2])):
+        here = counts[line, d, q]
+        total += here
+        before += vk.where(q < s, here, 0)
+    return total, before
 
 
 @vk.kernel(
@@ -127,21 +146,32 @@ def begin_tiles(
     """counts[l, d, s] = how many elements of digit d lie in tiles before s; totals[l, d] = in all tiles."""
     SIDE = GROUPS * LANES
     wg, lane, d, line = vk.workgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
-    tiles = vk.i32(counts.shape[2])
-    each = (tiles + SIDE - 1) // SIDE
-    begin = vk.min(lane * each, tiles)
-    end = vk.min(begin + each, tiles)
-    own = vk.i32(0)
-    for s in range(begin, end):
-        own += counts[line, d, s]
-    upto = wg.scan(own)
-    before = upto - own
-    for s in range(begin, end):
-        here = counts[line, d, s]
-        counts[line, d, s] = before
-        before += here
-    if lane == SIDE - 1:
-        totals[line, d] = upto
+    held = vk.shared(vk.i32, SIDE * RUN * 33 // 32)  # each 32 with a gap behind them, for other banks
+    tiles, total = vk.i32(counts.shape[2]), vk.i32(0)
+    for base in range(0, tiles, SIDE * RUN):
+        for e in vk.unroll(RUN):
+            i = e * SIDE + lane
+            held[i + (i >> 5)] = counts.get(line, d, base + i, pad=0)
+        vk.barrier()
+        own = vk.i32(0)
+        for e in vk.unroll(RUN):
+            i = lane * RUN + e
+            own += held[i + (i >> 5)]
+        upto = wg.scan(own)
+        before = total + upto - own
+        for e in vk.unroll(RUN):
+            i = lane * RUN + e
+            here = held[i + (i >> 5)]
+            held[i + (i >> 5)] = before
+            before += here
+        total += wg.broadcast(upto, SIDE - 1)
+        vk.barrier()
+        for e in vk.unroll(RUN):
+            i = e * SIDE + lane
+            counts.put(line, d, base + i, held[i + (i >> 5)])
+        vk.barrier()
+    if lane == 0:
+        totals[line, d] = total
 
 
 @vk.kernel(
@@ -156,6 +186,7 @@ def move_tiles(
     totals: vk.In[vk.i32, "L B"],
     shift: vk.i32,
     FIRST: vk.Const[bool],
+    COUNTED: vk.Const[bool],
     BITS: vk.Const[Any],
     SIGN: vk.Const[int],
     INFINITY: vk.Const[int],
@@ -164,7 +195,9 @@ def move_tiles(
     GROUPS: vk.Const[int],
     EACH: vk.Const[int],
 ):
-    """Moves the elements of a tile; FIRST: places are 0, 1, 2..."""
+    """Moves the elements of a tile. FIRST: places are 0, 1, 2... COUNTED: counts and totals are what `begin_tiles` makes of
+    them, else the former are what `count_tiles` leaves.
+    """
     SIDE, PER = GROUPS * LANES, vk.cdiv(BINS, GROUPS * LANES)
     wg, sg = vk.workgroup(), vk.subgroup()
     heads, held = vk.shared(vk.i32, GROUPS * BINS), vk.shared(BITS, SIDE * EACH)
@@ -186,18 +219,20 @@ def move_tiles(
     vk.barrier()
     # where the elements of a digit begin: in the line, and in the tile
     lower, own = vk.i32(0), vk.i32(0)
+    sums, starts = vk.local(vk.i32, PER), vk.local(vk.i32, PER)
     for p in vk.unroll(PER):
         d = thread * PER + p
         if d < BINS:
-            lower += totals[line, d]
+            sums[p], starts[p] = known_of(counts, totals, line, d, s, COUNTED)
+            lower += sums[p]
             for g in vk.unroll(GROUPS):
                 own += heads[g * BINS + d]
     lower, before = wg.scan(lower) - lower, wg.scan(own) - own
     for p in vk.unroll(PER):
         d = thread * PER + p
         if d < BINS:
-            offsets[d] = lower + counts[line, d, s] - before
-            lower += totals[line, d]
+            offsets[d] = lower - before + starts[p]
+            lower += sums[p]
             for g in vk.unroll(GROUPS):
                 here = heads[g * BINS + d]
                 heads[g * BINS + d] = before
@@ -311,9 +346,18 @@ def ranks_by_ballots(device: Device) -> bool:
     )
 
 
-def most_of_row(device: Device) -> int:
+def most_of_row(lines: DeviceArray) -> int:
     """Elements of a line that one workgroup sorts."""
-    return GROUPS * int(device.caps.subgroup_size) * (SOFTWARE_EACH if _software(device) else MOST_EACH)
+    device, wide = lines.device, lines.dtype.itemsize == 8
+    side = GROUPS * int(device.caps.subgroup_size)
+    if _software(device):
+        return side * SOFTWARE_EACH
+    # keys and places of each element, beside counts for each subgroup and what a running sum takes
+    room = (device.caps.shared_bytes - (4 * GROUPS * BINS + 2048)) // (12 if wide else 8)
+    each = ROW_EACH * 2
+    while side * each > room:
+        each //= 2
+    return side * each
 
 
 def _software(device: Device) -> bool:
@@ -341,13 +385,12 @@ def sort_rows(lines: DeviceArray, places: DType, descending: bool, groups: int =
     """Values and places (of an integer type) of lines of at most `most_of_row` elements in order; `groups` subgroups to a
     workgroup (0: as the length wants).
     """
-    groups = groups or (2 if lines.shape[1] <= 128 else 4 if lines.shape[1] <= 512 else GROUPS)
-    side = groups * lines.device.caps.subgroup_size
+    lanes, n = lines.device.caps.subgroup_size, lines.shape[1]
+    most = SOFTWARE_EACH if _software(lines.device) else ROW_EACH
+    groups = groups or min(GROUPS, 1 << (-(-n // (lanes * most)) - 1).bit_length())
     values, found = (scratch(lines.shape, dtype, lines.device) for dtype in (lines.dtype, places))
-    each = 1
-    while side * each < lines.shape[1]:
-        each *= 2
-    options = (lines.dtype.itemsize * 8, *_options(lines.dtype, descending), lines.device.caps.subgroup_size)
+    each = 1 << (-(-n // (groups * lanes)) - 1).bit_length()
+    options = (lines.dtype.itemsize * 8, *_options(lines.dtype, descending), lanes)
     sort_row(_raw(lines), _raw(values), found, *options, groups, each)
     return values, found
 
@@ -360,10 +403,12 @@ def sort_lines(
     """
     (rows, n), device = lines.shape, lines.device
     lanes, width = device.caps.subgroup_size, lines.dtype.itemsize * 8
-    each = each or (SOFTWARE_EACH if _software(device) else EACH)
-    each = each if width < 64 else min(each, EACH // 2)  # shared memory holds a tile
+    each = each or (SOFTWARE_EACH if _software(device) else EACH if rows * n > FEW_ELEMENTS else 8)
+    each = each if width < 64 else min(each, 8)  # shared memory holds a tile
     counts = scratch((rows, BINS, -(-n // (groups * lanes * each))), vk.i32, device)
-    totals = scratch((rows, BINS), vk.i32, device)
+    counted = counts.shape[2] > FEW_TILES
+    totals = scratch((rows, BINS) if counted else (1, 1), vk.i32, device)
+    totals = totals if counted else DeviceArray(totals.buffer, 0, vk.i32, (rows, BINS), (0, 0))  # aren't read
     options = (*_options(lines.dtype, descending), lanes, groups, each)
     source = _raw(lines)
     known = DeviceArray(totals.buffer, 0, vk.i32, lines.shape, (0, 0))  # the first pass reads no places
@@ -371,7 +416,8 @@ def sort_lines(
         target = scratch(lines.shape, source.dtype, device)
         where = scratch(lines.shape, places if shift + 8 == width else vk.i32, device)
         count_tiles(source, counts, shift, *options)
-        begin_tiles(counts, totals, lanes, groups)
-        move_tiles(source, known, target, where, counts, totals, shift, shift == 0, *options)
+        if counted:
+            begin_tiles(counts, totals, lanes, groups)
+        move_tiles(source, known, target, where, counts, totals, shift, shift == 0, counted, *options)
         source, known = target, where
     return DeviceArray(source.buffer, source.offset, lines.dtype, lines.shape, source.strides), known

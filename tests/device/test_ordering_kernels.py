@@ -84,7 +84,7 @@ def test_sorting_by_ranks(device: Any, shape: tuple[int, int], dtype: Any, desce
     if np.dtype(dtype).kind == "f" and x.size > 8:
         x[0, :7] = [np.nan, -0.0, 0.0, np.inf, -np.inf, np.finfo(dtype).smallest_subnormal, -np.nan]
     lines = vk.tensor(x, device=device)._array
-    if together and shape[1] > sort_ranked.most_of_row(device):
+    if together and shape[1] > sort_ranked.most_of_row(lines):
         pytest.skip("a workgroup of the device sorts fewer elements")
     options = {"groups": 4} if together else {"groups": 4, "each": 2}
     sort = sort_ranked.sort_rows if together else sort_ranked.sort_lines

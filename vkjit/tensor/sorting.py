@@ -11,6 +11,7 @@ import math
 from typing import Any, NamedTuple
 
 from .. import dtypes
+from ..autograd.mode import state
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..runtime.interface import DeviceArray, contiguous_strides
@@ -86,7 +87,7 @@ def _bytes(array: DeviceArray) -> DeviceArray:
 def _ordered(lines: DeviceArray, descending: bool) -> tuple[DeviceArray, DeviceArray]:
     """Values and places (i32 or i64) of lines (L, N) in order."""
     if _ranked(lines):
-        short = lines.shape[1] <= sort_ranked.most_of_row(lines.device)
+        short = lines.shape[1] <= sort_ranked.most_of_row(lines)
         return (sort_ranked.sort_rows if short else sort_ranked.sort_lines)(lines, dtypes.i64, descending)
     options = (_key(lines.dtype), descending)
     if _sorts_by_digits(lines):
@@ -131,8 +132,8 @@ def _back(array: DeviceArray, x: Tensor, axis: int, size: int, dtype: DType) -> 
     """Lines (L, size) as a tensor of x's shape with `size` elements along the axis."""
     rest = tuple(e for i, e in enumerate(x.shape) if i != axis)
     shape = (*rest, size)
-    made = Tensor(DeviceArray(array.buffer, array.offset, array.dtype, shape, contiguous_strides(shape)))
-    return movedim(made.to(dtype), -1, axis).contiguous()
+    made = Tensor(DeviceArray(array.buffer, array.offset, array.dtype, shape, contiguous_strides(shape))).to(dtype)
+    return made if axis == len(rest) else movedim(made, -1, axis).contiguous()
 
 
 def _axis(x: Tensor, dim: int, name: str) -> int:
@@ -244,7 +245,7 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Extreme
     axis = _axis(flat, dim, "kthvalue")
     if not 1 <= k <= flat.shape[axis]:
         raise ShapeError(f"kthvalue({k}): axis {dim} has {flat.shape[axis]} elements")
-    indices = narrow(argsort(flat, axis), axis, k - 1, 1)
+    indices = narrow(argsort(flat, axis), axis, k - 1, 1).contiguous()
     return _one(flat, axis, indices, keepdim, x.ndim == 0)
 
 
@@ -252,7 +253,12 @@ def _one(x: Tensor, axis: int, indices: Tensor, keepdim: bool, scalar: bool) -> 
     values = gather(x, axis, indices)
     if keepdim and not scalar:
         return Extreme(values, indices)
-    return Extreme(squeeze(values, axis), squeeze(indices, axis))
+    return Extreme(_alone(squeeze(values, axis)), _alone(squeeze(indices, axis)))
+
+
+def _alone(x: Tensor) -> Tensor:
+    """A view of memory that nobody else holds as a tensor of its own, so that calls are repeated; where nothing is followed."""
+    return x if state.special or x.requires_grad else Tensor(x._array)
 
 
 def _median(x: Tensor, dim: int | None, keepdim: bool, ignore: bool, name: str) -> Any:
@@ -264,12 +270,15 @@ def _median(x: Tensor, dim: int | None, keepdim: bool, ignore: bool, name: str) 
             return creation.full((), math.nan, dtype=x.dtype, device=x.device)
         raise ShapeError(f"{name}() over no elements has no value: shape {x.shape}")
     order = argsort(flat, axis)
-    missing: Any = (flat.detach() != flat.detach()).to(dtypes.i64).sum(axis, True)
-    if ignore:
-        place = where(missing == count, 0, (count - missing - 1) // 2)
+    if flat.dtype.is_float:
+        missing: Any = (flat.detach() != flat.detach()).sum(axis, True)
+        if ignore:
+            place = where(missing == count, 0, (count - missing - 1) // 2)
+        else:
+            place = where(missing > 0, count - missing, (count - 1) // 2)
+        indices = gather(order, axis, place.to(dtypes.i64))
     else:
-        place = where(missing > 0, count - missing, (count - 1) // 2)
-    indices = gather(order, axis, place.to(dtypes.i64))
+        indices = narrow(order, axis, (count - 1) // 2, 1).contiguous()
     found = _one(flat, axis, indices, keepdim, x.ndim == 0)
     return _shared(flat, reshape(found.values.detach(), ())) if dim is None else found
 
@@ -299,12 +308,15 @@ def _quantile(x: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: 
         raise DTypeError(f"{name}() takes f32 or f64, found {x.dtype!r}")
     if interpolation not in _INTERPOLATIONS:
         raise ArgumentError(f"{name}(interpolation=...) is one of {_INTERPOLATIONS}, found {interpolation!r}")
-    levels = q if isinstance(q, Tensor) else creation.tensor(q, dtype=x.dtype, device=x.device)
+    if isinstance(q, (int, float)):
+        levels = creation.full((), float(q), dtype=x.dtype, device=x.device)
+    else:
+        levels = q if isinstance(q, Tensor) else creation.tensor(q, dtype=x.dtype, device=x.device)
     flat = reshape(x, (x.numel(),)) if dim is None else reshape(x, 1) if x.ndim == 0 else x
     axis = 0 if dim is None else _axis(flat, dim, name)
     ordered = movedim(sort(flat, axis).values, axis, -1)
     count = ordered.shape[-1]
-    missing: Any = (ordered != ordered).to(dtypes.i64).sum(-1, True)
+    missing: Any = (ordered != ordered).sum(-1, True)
     many = reshape(levels, (-1, *(1,) * ordered.ndim))
     valid: Any = (count - missing) if ignore else count
     last: Any = valid - 1 if not isinstance(valid, Tensor) else where(valid > 0, valid - 1, 0).to(x.dtype)
@@ -326,9 +338,10 @@ def _quantile(x: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: 
     else:
         result = movedim(result, -1, axis + 1)
         result = result if keepdim and x.ndim else squeeze(result, axis + 1)
-    return select(result, 0, 0) if levels.ndim == 0 else result
+    return _alone(select(result, 0, 0) if levels.ndim == 0 else result)
 
 
+@whole("quantile")
 def quantile(
     x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
@@ -338,6 +351,7 @@ def quantile(
     return _quantile(x, q, dim, keepdim, interpolation, False, "quantile")
 
 
+@whole("nanquantile")
 def nanquantile(
     x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
