@@ -1,4 +1,4 @@
-"""Variances and logarithms of sums of exponentials along lines, each line read twice by one workgroup.
+"""Variances and logarithms of sums of exponentials along lines, each line read once or twice by one workgroup.
 
 Enters: arrays brought to three axes (a, b, r) by the caller; workgroups of SIZE invocations. Leaves: one number per line. The
 order of additions depends on the shape and SIZE alone. A NaN makes the line's result NaN.
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import vkjit as vk
 
-__all__ = ["log_sum_exp", "variance"]
+__all__ = ["log_sum_exp", "variance", "variance_held"]
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
@@ -66,6 +66,47 @@ def variance(S: Any) -> Any:
             y[a, b] = U(vk.sqrt(squares) if ROOT else squares)
 
     return variance
+
+
+@functools.cache
+def variance_held(S: Any) -> Any:
+    """As `variance`, of lines of neighbours of whole fours, each read once: an invocation holds HELD fours of it."""
+
+    @vk.kernel(groups=lambda y: (y.shape[1], y.shape[0]), local=lambda SIZE: SIZE, debug=False)
+    def variance_held(
+        x: vk.In[T, "A B R"],
+        y: vk.Out[U, "A B"],
+        divisor: S,
+        ACC: vk.Const[Any],
+        SUM: vk.Const[Any],
+        ROOT: vk.Const[bool],
+        SIZE: vk.Const[int],
+        HELD: vk.Const[int],
+    ):
+        wg, lane, b, a = vk.workgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
+        n = vk.i32(x.shape[2])
+        held, total = (), ACC(0)
+        for i in vk.unroll(HELD):
+            r, values = (i * SIZE + lane) * 4, (ACC(0), ACC(0), ACC(0), ACC(0))
+            if r < n:
+                values = (ACC(x[a, b, r]), ACC(x[a, b, r + 1]), ACC(x[a, b, r + 2]), ACC(x[a, b, r + 3]))
+            held = held + (values,)
+        for i in vk.unroll(HELD):
+            total += (held[i][0] + held[i][1]) + (held[i][2] + held[i][3])
+        center = wg.sum(total) / ACC(n)
+        squares, error = SUM(0), SUM(0)
+        for i in vk.unroll(HELD):
+            if (i * SIZE + lane) * 4 < n:
+                for k in vk.unroll(4):
+                    away = SUM(held[i][k] - center)
+                    squares, error = squares + away * away, error + away
+        off = wg.sum(error)  # 0, but for the rounding of the mean
+        found = wg.sum(squares) - off * (off / SUM(n))
+        found = vk.where(found < 0, SUM(0), found) / SUM(divisor)
+        if lane == 0:
+            y[a, b] = U(vk.sqrt(found) if ROOT else found)
+
+    return variance_held
 
 
 @vk.func

@@ -142,3 +142,29 @@ def test_sums_and_extremes_of_long_and_short_lines(shape: tuple[int, ...]) -> No
     for axis in (None, *range(len(shape))):
         assert np.array_equal(vk.sum(vk.tensor(x), axis).numpy(), x.sum(axis))
         assert np.array_equal(vk.amax(vk.tensor(x), axis).numpy(), x.max(axis))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.bool_])
+@pytest.mark.parametrize("shape", [(64, 64), (41, 100), (3, 1028, 4), (66, 63)])
+def test_copies_that_run_backwards(shape: tuple[int, ...], dtype: Any) -> None:
+    x = RNG.integers(0, 2, shape).astype(dtype)
+    for axis in range(len(shape)):
+        assert np.array_equal(vk.flip(vk.tensor(x), [axis]).clone().numpy(), np.flip(x, axis))
+    assert np.array_equal(vk.flip(vk.tensor(x)[1:], [-1]).clone().numpy(), np.flip(x[1:], -1))
+
+
+@pytest.mark.parametrize("diagonal", [-70, -5, 0, 2, 100])
+@pytest.mark.parametrize("shape", [(9, 64), (2, 30, 12), (8, 30)])
+def test_triangles(shape: tuple[int, ...], diagonal: int) -> None:
+    x = RNG.standard_normal(shape).astype(np.float32)
+    assert np.array_equal(vk.tril(vk.tensor(x), diagonal).numpy(), np.tril(x, diagonal))
+    assert np.array_equal(vk.triu(vk.tensor(x), diagonal).numpy(), np.triu(x, diagonal))
+
+
+@pytest.mark.parametrize("length", [128, 132, 1024, 4096])
+def test_variances_of_lines_that_are_held(length: int) -> None:
+    x = RNG.standard_normal((66, length)).astype(np.float32) * 3 + 5
+    x[3, 5] = np.nan
+    expected = x.astype(np.float64).var(1, ddof=1)
+    np.testing.assert_allclose(vk.var(vk.tensor(x), 1).numpy(), expected, rtol=2e-5)
+    np.testing.assert_allclose(vk.std(vk.tensor(x), 1).numpy(), np.sqrt(expected), rtol=2e-5)

@@ -20,6 +20,7 @@ from vkjit.stdlib import (
     dropout,
     elementwise,
     embedding,
+    fours_of_rows,
     functions,
     index,
     index_fours,
@@ -125,6 +126,9 @@ _SHARED = (
         "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
     KernelProperty(join.joined, _side_by_side, {"dims": {"A": (1, 3), "M": (1, 9), "N": (1, 9), "y": "A M+N"}, **_F32}),
     KernelProperty(join.joined_fours, _side_by_side, {"dims": {"A": (1, 3), "M": [4, 8], "N": [4, 12], "y": "A M+N"}, **_F32}),
+    KernelProperty(fours_of_rows.backwards_fours, lambda x: x[:, ::-1], {"dims": {"R": (1, 3), "C": [4, 12]}, **_F32}),
+    KernelProperty(fours_of_rows.triangle_fours, _triangle, {
+        "elements": {"diagonal": (-3, 3), "UPPER": [False, True]}, "dims": {"M": (1, 9), "N": [4, 8]}, **_F32}),
     KernelProperty(index.gather, _gather, {
         "elements": {"where": ("0-E", "E-1")}, "dims": _AXIS, "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
     KernelProperty(index.scatter_add, _scatter(True), {

@@ -39,6 +39,9 @@ def _along_lines() -> tuple[KernelProperty, ...]:
         KernelProperty(moments.variance(vk.f64), _variance, {
             "elements": {"divisor": (0.5, 9.0), "ACC": [vk.f32], "SUM": [vk.f64], "ROOT": [True], "SIZE": [32],
                          "x": (-9.0, 9.0)}, **lines, **_F32}, "variance, summed in f64"),
+        KernelProperty(moments.variance_held(vk.f32), _variance, {
+            "elements": {"divisor": (0.5, 9.0), "ACC": [vk.f32], "SUM": [vk.f32], "ROOT": _CHOICES, "SIZE": [32], "HELD": [2],
+                         "x": (-9.0, 9.0)}, **lines, "dims": {**lines["dims"], "R": [4, 128, 132, 256]}, **_F32}),
         KernelProperty(moments.log_sum_exp, _log_sum_exp, {
             "elements": {"ACC": [vk.f32], "SIZE": [32], "x": (-9.0, 9.0)}, **lines, **_F32}),
         KernelProperty(moments.log_sum_exp, _log_sum_exp, {  # far apart, with infinities and NaN

@@ -14,6 +14,7 @@ from ..devices import device as open_device
 from ..dtypes import DType
 from ..errors import ArgumentError, ShapeError
 from ..runtime.interface import Device, DeviceArray
+from ..stdlib.fours_of_rows import backwards
 from ..stdlib.join import join
 from ..stdlib.registry import device_class
 from ..stdlib.transpose import transposed_copy
@@ -62,11 +63,13 @@ def _bits(array: DeviceArray, count: int) -> DeviceArray:
 
 
 def _copied_across(source: DeviceArray, target: DeviceArray) -> bool:
-    """Copies where source and target have their neighbours along different axes; whether they do."""
+    """Copies where source and target have their neighbours along different axes, or in reverse; whether they do."""
     if source.shape != target.shape:
         return False
     source, target = iterate.coalesce([source, target])
     shape, last = source.shape, len(source.shape) - 1
+    if last == 1 and backwards(source, target):
+        return True
     if last not in (1, 2) or target.strides[last] != 1 or 1 in (source.strides[last], *target.strides[:last]):
         return False
     near = [axis for axis in range(last) if source.strides[axis] == 1]

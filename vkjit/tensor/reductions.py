@@ -17,6 +17,8 @@ from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..runtime.interface import DeviceArray, contiguous_strides
 from ..stdlib import moments
+from ..stdlib.registry import device_class
+from ..stdlib.softmax import held_by
 from . import creation, reducing
 from .arithmetic import maximum, minimum, where
 from .dispatch import operation
@@ -260,7 +262,12 @@ def _of_lines(
     wide = arithmetic_type(x.dtype)
     out = creation.allocate(_reduced_shape(x, axes, keepdim), x.dtype, x.device)
     places = DeviceArray(out.buffer, 0, x.dtype, lines.shape[:2], contiguous_strides(lines.shape[:2]))
-    moments.variance(scalar_type(sums))(lines, places, float(divisor), wide, sums, root, side_of(lines))
+    options = (lines, places, float(divisor), wide, sums, root)
+    held = held_by(lines.shape[2]) if device_class(lines.device) == "gpu" else None
+    if held is not None and held[2] == 4 and held[1] <= 256:
+        moments.variance_held(scalar_type(sums))(*options, held[1], held[0])
+    else:
+        moments.variance(scalar_type(sums))(*options, side_of(lines))
     return Tensor(out)
 
 

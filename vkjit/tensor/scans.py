@@ -15,6 +15,7 @@ from .. import dtypes
 from ..errors import ArgumentError, ShapeError
 from ..runtime.interface import DeviceArray, contiguous_strides
 from ..stdlib import scan as kernels
+from ..stdlib.fours_of_rows import takes_fours, triangle_fours
 from . import creation, views
 from .copies import copy_values
 from .dispatch import operation
@@ -34,9 +35,11 @@ def triangle(x: Tensor, *, diagonal: int, upper: bool) -> Tensor:
     if 0 not in x.shape:
         shape = (math.prod(x.shape[:-2]), *x.shape[-2:])
         source = views.reshape(x, shape)._array
-        kernels.triangle(
-            source, DeviceArray(out.buffer, 0, out.dtype, shape, contiguous_strides(shape)), diagonal, upper
-        )
+        target = DeviceArray(out.buffer, 0, out.dtype, shape, contiguous_strides(shape))
+        if takes_fours(source, target) and source.strides[2] == 1:
+            triangle_fours(source, target, diagonal, upper)
+        else:
+            kernels.triangle(source, target, diagonal, upper)
     return Tensor(out)
 
 
