@@ -38,6 +38,8 @@ COPIES: dict[str, Callable[[Any], Any]] = {
     "flip": lambda x: x.flip(0),
     "flip of one": lambda x: x[:1, :1].flip(0, 1),
     "fliplr": lambda x: x.fliplr(),
+    "pixel_shuffle": lambda x: vk.nn.functional.pixel_shuffle(x[None], 1),
+    "pixel_unshuffle": lambda x: vk.nn.functional.pixel_unshuffle(x[None], 1),
     "repeat_interleave": lambda x: x[:1].repeat_interleave(1, 0),
     "rot90": lambda x: x.rot90(),
     "rot90 by nothing": lambda x: x.rot90(4),
@@ -82,6 +84,22 @@ def _compare_entropies(x: float, target: float, weight: float | None) -> None:
         torch.tensor([x]), torch.tensor([target]), pos_weight=None if weight is None else torch.tensor([weight])
     )
     assert ours.item() == pytest.approx(theirs.item(), rel=1e-5, nan_ok=True)
+
+
+@pytest.mark.parametrize("mode", [None, "floor", "trunc"])
+def test_quotients_in_place_are_rounded(mode: Any) -> None:
+    values, by = [7.0, -7.0, 5.5], [2.0, 2.0, -2.0]
+    found = vk.tensor(values).div_(vk.tensor(by), rounding_mode=mode)
+    assert found.tolist() == torch.tensor(values).div_(torch.tensor(by), rounding_mode=mode).tolist()
+    with pytest.raises(VkjitError, match="rounding_mode"):
+        found.div_(2.0, rounding_mode="up")
+
+
+def test_types_of_products() -> None:
+    whole = [vk.ones(shape, dtype=vk.i32) for shape in ((2, 3), (2, 4), (5, 3, 4))]
+    assert vk.nn.functional.bilinear(*whole).dtype is vk.i32
+    one, pair = vk.tensor(1.0), vk.ones(2, dtype=vk.f16)
+    assert vk.addr(one, pair, pair).dtype is vk.f32
 
 
 def test_positions_in_a_shape_are_i64() -> None:

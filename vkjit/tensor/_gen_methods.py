@@ -405,7 +405,7 @@ class TensorMethods:
         """a / b: true division, or rounded: "floor" down, "trunc" towards zero. Integers divided by 0 give 0 when rounded."""
         raise NotImplementedError
 
-    def div_(self, other: Any) -> Tensor:
+    def div_(self, other: Any, *, rounding_mode: builtins.str | None = None) -> Tensor:
         """`div` in place."""
         raise NotImplementedError
 

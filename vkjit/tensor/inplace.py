@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import lang
 from ..dtypes import DType
-from ..errors import DTypeError
+from ..errors import ArgumentError, DTypeError
 from ..stdlib import functions
 from .arithmetic import operand
 from .dispatch import run_in_place
@@ -73,14 +73,24 @@ def _with_alpha(name: str, plain: Any, scaled: Any) -> Callable[..., Tensor]:
     return method
 
 
+_ROUNDED: dict[str, Callable[..., Tensor]] = {
+    "floor": _binary("floor_divide", functions.floordiv),
+    "trunc": _binary("trunc_divide", functions.truncdiv),
+}
+
+
 def _write_quotient(target: Tensor, other: Any) -> None:
     if not target.dtype.is_float:
         raise DTypeError(f"div_() makes floats, which a tensor of {target.dtype!r} can't hold: use floor_divide_")
     write_map(functions.div, (target, other), target, _checked_type(target, (other,), "div_"))
 
 
-def div_(self: Tensor, other: Any) -> Tensor:
+def div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """`div` in place."""
+    if rounding_mode is not None:
+        if rounding_mode not in _ROUNDED:
+            raise ArgumentError(f'div_(rounding_mode=...) is None, "floor" or "trunc", found {rounding_mode!r}')
+        return _ROUNDED[rounding_mode](self, other)
     return run_in_place("true_divide", _write_quotient, self, (operand(other, "div_"),), {})
 
 

@@ -125,7 +125,7 @@ def bilinear(first: Any, second: Any, weight: Any, bias: Any = None) -> Tensor:
     outputs, rows, columns = weight.shape
     matrix = reshape(permute(weight, (1, 0, 2)), (rows, outputs * columns))
     products: Any = reshape(matmul(first, matrix), (*first.shape[:-1], outputs, columns))
-    found: Any = (products * unsqueeze(second, -2)).sum(-1)
+    found: Any = (products * unsqueeze(second, -2)).sum(-1, dtype=products.dtype)
     return found if bias is None else found + bias  # type: ignore[no-any-return]
 
 

@@ -140,7 +140,7 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     split = reshape(x, (*front, c // (r * r), r, r, h, w))
     n = len(front)
     order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
-    return reshape(permute(split, order), (*front, c // (r * r), h * r, w * r))
+    return reshape(permute(split, order).clone(), (*front, c // (r * r), h * r, w * r))
 
 
 def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
@@ -152,7 +152,7 @@ def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
     split = reshape(x, (*front, c, h // r, r, w // r, r))
     n = len(front)
     order = (*range(n), n, n + 2, n + 4, n + 1, n + 3)
-    return reshape(permute(split, order), (*front, c * r * r, h // r, w // r))
+    return reshape(permute(split, order).clone(), (*front, c * r * r, h // r, w // r))
 
 
 def channel_shuffle(x: Tensor, groups: int) -> Tensor:

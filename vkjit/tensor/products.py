@@ -17,6 +17,7 @@ from .copies import stack
 from .iterate import broadcast_shapes
 from .linalg import matmul
 from .precision import widened
+from .promotion import result_type
 from .tensor import Tensor
 from .views import axis_of, broadcast_tensors, diagonal, expand, movedim, permute, reshape, select
 
@@ -47,8 +48,10 @@ def addr(c: Any, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> 
         outer: Any = linalg.outer(a, b)
         scaled = outer & bool(alpha)
         return scaled | c if beta else scaled  # type: ignore[no-any-return]
-    product = linalg.outer(a, b)
-    return linalg.plus_scaled(c.expand(product.shape) if c.ndim == 0 else c, product, beta, alpha)
+    shape = (*a.shape, *b.shape)
+    c = c.expand(shape) if c.ndim == 0 else c
+    dtype = result_type(c, a, b)
+    return linalg.plus_scaled(c, linalg.outer(a.to(dtype), b.to(dtype)), beta, alpha)
 
 
 def inner(a: Tensor, b: Tensor) -> Tensor:

@@ -60,7 +60,7 @@ def _samples(op: Any, dtype: Any, rng: random.Random) -> list[Any]:
         tensors = [t for t in (sample.input, *sample.args, *sample.kwargs.values()) if isinstance(t, torch.Tensor)]
         if sum(t.numel() for t in tensors) <= MOST:
             found.append(sample)
-    return rng.sample(found, min(len(found), 4))
+    return rng.sample(found, min(len(found), 2))
 
 
 def _plain(sample: Any) -> Any:
@@ -127,7 +127,7 @@ def examine(name: str, seed: int, opened: Any, only: str | None) -> Counter[str]
     rng, count = random.Random(f"{seed}/{name}"), Counter[str]()
     for op in (o for o in op_db if o.name == name):
         kinds = _types(op)
-        for dtype in rng.sample(kinds, min(len(kinds), 2)):
+        for dtype in rng.sample(kinds, min(len(kinds), 1)):
             for number, sample in enumerate(map(_plain, _samples(op, dtype, rng))):
                 for place, (label, task) in enumerate(_tasks(op, sample, rng, opened)):
                     if only not in (None, label) or (name, label) in checks.KNOWN:

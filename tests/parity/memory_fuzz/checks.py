@@ -170,6 +170,7 @@ ORDERED = frozenset(
 KNOWN = {
     ("__rdiv__", "types"): "PyTorch's method multiplies by the reciprocal, which has other types than a quotient",
     ("nn.functional.binary_cross_entropy_with_logits", "types"): "PyTorch's result has the type of the targets",
+    **{(name, "special"): "NaN and infinities as integers" for name in ("byte", "char", "int", "long", "short")},
     **{
         (f"nn.functional.conv_transpose{n}d", "special"): "infinite weights meet the zeros between an input's elements"
         for n in (1, 2, 3)
