@@ -64,12 +64,10 @@ def test_sorting_by_digits(device: Any, shape: tuple[int, int], dtype: Any, desc
 
 
 RANKED: list[tuple[tuple[int, int], Any, bool, bool]] = [
-    ((1, 1), np.float32, False, True),
     ((3, 70), np.float32, True, True),
     ((2, 60), np.int64, False, True),
-    ((2, 50), np.float16, True, True),
     ((2, 300), np.float32, False, False),
-    ((2, 60), np.int16, True, False),
+    ((2, 60), np.float16, True, False),
 ]
 
 

@@ -37,8 +37,7 @@ def test_calls_are_repeated(device: Any, name: str) -> None:
     assert any(key[0] == name and way and not isinstance(way, int) for key, way in device.ways.items())
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.int32])
-@pytest.mark.parametrize("ignore", [True, False])
+@pytest.mark.parametrize(("dtype", "ignore"), [(np.float32, True), (np.float32, False), (np.int32, False)])
 def test_medians(device: Any, dtype: Any, ignore: bool) -> None:
     values = np.random.default_rng(5).permutation(60).reshape(3, 20).astype(dtype)
     function = vk.nanmedian if ignore else vk.median
@@ -57,8 +56,7 @@ def test_medians(device: Any, dtype: Any, ignore: bool) -> None:
     np.testing.assert_array_equal(function(x).numpy(), wanted)
 
 
-@pytest.mark.parametrize("inverse", [True, False])
-@pytest.mark.parametrize("counts", [True, False])
+@pytest.mark.parametrize(("inverse", "counts"), [(False, False), (True, False), (False, True)])
 def test_distinct_ones_with_what_is_asked_for(device: Any, inverse: bool, counts: bool) -> None:
     values = np.random.default_rng(6).integers(0, 9, 50)
     x = vk.tensor(values, device=device)
