@@ -46,11 +46,12 @@ def triangle_fours(x: vk.In[T, "G M N"], y: vk.Out[T, "G M N"], diagonal: vk.i64
 
 
 def takes_fours(x: DeviceArray, y: DeviceArray) -> bool:
-    """Whether arrays of one shape and type can go by fours on their device."""
+    """Whether arrays of one shape and type can go by fours on their device, in rows long enough to keep a workgroup busy."""
     last = len(y.shape) - 1
     if device_class(y.device) != "gpu" or x.dtype is not y.dtype or y.dtype.itemsize == 1:
         return False
-    return abs(x.strides[last]) == 1 and y.strides[last] == 1 and y.shape[last] % 4 == 0
+    length = y.shape[last]
+    return abs(x.strides[last]) == 1 and y.strides[last] == 1 and length % 4 == 0 and length >= 2 * GROUP
 
 
 def backwards(x: DeviceArray, y: DeviceArray) -> bool:

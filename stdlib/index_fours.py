@@ -79,9 +79,10 @@ def take_fours(x: vk.In[T, "A E B"], where: vk.In[I, "N"], y: vk.Out[T, "A N B"]
             y[a, n, b + k] = vk.where(inside, values[k], T(0))
 
 
-def _in_fours(x: DeviceArray, y: DeviceArray) -> bool:
-    """Whether invocations take four neighbours each of the result's lines."""
-    return device_class(y.device) == "gpu" and x.shape[1] > 0 and y.shape[-1] % 4 == 0
+def _in_fours(x: DeviceArray, y: DeviceArray, shortest: int = 2 * GROUP) -> bool:
+    """Whether invocations take four neighbours each of the result's lines, long enough to keep a workgroup busy."""
+    length = y.shape[-1]
+    return device_class(y.device) == "gpu" and x.shape[1] > 0 and length % 4 == 0 and length >= shortest
 
 
 def take_last(x: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:
@@ -96,7 +97,8 @@ def gather_last(x: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:
 
 def take(x: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:
     """y[a, n, b] = x[a, where[n], b]."""
-    if _in_fours(x, y) and x.strides[2] == 1:
-        take_fours(x, where, y, 64 if y.shape[2] <= 256 else GROUP)
+    if _in_fours(x, y, 128) and x.strides[2] == 1:
+        fours = y.shape[2] // 4
+        take_fours(x, where, y, next((size for size in (32, 64, 128) if fours <= size), GROUP))
     else:
         index.take(x, where, y)

@@ -64,12 +64,12 @@ def test_the_first_extreme_of_rows_and_not_a_number() -> None:
 
 
 def test_positions_out_of_range_read_zero() -> None:
-    x = RNG.standard_normal((5, 8)).astype(np.float32)
-    where = np.array([0, -1, 7, 8, -9, 2**40, 3, -8])
+    x = RNG.standard_normal((5, 128)).astype(np.float32)
+    where = np.tile([0, -1, 127, 128, -129, 2**40, 3, -128], 64)
     inside = (where >= -5) & (where < 5)
     rows = np.where(inside[:, None], x[np.where(inside, where, 0)], 0)
     assert np.array_equal(vk.tensor(x)[vk.tensor(where)].numpy(), rows)
-    columns = np.where((where >= -8) & (where < 8), x[:, np.clip(where, -8, 7)], 0)
+    columns = np.where((where >= -128) & (where < 128), x[:, np.clip(where, -128, 127)], 0)
     assert np.array_equal(vk.index_select(vk.tensor(x), 1, vk.tensor(where)).numpy(), columns)
     assert np.array_equal(vk.gather(vk.tensor(x), 1, vk.tensor(np.tile(where, (5, 1)))).numpy(), columns)
 
@@ -81,7 +81,7 @@ def test_sums_scattered_along_the_first_of_two_axes() -> None:
     assert np.array_equal(vk.zeros((9, 3)).scatter_add(0, vk.tensor(where), vk.tensor(values)).numpy(), expected)
 
 
-@pytest.mark.parametrize("width", [64, 100, 101])
+@pytest.mark.parametrize("width", [64, 516, 517])
 def test_a_row_is_added_to_all(width: int) -> None:
     x = RNG.standard_normal((21, width)).astype(np.float32)
     assert np.array_equal((vk.tensor(x) + vk.tensor(x[0])).numpy(), x + x[0])
@@ -145,7 +145,7 @@ def test_sums_and_extremes_of_long_and_short_lines(shape: tuple[int, ...]) -> No
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.bool_])
-@pytest.mark.parametrize("shape", [(64, 64), (41, 100), (3, 1028, 4), (66, 63)])
+@pytest.mark.parametrize("shape", [(64, 64), (9, 516), (3, 1028, 4), (9, 517)])
 def test_copies_that_run_backwards(shape: tuple[int, ...], dtype: Any) -> None:
     x = RNG.integers(0, 2, shape).astype(dtype)
     for axis in range(len(shape)):
@@ -153,8 +153,8 @@ def test_copies_that_run_backwards(shape: tuple[int, ...], dtype: Any) -> None:
     assert np.array_equal(vk.flip(vk.tensor(x)[1:], [-1]).clone().numpy(), np.flip(x[1:], -1))
 
 
-@pytest.mark.parametrize("diagonal", [-70, -5, 0, 2, 100])
-@pytest.mark.parametrize("shape", [(9, 64), (2, 30, 12), (8, 30)])
+@pytest.mark.parametrize("diagonal", [-5, 0, 2, 500, 600])
+@pytest.mark.parametrize("shape", [(9, 516), (2, 30, 512), (8, 517)])
 def test_triangles(shape: tuple[int, ...], diagonal: int) -> None:
     x = RNG.standard_normal(shape).astype(np.float32)
     assert np.array_equal(vk.tril(vk.tensor(x), diagonal).numpy(), np.tril(x, diagonal))

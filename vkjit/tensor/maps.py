@@ -273,7 +273,7 @@ def _in_fours(
 def _rows_in_fours(function: Any, values: list[DeviceArray], target: DeviceArray, compute: DType) -> bool:
     """Runs over fours of neighbours in rows of matrices on GPUs, also where an operand is one row for all; whether it did."""
     count, rest = divmod(target.shape[1], 4)
-    if rest or count < 16 or not _takes_fours(target.device):
+    if rest or count < fours.GROUP // 2 or not _takes_fours(target.device):
         return False
     arrays = (*values, target)
     if any(a.strides[1] != 1 or fours.held_in_words(a.dtype) for a in arrays):

@@ -94,8 +94,10 @@ def _running(how: Running, x: DeviceArray, y: DeviceArray, accumulate: DType) ->
 
 def _as_tiled(x: DeviceArray, y: DeviceArray) -> tuple[DeviceArray, DeviceArray] | None:
     """(a, b, r) as lines of neighbours (l, r), for a GPU to take in tiles; None where they aren't."""
-    a, b, n = x.shape
-    if device_class(x.device) != "gpu" or x.strides[2] != 1 or y.strides[2] != 1 or x.device.caps.subgroup_size > 64:
+    (a, b, n), caps = x.shape, x.device.caps
+    if device_class(x.device) != "gpu" or x.strides[2] != 1 or y.strides[2] != 1 or caps.subgroup_size > 64:
+        return None
+    if "subgroup_arithmetic" not in caps.features or "subgroup_extended_types" not in caps.features:
         return None
     lines = [reshaped_strides((a, b), array.strides[:2], (a * b,)) for array in (x, y)]
     if lines[0] is None or lines[1] is None:
