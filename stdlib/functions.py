@@ -192,15 +192,51 @@ def bitwise_xor(x, y):
 
 
 @vk.func
-def lshift(x, y):
-    """x << y."""
-    return x << y
+def lshift8(x, y):
+    """x << y of integers of 8 bits; 0 where y isn't from 0 to 7."""
+    return vk.where((y >= 0) & (y < 8), x << y, 0)
 
 
 @vk.func
-def rshift(x, y):
-    """x >> y."""
-    return x >> y
+def rshift8(x, y):
+    """x >> y of integers of 8 bits; what a shift by 7 leaves where y isn't from 0 to 7."""
+    return x >> vk.where((y >= 0) & (y < 8), y, 7)
+
+
+@vk.func
+def lshift16(x, y):
+    """x << y of integers of 16 bits; 0 where y isn't from 0 to 15."""
+    return vk.where((y >= 0) & (y < 16), x << y, 0)
+
+
+@vk.func
+def rshift16(x, y):
+    """x >> y of integers of 16 bits; what a shift by 15 leaves where y isn't from 0 to 15."""
+    return x >> vk.where((y >= 0) & (y < 16), y, 15)
+
+
+@vk.func
+def lshift32(x, y):
+    """x << y of integers of 32 bits; 0 where y isn't from 0 to 31."""
+    return vk.where((y >= 0) & (y < 32), x << y, 0)
+
+
+@vk.func
+def rshift32(x, y):
+    """x >> y of integers of 32 bits; what a shift by 31 leaves where y isn't from 0 to 31."""
+    return x >> vk.where((y >= 0) & (y < 32), y, 31)
+
+
+@vk.func
+def lshift64(x, y):
+    """x << y of integers of 64 bits; 0 where y isn't from 0 to 63."""
+    return vk.where((y >= 0) & (y < 64), x << y, 0)
+
+
+@vk.func
+def rshift64(x, y):
+    """x >> y of integers of 64 bits; what a shift by 63 leaves where y isn't from 0 to 63."""
+    return x >> vk.where((y >= 0) & (y < 64), y, 63)
 
 
 # -- of three

@@ -95,6 +95,19 @@ def test_quotients_in_place_are_rounded(mode: Any) -> None:
         found.div_(2.0, rounding_mode="up")
 
 
+@pytest.mark.parametrize("name", ["i8", "u8", "i16", "i32", "i64"])
+def test_shifts_by_more_bits_than_there_are(device: Any, name: str) -> None:
+    theirs = {"i8": torch.int8, "u8": torch.uint8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64}[name]
+    if name != "i32" and name not in device.caps.dtypes:
+        pytest.skip(f"the device has no {name}")
+    values = [a for a in (-8, 100) if a >= 0 or name != "u8"]
+    by = [b for b in (-3, -1, 0, 1, 7, 8, 15, 16, 31, 32, 63, 64, 100) if b >= 0 or name != "u8"]
+    ours = vk.tensor(values, dtype=getattr(vk, name))[:, None], vk.tensor(by, dtype=getattr(vk, name))
+    right = torch.tensor(values, dtype=theirs)[:, None], torch.tensor(by, dtype=theirs)
+    assert (ours[0] >> ours[1]).tolist() == (right[0] >> right[1]).tolist()
+    assert (ours[0] << ours[1]).tolist() == (right[0] << right[1]).tolist()
+
+
 def test_types_of_products() -> None:
     whole = [vk.ones(shape, dtype=vk.i32) for shape in ((2, 3), (2, 4), (5, 3, 4))]
     assert vk.nn.functional.bilinear(*whole).dtype is vk.i32

@@ -222,11 +222,11 @@ logical_or = _logic("logical_or", functions.bitwise_or, "a or b")
 logical_xor = _logic("logical_xor", functions.bitwise_xor, "Either a or b")
 
 
-def _bits(name: str, function: Any, sign: str, *, bools: bool = True) -> Binary:
+def _bits(name: str, function: Any, sign: str) -> Binary:
     def forward(a: Operand, b: Operand) -> Tensor:
         a, b, dtype = _pair(a, b, name)
-        if dtype.is_float or (dtype.kind == "bool" and not bools):
-            raise DTypeError(f"a {sign} b takes integers{' or bool' if bools else ''}, found {dtype!r}")
+        if dtype.is_float:
+            raise DTypeError(f"a {sign} b takes integers or bool, found {dtype!r}")
         return run_map(function, (a, b), dtype, dtype)
 
     forward.__name__ = forward.__qualname__ = name
@@ -237,8 +237,26 @@ def _bits(name: str, function: Any, sign: str, *, bools: bool = True) -> Binary:
 bitwise_and = _bits("bitwise_and", functions.bitwise_and, "&")
 bitwise_or = _bits("bitwise_or", functions.bitwise_or, "|")
 bitwise_xor = _bits("bitwise_xor", functions.bitwise_xor, "^")
-bitwise_left_shift = _bits("bitwise_left_shift", functions.lshift, "<<", bools=False)
-bitwise_right_shift = _bits("bitwise_right_shift", functions.rshift, ">>", bools=False)
+
+
+def _shift(name: str, kernel: str, sign: str) -> Binary:
+    by_bits = {bits: getattr(functions, f"{kernel}{bits}") for bits in (8, 16, 32, 64)}
+
+    def forward(a: Operand, b: Operand) -> Tensor:
+        a, b, dtype = _pair(a, b, name)
+        if not dtype.is_integer:
+            raise DTypeError(f"a {sign} b takes integers, found {dtype!r}")
+        return run_map(by_bits[dtype.bits], (a, b), dtype, dtype)
+
+    forward.__name__ = forward.__qualname__ = name
+    forward.__doc__ = (
+        f"a {sign} b, bit by bit; all bits go where b is negative or at least their number, as in PyTorch."
+    )
+    return operation(name, repeated=True)(forward)
+
+
+bitwise_left_shift = _shift("bitwise_left_shift", "lshift", "<<")
+bitwise_right_shift = _shift("bitwise_right_shift", "rshift", ">>")
 
 
 def isclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:

@@ -49,6 +49,10 @@ def widened(function: F) -> F:
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         found = {d.name: d for d in _floats([*args, *kwargs.values()])}
+        if len(found) == 2 and all(map(is_half, found.values())):  # of both, whose common type is f32
+            for half in found.values():
+                args = tuple(_as(a, half, dtypes.f32) for a in args)
+                kwargs = {k: _as(v, half, dtypes.f32) for k, v in kwargs.items()}
         if len(found) != 1 or not is_half(half := next(iter(found.values()))):
             return function(*args, **kwargs)
         wide = [_as(a, half, dtypes.f32) for a in args]
