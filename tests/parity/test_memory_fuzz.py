@@ -108,6 +108,12 @@ def test_shifts_by_more_bits_than_there_are(device: Any, name: str) -> None:
     assert (ours[0] << ours[1]).tolist() == (right[0] << right[1]).tolist()
 
 
+def test_empty_vectors_count_for_the_type_of_a_cat() -> None:
+    nothing, some = vk.empty(0, dtype=vk.f16), vk.ones((2, 2), dtype=vk.u8)
+    assert vk.cat([nothing, some]).dtype is vk.f16
+    assert vk.cat([nothing.to(vk.u8), some]).dtype is vk.u8
+
+
 def test_types_of_products() -> None:
     whole = [vk.ones(shape, dtype=vk.i32) for shape in ((2, 3), (2, 4), (5, 3, 4))]
     assert vk.nn.functional.bilinear(*whole).dtype is vk.i32

@@ -20,7 +20,7 @@ from ..stdlib.registry import device_class
 from ..stdlib.transpose import transposed_copy
 from . import creation, iterate, maps
 from .dispatch import operation, run_in_place
-from .promotion import promote_types
+from .promotion import promote_types, result_type
 from .repeats import whole
 from .tensor import Tensor
 from .views import axis_of, narrow, reshape, reshaped_strides, unsqueeze
@@ -226,8 +226,10 @@ def _joined(parts: Sequence[DeviceArray], out: DeviceArray, dim: int) -> bool:
 @whole("cat")
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The tensors one after the other along an existing axis; sizes along the others agree."""
-    parts = _parts(tensors, "cat")
-    parts = [x for x in parts if x.shape != (0,)] or parts[:1]  # PyTorch lets empty vectors pass
+    given = _parts(tensors, "cat")
+    parts = [x for x in given if x.shape != (0,)] or given[:1]  # PyTorch lets empty vectors pass, but their types count
+    if len(parts) < len(given):
+        parts[0] = parts[0].to(result_type(*given))
     axis = axis_of(dim, parts[0].ndim, "cat")
     for x in parts[1:]:
         if x.ndim != parts[0].ndim or any(
