@@ -172,7 +172,7 @@ def repeats(name: str, forward: F) -> F:
 
 
 def at_once(name: str, usual: F) -> F:
-    """The public function of an operation that is repeated: `usual`, before which calls of the plainest kind, with a tensor,
+    """The public function of what is repeated under a name: `usual`, before which calls of the plainest kind, with a tensor,
     two of them, or a tensor and numbers, are looked up without any of the calls that their way is made of otherwise.
 
     The keys are those of `_key`, so what is found there is what `usual` would find. Nothing is recorded here, and a view whose
@@ -214,13 +214,19 @@ def at_once(name: str, usual: F) -> F:
         else:
             arrays, key = (a,), (name, a.layout)
             for y in operands[1:]:
-                if y.__class__ is not float:
+                if y.__class__ is float:
+                    key += (float, y, copysign(1.0, y))
+                elif y.__class__ is int:
+                    key += (int, y)
+                else:
                     return usual(*operands)
-                key += (float, y, copysign(1.0, y))
         device = a.buffer.device
         way = table_of(device).get(key)
-        if way.__class__ is not _Way or way.at_once is None or forced_class() is not None:
+        if way.__class__ is not _Way or forced_class() is not None:
             return usual(*operands)
+        if way.at_once is None:
+            result = way.run((x,) if len(arrays) == 1 else operands)
+            return usual(*operands) if result is None else result
         array = way.at_once(*arrays)
         if array is None:
             return usual(*operands)
@@ -272,7 +278,8 @@ def whole(name: str, *, also: Callable[[], Any] | None = None) -> Callable[[F], 
                 key = (*key, also())
             return _again(function, operands, params, key, tensors)
 
-        return run  # type: ignore[return-value]  # wraps keeps the signature
+        whole_run: F = run  # type: ignore[assignment]  # wraps keeps the signature
+        return whole_run if also is not None else at_once(label, whole_run)
 
     return decorate
 
