@@ -26,6 +26,14 @@ ARGUED: dict[str, str] = {
     "elementwise.wide1: for n in vk.unroll(64 // SIZE): | off by one: 64 -> 65": _WORDS,
     "elementwise.wide2: for n in vk.unroll(64 // SIZE): | off by one: 64 -> 65": _WORDS,
     "elementwise.wide2_right: for n in vk.unroll(64 // SIZE): | off by one: 64 -> 65": _WORDS,
+    "conv_strips.strips: PITCH = BROAD + (2 - BROAD % 4) % 4 if WIDE == 4 else BROAD | 1 | off by one: 4 -> 3": (
+        "rows of shared memory may lie in any distance from each other that is at least their length"
+    ),
+    "conv_weight_lines.weight_lines: if lane == 0 and f + i < filters and c + j < channels: | comparison: == -> !=": _ANY_LANE,
+    "scan.running_rows: if lane == 0: | turned condition: lane == 0 -> not (lane == 0)": _ANY_LANE,
+    "tile_attention.attention: total = vk.where(total > 0, total, 1) | off by one: 1 -> 2": (
+        "where no key counts the sum of values is 0, over 1 or over 2; the logarithm beside the least number is rounded off"
+    ),
     "embedding.chain_sums: if at < 0: | off by one: 0 -> 1": _NO_BEGINNING,
     "embedding.link: if found >= 0: | off by one: 0 -> 1": _NO_BEGINNING,
     "embedding.link: if found >= 0: | comparison: >= -> >": _NO_BEGINNING,

@@ -5,6 +5,7 @@ What each is for stands beside it: the place in a kernel that nothing else comes
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,25 @@ def _weights(rng: Any, shape: Any) -> Any:
     return rng.uniform(0.5, 2, shape).astype(np.float32)
 
 
+def _odd(rng: Any, shape: Any) -> Any:
+    """NaN among numbers, and nothing but -inf in the first rows."""
+    made = rng.standard_normal(shape).astype(np.float32)
+    made[..., :2, :] = -np.inf
+    made[..., -2, -2] = np.nan
+    return made
+
+
+def _steps(F: Any, xp: Any, *tensors: Any) -> Any:  # noqa: N803  # as everywhere here
+    """Two steps of an optimiser with several tensors."""
+    parameters = [t.detach().clone().requires_grad_() for t in tensors]
+    optimizer = importlib.import_module(f"{xp.__name__}.optim").Adam(parameters, lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        sum(((p - n) ** 2).sum() for n, p in enumerate(parameters)).backward()
+        optimizer.step()
+    return tuple(p.detach() for p in parameters)
+
+
 CPU: Any = ("cpu", "llvm")
 ALL: Any = (*BOTH, "llvm")
 
@@ -134,6 +154,8 @@ MORE_OPERATIONS = (
     Operation("conv2d, short loops", lambda F, xp, x, w, b: F.conv2d(x, w, b, padding=1),  # sums continued by later launches
               [[(1, 40, 3, 33), (3, 40, 3, 3), (3,)], [(2, 40, 5, 7), (5, 40, 2, 2), (5,)]], CPU,
               limits={"conv_direct.CPU_LOOP": 16, "conv_weights.CPU_LOOP": 64}),
+    Operation("max_pool, NaN", lambda F, xp, x: F.max_pool2d(x, 2, 1), [[(1, 2, 5, 6)]], ALL, fixed={0: _odd}, gradients=False),
+    Operation("steps of several tensors", _steps, [[(5,), (2, 3), (4,)]], ALL, gradients=False),
     Operation("max_pool, apart", lambda F, xp, x: F.max_pool2d(x, 2, 3), [[(2, 2, 7, 8)]], ("llvm",)),
     Operation("matmul, blocks", lambda F, xp, x, y: x @ y, [[(40, 30), (30, 70)], [(2, 300, 5), (2, 5, 300)]], ("llvm",),
               limits={"matmul_panels.BUSY": 0}),

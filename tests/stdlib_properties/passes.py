@@ -23,8 +23,10 @@ UNTOUCHED = -7
 # -- where elements aren't 0
 
 
-def _compacted(length: int, side: int) -> Any:
-    """The places of elements that aren't 0, and values there, by segments of `length` elements; side 1: of one invocation."""
+def _compacted(length: int | None) -> Any:
+    """The places of elements that aren't 0, and values there: by segments of `length` elements, each of one invocation; None: as
+    the device's class has it.
+    """
 
     def call(_: Any, xp: Any, x: Any, values: Any) -> Any:
         if xp is not vk:
@@ -32,25 +34,27 @@ def _compacted(length: int, side: int) -> Any:
             rest = xp.full((SPARE,), UNTOUCHED)
             return xp.cat([places, rest]), xp.cat([values[places], rest.to(values.dtype)])
         x, values = x._array, values._array
-        segments = -(-x.shape[0] // length)
-        counts, starts = vk.zeros((segments,), dtype=vk.i32), vk.zeros((segments + 1,), dtype=vk.i64)
-        compaction._count(x, counts._array, length, vk.f32, 32)
-        if side == 1:
-            compaction._add_up(counts._array, starts._array)
-        else:
-            compaction._add_up_together(counts._array, starts._array, side)
-        total = int(starts.numpy()[-1])
+        starts = compaction.starts_of_segments(x) if length is None else _starts(x, length)
+        total = int(vk.Tensor(starts).numpy()[-1])
         made = [vk.full((total + SPARE,), UNTOUCHED, dtype=t) for t in (vk.i64, vk.f32)]
         places, found = (m._array for m in made)
-        if side == 1:
-            compaction._places(x, starts._array, places, length, vk.f32)
-            compaction._values(x, values, starts._array, found, length, vk.f32)
+        if length is None:
+            compaction.write_places(x, starts, places)
+            compaction.write_values(x, values, starts, found)
         else:
-            compaction._places_together(x, starts._array, places, length, vk.f32, side)
-            compaction._values_together(x, values, starts._array, found, length, vk.f32, side)
+            compaction._places(x, starts, places, length, vk.f32)
+            compaction._values(x, values, starts, found, length, vk.f32)
         return tuple(made)
 
     return call
+
+
+def _starts(x: Any, length: int) -> Any:
+    segments = -(-x.shape[0] // length)
+    counts, starts = vk.zeros((segments,), dtype=vk.i32), vk.zeros((segments + 1,), dtype=vk.i64)
+    compaction._count(x, counts._array, length, vk.f32, 32)
+    compaction._add_up(counts._array, starts._array)
+    return starts._array
 
 
 def _flags(share: float) -> Any:
@@ -74,8 +78,10 @@ def _selecting() -> list[Operation]:
     for share, words in ((0.4, "some"), (1.0, "all"), (0.0, "none")):
         given: dict[str, Any] = {"fixed": {0: _flags(share)}, "gradients": False, "exact": True}
         made += [
-            Operation(f"compaction, {words}", _compacted(9, 1), _lengths(1, 8, 9, 10, 40), **given),
-            Operation(f"compaction together, {words}", _compacted(70, 32), _lengths(1, 31, 33, 70, 200), **given),
+            Operation(f"compaction, {words}", _compacted(9), _lengths(1, 8, 9, 10, 40), **given),
+            Operation(
+                f"compaction in tiles, {words}", _compacted(None), _lengths(1, 31, 4096, 4097, 9000), ("gpu",), **given
+            ),
         ]
     return made
 

@@ -30,7 +30,7 @@ def _log_sum_exp(x: Any) -> Any:
 
 
 def _along_lines() -> tuple[KernelProperty, ...]:
-    lines = {"schedules": False, "dims": {"A": (1, 2), "B": (1, 3), "R": _LENGTHS}}
+    lines: dict[str, Any] = {"schedules": False, "dims": {"A": (1, 2), "B": (1, 3), "R": _LENGTHS}}
     steps = {"COMBINE": [scan.add], "INIT": [0], "ACC": [vk.f32], "SEEDED": _CHOICES}
     return (
         KernelProperty(moments.variance(vk.f32), _variance, {
