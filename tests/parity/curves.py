@@ -154,7 +154,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--device", help="number or part of the name")
-    parser.add_argument("--model", choices=list(MODELS), help="this one alone; the transformer takes the most time by far")
+    parser.add_argument(
+        "--model", choices=list(MODELS), help="this one alone; the transformer takes the most time by far"
+    )
     parser.add_argument("--memory", action="store_true", help="1,000 steps, whose memory must stay")
     options = parser.parse_args(arguments)
     if options.device:

@@ -98,6 +98,18 @@ def test_an_iteration_goes_on_where_it_was_broken_off(stop: int) -> None:
         data.DataLoader(Noisy(), 4).load_state_dict(place)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_iteration_that_was_broken_off_is_an_epoch(workers: int) -> None:
+    loader = data.DataLoader(numbers(), 4, shuffle=True, seed=3, workers=workers)
+    orders = [loader.order(epoch).tolist() for epoch in range(4)]
+    assert next(iter(loader))[0].shape[0] == 4  # a look at a batch takes nothing away from the epoch after it
+    assert [y for batch in seen(loader) for y in batch] == orders[1]
+    for number, _ in enumerate(loader):
+        if number == len(loader) - 1:
+            break
+    assert [y for batch in seen(loader) for y in batch] == orders[3] and (loader.epoch, loader.position) == (4, 0)
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_batch_does_not_wait_for_the_next_one(workers: int) -> None:
     seen_first = threading.Event()
@@ -164,8 +176,13 @@ def test_structures_and_other_collations() -> None:
     [
         ({"batch_size": 0}, "batch_size is"),
         ({"shuffle": "twice"}, "shuffle is"),
-        ({"workers": -1}, "workers is at least 0"),
-        ({"prefetch": 0}, "prefetch at least 1"),
+        ({"batch_size": True}, "batch_size is an int"),
+        ({"workers": -1}, "workers is an int of at least 0"),
+        ({"workers": 1.5}, "workers is an int of at least 0"),
+        ({"prefetch": 0}, "prefetch one of at least 1, found 0 and 0"),
+        ({"seed": -1}, "seed is an int of at least 0, found -1"),
+        ({"seed": "x"}, "seed is an int of at least 0, found 'x'"),
+        ({"collate": 3}, "collate is a function"),
     ],
 )
 def test_options_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
@@ -330,6 +347,11 @@ def test_transforms_of_images() -> None:
     assert transforms.Resize((12, 8), "nearest")(image, rng)[1, 0].tolist() == image[0, 0].tolist()
     with pytest.raises(ArgumentError, match="resize or pad it first"):
         transforms.CenterCrop((7, 4))(image, rng)
+    for make in (transforms.CenterCrop, transforms.RandomCrop, transforms.Resize):
+        with pytest.raises(ArgumentError, match=r"takes a size \(H, W\) of ints of at least 1, found 4"):
+            make(4)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match='"linear" or "nearest", found \'cubic\''):
+        transforms.Resize((3, 4), "cubic")
     both = transforms.Compose(transforms.RandomCrop((4, 4)), transforms.ToFloat())
     one, other = (both(image, np.random.default_rng(5)) for _ in range(2))
     np.testing.assert_array_equal(one, other)

@@ -109,6 +109,16 @@ class Normalize:
         return made
 
 
+def _check_size(size: Any, name: str) -> None:
+    """Raises ArgumentError for what isn't (H, W)."""
+    if (
+        not isinstance(size, (tuple, list))
+        or len(size) != 2
+        or not all(isinstance(n, (int, np.integer)) and n >= 1 for n in size)
+    ):
+        raise ArgumentError(f"{name} takes a size (H, W) of ints of at least 1, found {size!r}")
+
+
 def _axes(image: Array, channels_first: bool) -> tuple[int, int]:
     return (image.ndim - 2, image.ndim - 1) if channels_first else (0, 1)
 
@@ -131,6 +141,9 @@ class CenterCrop:
     size: tuple[int, int]
     channels_first: bool = False
 
+    def __post_init__(self) -> None:
+        _check_size(self.size, "CenterCrop")
+
     def __call__(self, value: Any, generator: Generator) -> Array:
         del generator
         image = np.asarray(value)
@@ -147,6 +160,9 @@ class RandomCrop:
     size: tuple[int, int]
     padding: int = 0
     channels_first: bool = False
+
+    def __post_init__(self) -> None:
+        _check_size(self.size, "RandomCrop")
 
     def __call__(self, value: Any, generator: Generator) -> Array:
         image = np.asarray(value)
@@ -184,10 +200,13 @@ class Resize:
     mode: str = "linear"
     channels_first: bool = False
 
-    def __call__(self, value: Any, generator: Generator) -> Array:
-        del generator
+    def __post_init__(self) -> None:
+        _check_size(self.size, "Resize")
         if self.mode not in ("linear", "nearest"):
             raise ArgumentError(f'Resize has mode "linear" or "nearest", found {self.mode!r}')
+
+    def __call__(self, value: Any, generator: Generator) -> Array:
+        del generator
         image = np.asarray(value)
         made = image
         for axis, extent in zip(_axes(image, self.channels_first), self.size, strict=True):
