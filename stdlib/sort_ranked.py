@@ -29,7 +29,7 @@ BINS = 256
 """Digits."""
 GROUPS = 8
 """Subgroups of a workgroup."""
-EACH = 12
+EACH = 14
 """Elements of a tile that an invocation takes."""
 ROW_EACH = 8
 """Elements of a line sorted by one workgroup that an invocation takes, where the workgroup has enough of them."""
