@@ -182,7 +182,7 @@ def at_once(name: str, usual: F) -> F:
 
     @functools.wraps(usual)
     def run(*operands: Any, **params: Any) -> Any:
-        x = operands[0] if operands else None
+        x: Any = operands[0] if operands else None
         if params or x.__class__ is not Tensor or state.special or blocks or listeners:
             return usual(*operands, **params)
         a: Any = x._array
@@ -221,7 +221,7 @@ def at_once(name: str, usual: F) -> F:
                 else:
                     return usual(*operands)
         device = a.buffer.device
-        way = table_of(device).get(key)
+        way: Any = table_of(device).get(key)
         if way.__class__ is not _Way or forced_class() is not None:
             return usual(*operands)
         if way.at_once is None:
@@ -247,7 +247,7 @@ def repeated(name: str, forward: Callable[..., Any], operands: tuple[Any, ...], 
         return forward(*operands, **params)
     key, tensors = found
     ways = table_of(tensors[0]._array.buffer.device) if forced_class() is None else {}  # that is the thread's own
-    way = ways.get(key)
+    way: Any = ways.get(key)
     if way.__class__ is _Way:
         result = way.run(tensors)
         if result is not None:
@@ -315,7 +315,7 @@ def _at_once(write: Callable[..., Any], target: Tensor, operand: Any, params: di
         if value.__class__ is not int:
             return False
         key += (word, int, value)
-    way = table_of(a.buffer.device).get(key)
+    way: Any = table_of(a.buffer.device).get(key)
     return way.__class__ is _Way and way.at_once is not None and bool(way.at_once(*arrays))
 
 
@@ -328,7 +328,7 @@ def _again(
     writes: bool = False,
 ) -> Any:
     ways = table_of(tensors[0]._array.buffer.device) if forced_class() is None else {}  # that is the thread's own
-    way = ways.get(key)
+    way: Any = ways.get(key)
     if way.__class__ is _Way:
         result = way.run(tensors)
         if result is not None:
