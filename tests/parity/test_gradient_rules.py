@@ -14,8 +14,10 @@ import pytest
 import vkjit as vk
 from vkjit.autograd.tape import RULES
 from vkjit.stdlib.registry import as_class
-from vkjit.tensor import elementwise
+from vkjit.tensor import api, elementwise
+from vkjit.tensor.dispatch import OPERATIONS
 
+assert api  # which imports every operation
 RNG = np.random.default_rng(3)
 F = vk.nn.functional
 
@@ -180,6 +182,19 @@ OF_GRADIENTS = frozenset(
     "gelu_erf_grad gelu_tanh_grad leaky_relu_grad part_of relu_grad sigmoid_grad silu_grad tanh_grad undiagonal unslice".split()
 )
 """Rules of gradients: second derivatives of the operations above run them."""
+
+
+WITHOUT = frozenset(
+    "bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor eq gcd ge gt heaviside isfinite isinf "
+    "isnan isneginf isposinf le logical_and logical_not logical_or logical_xor lt ne searchsorted signbit".split()
+)
+"""Operations that have no gradient: of integers, of bool, or nothing but steps that PyTorch doesn't differentiate either."""
+
+
+def test_every_operation_has_a_rule_or_none_for_a_reason() -> None:
+    missing = OPERATIONS.keys() - RULES.keys()
+    assert not missing - WITHOUT, "operations without a gradient rule: add one, or name them in WITHOUT"
+    assert not WITHOUT - missing, "no operation, or one with a rule"
 
 
 def test_every_rule_has_a_case() -> None:
