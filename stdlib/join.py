@@ -1,7 +1,7 @@
 """Two arrays side by side in one launch, for GPUs.
 
 Enters: two arrays as lines, elements as unsigned integers of their size. Leaves: lines of the first one's elements, then the
-second one's. An invocation takes four neighbours of the result.
+second one's. An invocation takes four elements of the result.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ GROUP = 256
 
 
 @vk.func
-def joined_at(p, q, line, c):
-    """Element c of a line of both."""
-    first = p.shape[1]
+def joined_at(p, q, i, length):
+    """The i-th element of the lines of both, which have so many elements together."""
+    first, line, c = p.shape[1], i // length, i % length
     if c < first:
         value = p[line, c]
     else:
@@ -31,20 +31,25 @@ def joined_at(p, q, line, c):
     return value
 
 
-@vk.kernel(groups=lambda y: vk.cdiv(y.shape[0] * y.shape[1], 4 * GROUP), local=GROUP, debug=False)
-def joined(p: vk.In[T, "A M"], q: vk.In[T, "A N"], y: vk.Out[T, "A L"]):
-    """y[a] = p[a], then q[a]."""
-    i, length = vk.global_id(0) * 4, y.shape[1]
-    count = y.shape[0] * length
-    for k in vk.unroll(4):
-        if i + k < count:
-            line, c = (i + k) // length, (i + k) % length
-            y[line, c] = joined_at(p, q, line, c)
+@vk.kernel(groups=lambda y: vk.cdiv(y.shape[0], 4 * GROUP), local=GROUP, debug=False)
+def joined(p: vk.In[T, "A M"], q: vk.In[T, "A N"], y: vk.Out[T, "L"]):
+    """y = p[0], q[0], p[1], q[1]... An invocation takes four elements a workgroup's width apart, so that neighbours go together."""
+    i, count, length = vk.group_id(0) * (4 * GROUP) + vk.local_id(0), y.shape[0], p.shape[1] + q.shape[1]
+    if i + 3 * GROUP < count:
+        values = ()
+        for k in vk.unroll(4):
+            values = values + (joined_at(p, q, i + k * GROUP, length),)
+        for k in vk.unroll(4):
+            y[i + k * GROUP] = values[k]
+    else:
+        for k in range(4):
+            if i + k * GROUP < count:
+                y[i + k * GROUP] = joined_at(p, q, i + k * GROUP, length)
 
 
 @vk.kernel(groups=lambda y: vk.cdiv(y.shape[0] * (y.shape[1] // 4), GROUP), local=GROUP, debug=False)
 def joined_fours(p: vk.In[T, "A M"], q: vk.In[T, "A N"], y: vk.Out[T, "A L"]):
-    """The same where the lines of both have whole fours."""
+    """y[a] = p[a], then q[a], where the lines of both have whole fours."""
     i, fours = vk.global_id(0), y.shape[1] // 4
     if i < y.shape[0] * fours:
         line, four, first = i // fours, i % fours, p.shape[1] // 4
@@ -61,7 +66,10 @@ def join(p: DeviceArray, q: DeviceArray, y: DeviceArray) -> None:
     """y[a] = p[a], then q[a]: arrays (a, elements) of one type that aren't empty; y lies in C order."""
     p, q, y = (DeviceArray(x.buffer, x.offset, _bits(x), x.shape, x.strides) for x in (p, q, y))
     whole = all(x.shape[1] % 4 == 0 and x.strides[1] == 1 for x in (p, q))
-    (joined_fours if whole and math.prod(y.shape) >= 4 * GROUP else joined)(p, q, y)
+    if whole and math.prod(y.shape) >= 4 * GROUP:
+        joined_fours(p, q, y)
+    else:
+        joined(p, q, DeviceArray(y.buffer, y.offset, y.dtype, (math.prod(y.shape),), (1,)))
 
 
 def _bits(x: DeviceArray) -> vk.DType:

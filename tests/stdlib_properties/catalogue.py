@@ -124,7 +124,8 @@ _SHARED = (
     KernelProperty(index_fours.gather_last_fours, _gather, {
         "elements": {"where": ("0-E", "E-1")}, "dims": {"A": (1, 3), "E": (1, 20), "N": [4, 12]},
         "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
-    KernelProperty(join.joined, _side_by_side, {"dims": {"A": (1, 3), "M": (1, 9), "N": (1, 9), "y": "A M+N"}, **_F32}),
+    KernelProperty(join.joined, lambda p, q: _side_by_side(p, q).reshape(-1), {
+        "dims": {"A": [1, 3, 90], "M": (1, 9), "N": (1, 9), "y": "A*(M+N)"}, **_F32}),
     KernelProperty(join.joined_fours, _side_by_side, {"dims": {"A": (1, 3), "M": [4, 8], "N": [4, 12], "y": "A M+N"}, **_F32}),
     KernelProperty(fours_of_rows.backwards_fours, lambda x: x[:, ::-1], {"dims": {"R": (1, 3), "C": [4, 12]}, **_F32}),
     KernelProperty(fours_of_rows.triangle_fours, _triangle, {
