@@ -96,10 +96,11 @@ def test_finite_gradients_whose_sum_overflows_are_stepped() -> None:
     p = vk.zeros(4, requires_grad=True)
     p.grad = vk.full((4,), 3e38)
     optimizer, scaler = optim.SGD([p], lr=1e-38), optim.GradScaler(init_scale=1.0)
-    scaler.step(optimizer)
-    assert p[0].item() == pytest.approx(-3.0, rel=1e-5)
+    scaler.unscale_(optimizer)
     with pytest.raises(VkjitError, match="unscaled since the last update"):
         scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    assert p[0].item() == pytest.approx(-3.0, rel=1e-5)
     scaler.update()
     with pytest.raises(VkjitError, match="without a step"):
         scaler.update()
@@ -140,3 +141,22 @@ def test_what_a_checkpoint_cannot_do_is_an_error() -> None:
         vk.autograd.grad(y.sum(), x)
     with pytest.raises(ArgumentError, match="returns a tensor"):
         checkpoint(lambda v: None, x)
+
+
+def test_a_second_step_without_an_update_is_refused() -> None:
+    """Its gradients would be scaled ones that nobody divides."""
+    parameter = vk.zeros(2, requires_grad=True)
+    optimizer, scaler = optim.SGD([parameter], lr=1.0), optim.GradScaler(init_scale=8.0)
+    scaler.scale(parameter.sum()).backward()
+    scaler.step(optimizer)
+    assert parameter.tolist() == [-1.0, -1.0]
+    with pytest.raises(VkjitError, match="call update\\(\\) after each step"):
+        scaler.step(optimizer)
+    with pytest.raises(VkjitError, match="call update\\(\\) after each step"):
+        scaler.unscale_(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+    for loss in scaler.scale([parameter[0], parameter[1]]):
+        loss.backward()
+    scaler.step(optimizer)
+    assert parameter.tolist() == [-2.0, -2.0]

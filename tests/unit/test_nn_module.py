@@ -365,3 +365,70 @@ def test_an_embedding_can_be_made_of_a_table() -> None:
     assert layer(vk.tensor([1, 0, 1])).tolist() == [[3, 4], [1, 2], [3, 4]]
     padded = nn.Embedding(4, 2, padding_idx=-1)
     assert padded.weight.detach().numpy()[3].tolist() == [0, 0]
+
+
+def test_buffers_are_found_by_name_and_states_may_stay_on_the_tape() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(2))
+    model(vk.randn(3, 2))
+    assert model.get_buffer("0.num_batches_tracked").item() == 1
+    with pytest.raises(
+        ArgumentError, match=r"get_buffer\('0.weight'\): there is no such buffer, only \['num_batches_tracked'"
+    ):
+        model.get_buffer("0.weight")
+    assert model.state_dict(keep_vars=True)["0.weight"] is model[0].weight
+    assert model.state_dict()["0.weight"].requires_grad is False
+
+
+def test_hooks_take_keyword_arguments_and_a_place_before_the_others() -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: Any, factor: float = 1.0) -> Any:
+            return x * factor
+
+    module, calls = Scaled(), []
+    module.register_forward_pre_hook(lambda *_: calls.append("second"))
+    before = module.register_forward_pre_hook(
+        lambda _, args, kwargs: (args, {"factor": kwargs["factor"] + 1}), prepend=True, with_kwargs=True
+    )
+
+    def after(_: Any, args: Any, kwargs: dict[str, Any], result: Any) -> Any:
+        calls.append(kwargs["factor"])
+        return result + len(args)
+
+    module.register_forward_hook(after, with_kwargs=True)
+    module.register_forward_pre_hook(lambda *_: calls.append("first"), prepend=True)
+    assert module(vk.ones(1), factor=2.0).tolist() == [4.0]
+    assert copy.deepcopy(module)(vk.ones(1), factor=2.0).tolist() == [4.0]
+    assert calls == ["first", "second", 3.0] * 2
+    before.remove()
+    module.register_forward_pre_hook(lambda *_: 3, with_kwargs=True)
+    with pytest.raises(ArgumentError, match=r"returns None or \(args, kwargs\).*found int"):
+        module(vk.ones(1), factor=2.0)
+
+
+def test_a_backward_hook_replaces_the_gradient_of_the_input() -> None:
+    torch = pytest.importorskip("torch")
+    found = []
+    for library in (vk, torch):
+        layer = library.nn.Sequential(library.nn.Tanh())
+        layer.register_full_backward_hook(lambda _, inputs, outputs: (inputs[0] * 3 + outputs[0],))
+        layer.register_full_backward_hook(lambda _, inputs, outputs: (inputs[0] * 2,))
+        x = library.ones(2, 3, requires_grad=True)
+        y = layer(x).sum()
+        y.backward(retain_graph=True)
+        y.backward()
+        found.append(x.grad.numpy())
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
+
+
+def test_what_a_backward_hook_cannot_replace_is_refused() -> None:
+    both = nn.CosineSimilarity()
+    both.register_full_backward_hook(lambda _, inputs, outputs: tuple(g * 2 for g in inputs))
+    a, b = vk.randn(2, 3, requires_grad=True), vk.randn(2, 3, requires_grad=True)
+    with pytest.raises(
+        ArgumentError, match="can replace the gradient of one input, this call of CosineSimilarity has 2"
+    ):
+        both(a, b).sum().backward()
+    layer = nn.Tanh()
+    layer.register_full_backward_hook(lambda *_: (None, None))
+    with pytest.raises(ArgumentError, match="returned 2 gradients for 1 inputs"):
+        layer(a).sum().backward()

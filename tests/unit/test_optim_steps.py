@@ -360,3 +360,15 @@ def test_a_parameter_that_gets_other_memory_is_stepped_there() -> None:
             layers[0].data = vk.full((2,), 10.0)
     assert layers[0].tolist() == [10, 10]  # replaced after the last step
     assert layers[1].tolist() == [1 - 0.5 - 0.75] * 3
+
+
+def test_groups_may_have_names() -> None:
+    groups = [{"params": [vk.zeros(1)], "name": "body"}, {"params": [vk.zeros(1)], "name": "head", "lr": 0.2}]
+    optimizer = optim.SGD(groups, lr=0.1)
+    assert [group["name"] for group in optimizer.state_dict()["param_groups"]] == ["body", "head"]
+    with pytest.raises(ArgumentError, match="has no option 'weight_decy'; there are: lr, .*, name, initial_lr"):
+        optim.SGD([{"params": [vk.zeros(1)], "weight_decy": 0.1}])
+    with pytest.raises(ArgumentError, match=r"found a Linear: pass its parameters\(\)"):
+        optim.SGD(vk.nn.Linear(1, 1), lr=0.1)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="lr is a number, found the string '1e-3'"):
+        optim.SGD([vk.zeros(1)], lr="1e-3")  # type: ignore[arg-type]

@@ -32,8 +32,8 @@ class DataLoader:
     running Python: for transforms of much Python, and devices that compute on the host. device: where tensors go (default: the
     default device; with to_device=False NumPy arrays are handed out). collate: makes a batch of a list of examples.
 
-    `state_dict()` is the place: the epoch and the number of batches handed out in it. After `load_state_dict` the next
-    iteration goes on from there.
+    Each iteration is an epoch, also after one that was broken off. `state_dict()` is the place: the epoch and the number of batches
+    handed out in it. After `load_state_dict` the next iteration goes on from there.
     """
 
     def __init__(
@@ -51,12 +51,18 @@ class DataLoader:
         to_device: bool = True,
         collate: Callable[[list[Any]], Any] = collate,
     ) -> None:
-        if not isinstance(batch_size, int) or batch_size < 1:
+        if type(batch_size) is not int or batch_size < 1:
             raise ArgumentError(f"batch_size is an int of at least 1, found {batch_size!r}")
         if shuffle not in (False, True, "once", "epoch"):
             raise ArgumentError(f'shuffle is False, True, "epoch" or "once", found {shuffle!r}')
-        if workers < 0 or prefetch < 1:
-            raise ArgumentError(f"workers is at least 0 and prefetch at least 1, found {workers!r} and {prefetch!r}")
+        if type(workers) is not int or type(prefetch) is not int or workers < 0 or prefetch < 1:
+            raise ArgumentError(
+                f"workers is an int of at least 0 and prefetch one of at least 1, found {workers!r} and {prefetch!r}"
+            )
+        if type(seed) is not int or seed < 0:
+            raise ArgumentError(f"seed is an int of at least 0, found {seed!r}")
+        if not callable(collate):
+            raise ArgumentError(f"collate is a function of a list of examples, found {collate!r}")
         if processes and not workers:
             raise ArgumentError("processes=True needs workers, found workers=0")
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
@@ -68,6 +74,8 @@ class DataLoader:
         self.epoch = 0
         self.position = 0
         """Batches of this epoch that have been handed out."""
+        self._goes_on = False
+        """Whether the next iteration goes on from the place: it has been loaded."""
 
     def __len__(self) -> int:
         whole, rest = divmod(len(self.dataset), self.batch_size)
@@ -88,6 +96,7 @@ class DataLoader:
             if state_dict[name] != own:
                 raise ArgumentError(f"the place was saved with {name}={state_dict[name]}, this loader has {own}")
         self.epoch, self.position, self.seed = (int(state_dict[n]) for n in ("epoch", "position", "seed"))
+        self._goes_on = True
 
     # -- iteration
 
@@ -100,6 +109,9 @@ class DataLoader:
         return np.random.default_rng(source).permutation(count)
 
     def __iter__(self) -> Iterator[Any]:
+        if self.position and not self._goes_on:  # the last epoch was broken off: the rest of it is left out
+            self.epoch, self.position = self.epoch + 1, 0
+        self._goes_on = False
         epoch, start = self.epoch, self.position
         order = self.order(epoch)
         count = len(self)

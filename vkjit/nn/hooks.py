@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ArgumentError
 from ..tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -22,9 +23,15 @@ Hook = Callable[..., Any]
 class Handle:
     """A registered hook; `remove()` takes it away, and so does leaving a `with` block."""
 
-    def __init__(self, hooks: dict[Handle, Hook], hook: Hook) -> None:
+    def __init__(self, hooks: dict[Handle, Hook], hook: Hook, first: bool = False, with_kwargs: bool = False) -> None:
         self._hooks = hooks
+        self.with_kwargs = with_kwargs
+        """Whether the hook is called with the keyword arguments too."""
+        others = dict(hooks) if first else {}
+        if first:
+            hooks.clear()
         hooks[self] = hook
+        hooks.update(others)
 
     def remove(self) -> None:
         """Takes the hook away; may be called again."""
@@ -48,22 +55,31 @@ class Hooks:
     def __deepcopy__(self, _: dict[int, Any]) -> Hooks:
         copied = Hooks()
         for name, registry in vars(self).items():
-            for hook in registry.values():
-                Handle(getattr(copied, name), hook)
+            for handle, hook in registry.items():
+                Handle(getattr(copied, name), hook, with_kwargs=handle.with_kwargs)
         return copied
 
     def call(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs forward with all hooks."""
-        for hook in list(self.before.values()):
-            replaced = hook(module, args)
-            if replaced is not None:
+        for handle, hook in list(self.before.items()):
+            replaced = hook(module, args, kwargs) if handle.with_kwargs else hook(module, args)
+            if replaced is None:
+                continue
+            if not handle.with_kwargs:
                 args = replaced if isinstance(replaced, tuple) else (replaced,)
+            elif isinstance(replaced, tuple) and len(replaced) == 2 and isinstance(replaced[1], dict):
+                args, kwargs = replaced
+            else:
+                raise ArgumentError(
+                    "a hook with keyword arguments returns None or (args, kwargs), a tuple and a dictionary, found "
+                    f"{type(replaced).__name__}"
+                )
         watch = _Watch(module, list(self.backward.values())) if self.backward else None
         if watch is not None:
             args = watch.inputs(args)
         result = module.forward(*args, **kwargs)
-        for hook in list(self.after.values()):
-            replaced = hook(module, args, result)
+        for handle, hook in list(self.after.items()):
+            replaced = hook(module, args, kwargs, result) if handle.with_kwargs else hook(module, args, result)
             if replaced is not None:
                 result = replaced
         return result if watch is None else watch.outputs(result)
@@ -77,7 +93,8 @@ class _Watch:
         self._hooks = hooks
         self._outputs: list[Tensor | None] = []
         self._inputs: list[Tensor | None] = []
-        self._missing = 0
+        self._awaited = self._missing = 0
+        """Gradients of inputs: how many come in a backward pass, and how many of them haven't yet."""
 
     def inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments, tensors that require a gradient at a place of their own on the tape."""
@@ -89,7 +106,8 @@ class _Watch:
                 continue
             placed[position] = _alias(args[position])
             placed[position].register_hook(lambda gradient, slot=slot: self._arrived(slot, gradient))
-            self._missing += 1
+            self._awaited += 1
+        self._missing = self._awaited
         return tuple(placed)
 
     def outputs(self, result: Any) -> Any:
@@ -108,18 +126,37 @@ class _Watch:
 
     def _returned(self, slot: int, gradient: Tensor) -> None:
         self._outputs[slot] = gradient
-        if self._missing == 0:
+        if self._awaited == 0:
             self._fire()
 
-    def _arrived(self, slot: int, gradient: Tensor) -> None:
+    def _arrived(self, slot: int, gradient: Tensor) -> Tensor | None:
         self._inputs[slot] = gradient
         self._missing -= 1
-        if self._missing == 0:
-            self._fire()
+        if self._missing:
+            return None
+        self._missing = self._awaited  # for another backward pass of the same call
+        self._fire()
+        return self._inputs[slot]
 
     def _fire(self) -> None:
+        """Calls the hooks; what they return takes the place of an input's gradient where it is the only one."""
         for hook in self._hooks:
-            hook(self._module, tuple(self._inputs), tuple(self._outputs))
+            replaced = hook(self._module, tuple(self._inputs), tuple(self._outputs))
+            if replaced is None:
+                continue
+            given = replaced if isinstance(replaced, tuple) else (replaced,)
+            if len(given) != len(self._inputs):
+                raise ArgumentError(
+                    f"a backward hook of {type(self._module).__name__} returned {len(given)} gradients for "
+                    f"{len(self._inputs)} inputs"
+                )
+            if self._awaited > 1 and any(a is not b for a, b in zip(given, self._inputs, strict=True)):
+                raise ArgumentError(
+                    f"a backward hook can replace the gradient of one input, this call of {type(self._module).__name__} has "
+                    f"{self._awaited} that require one: hook the tensors themselves (Tensor.register_hook)"
+                )
+            if self._awaited:
+                self._inputs = list(given)
 
 
 def _alias(x: Tensor) -> Tensor:

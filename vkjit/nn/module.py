@@ -217,6 +217,16 @@ class Module:
             )
         return found
 
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer with a dotted name."""
+        place, _, name = target.rpartition(".")
+        owner = self._descend(place, f"get_buffer({target!r})")
+        owner._settle()
+        found = owner._buffers.get(name)
+        if found is None:
+            raise ArgumentError(f"get_buffer({target!r}): there is no such buffer, only {sorted(owner._buffers)}")
+        return found
+
     # -- modes, gradients, moves
 
     def train(self: M, mode: bool = True) -> M:
@@ -287,6 +297,10 @@ class Module:
         blueprint.materialize(self, open_device(device), state)
         return self
 
+    def cpu(self: M) -> M:
+        """To the device "cpu"."""
+        return self.to(device="cpu")
+
     def float(self: M) -> M:
         """All float parameters and buffers as f32."""
         return self.to(dtype="f32")
@@ -305,9 +319,11 @@ class Module:
 
     # -- state
 
-    def state_dict(self, *, prefix: str = "") -> dict[str, Tensor]:
-        """Parameters and persistent buffers by dotted name (PyTorch's names): the memory itself, off the tape."""
-        return state.collect(self, prefix)
+    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
+        """Parameters and persistent buffers by dotted name (PyTorch's names): the memory itself, off the tape; with keep_vars the
+        parameters and buffers themselves.
+        """
+        return state.collect(self, prefix, keep_vars)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
@@ -339,19 +355,29 @@ class Module:
         assert self._hooks is not None
         return self._hooks
 
-    def register_forward_pre_hook(self, hook: Callable[[Module, tuple[Any, ...]], Any]) -> hooks.Handle:
-        """Calls hook(module, args) before forward; what it returns, unless None, replaces the arguments."""
-        return hooks.Handle(self._own_hooks().before, hook)
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> hooks.Handle:
+        """Calls hook(module, args) before forward; what it returns, unless None, replaces the arguments.
 
-    def register_forward_hook(self, hook: Callable[[Module, tuple[Any, ...], Any], Any]) -> hooks.Handle:
-        """Calls hook(module, args, output) after forward; what it returns, unless None, replaces the output."""
-        return hooks.Handle(self._own_hooks().after, hook)
+        prepend: before the hooks there are. with_kwargs: calls hook(module, args, kwargs), which returns None or both.
+        """
+        return hooks.Handle(self._own_hooks().before, hook, prepend, with_kwargs)
+
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> hooks.Handle:
+        """Calls hook(module, args, output) after forward; what it returns, unless None, replaces the output.
+
+        prepend: before the hooks there are. with_kwargs: calls hook(module, args, kwargs, output).
+        """
+        return hooks.Handle(self._own_hooks().after, hook, prepend, with_kwargs)
 
     def register_full_backward_hook(self, hook: Callable[[Module, Any, Any], Any]) -> hooks.Handle:
         """Calls hook(module, grad_input, grad_output) in backward, both tuples with None where there is no gradient.
 
-        The hook looks on; it can't replace gradients. It is called when the gradients of the inputs have arrived, for
-        inputs that require one.
+        It is called when the gradients of the inputs have arrived, for inputs that require one. What it returns, unless None,
+        replaces the gradients of the inputs, where one of them requires one.
         """
         return hooks.Handle(self._own_hooks().backward, hook)
 

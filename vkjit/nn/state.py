@@ -40,9 +40,9 @@ def _members(module: Module) -> Iterator[tuple[str, Tensor]]:
                 yield (f"{place}.{name}" if place else name), tensor
 
 
-def collect(module: Module, prefix: str) -> dict[str, Tensor]:
-    """The state of a module and all below."""
-    return {prefix + name: tensor.detach() for name, tensor in _members(module)}
+def collect(module: Module, prefix: str, keep: bool = False) -> dict[str, Tensor]:
+    """The state of a module and all below; keep: on the tape."""
+    return {prefix + name: tensor if keep else tensor.detach() for name, tensor in _members(module)}
 
 
 def as_host_values(value: Any, name: str) -> Any:

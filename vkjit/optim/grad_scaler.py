@@ -9,7 +9,6 @@ from typing import Any
 from ..autograd.mode import no_grad
 from ..errors import ArgumentError, VkjitError
 from ..tensor import arithmetic, copies, elementwise, reductions
-from ..tensor.tensor import Tensor
 from .optimizer import Optimizer
 
 __all__ = ["GradScaler"]
@@ -41,19 +40,26 @@ class GradScaler:
         self._scale, self._good_steps = float(init_scale), 0
         self._finite: dict[int, bool] = {}
         """By optimiser, since the last update: whether its gradients, unscaled by now, are finite."""
+        self._stepped: list[Optimizer] = []
+        """The optimisers that have been stepped since the last update."""
 
     def get_scale(self) -> float:
         """What losses are multiplied by."""
         return self._scale if self.enabled else 1.0
 
-    def scale(self, loss: Tensor) -> Tensor:
-        """The loss times the scale."""
-        return arithmetic.mul(loss, self._scale) if self.enabled else loss
+    def scale(self, loss: Any) -> Any:
+        """The loss times the scale; of a list or tuple of losses each."""
+        if not self.enabled:
+            return loss
+        if isinstance(loss, (list, tuple)):
+            return type(loss)(self.scale(one) for one in loss)
+        return arithmetic.mul(loss, self._scale)
 
     def unscale_(self, optimizer: Optimizer) -> None:
         """Divides the gradients of an optimiser by the scale: before they are clipped. `step` does it otherwise."""
         if not self.enabled:
             return
+        self._refuse_second(optimizer)
         if id(optimizer) in self._finite:
             raise VkjitError("the gradients of this optimiser have been unscaled since the last update() already")
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.meta.grad is not None]
@@ -69,12 +75,23 @@ class GradScaler:
             elementwise.isfinite(p.meta.grad).all().item() for p in parameters
         )
 
+    def _refuse_second(self, optimizer: Optimizer) -> None:
+        """Gradients after a step are scaled ones again, which nobody could tell from those that were unscaled."""
+        if any(one is optimizer for one in self._stepped):
+            raise VkjitError(
+                "this optimiser has been stepped already since the last update(): call update() after each step"
+            )
+
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        """optimizer.step() with unscaled gradients; nothing where they aren't finite."""
+        """optimizer.step() with unscaled gradients; nothing where they aren't finite. Raises VkjitError for a second step
+        without `update` in between.
+        """
         if not self.enabled:
             return optimizer.step(*args, **kwargs)
+        self._refuse_second(optimizer)
         if id(optimizer) not in self._finite:
             self.unscale_(optimizer)
+        self._stepped.append(optimizer)
         return optimizer.step(*args, **kwargs) if self._finite[id(optimizer)] else None
 
     def update(self) -> None:
@@ -92,6 +109,7 @@ class GradScaler:
             self._scale *= self.backoff_factor
             self._good_steps = 0
         self._finite.clear()
+        self._stepped.clear()
 
     def state_dict(self) -> dict[str, Any]:
         """The scale and the steps since it changed."""

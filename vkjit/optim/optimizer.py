@@ -20,6 +20,8 @@ from .batches import Batches, Plan
 __all__ = ["Group", "Optimizer"]
 
 Group = dict[str, Any]
+_NOTES = ("name", "initial_lr")
+"""What groups may say besides the options: a name, and the rate that schedules start from."""
 
 
 class Optimizer:
@@ -35,6 +37,9 @@ class Optimizer:
     def __init__(self, params: Iterable[Any], defaults: Mapping[str, Any]) -> None:
         if isinstance(params, Tensor):
             raise ArgumentError("an optimiser takes an iterable of tensors, found one tensor: pass [tensor]")
+        if not isinstance(params, Iterable):
+            advice = ": pass its parameters()" if hasattr(params, "parameters") else ""
+            raise ArgumentError(f"an optimiser takes an iterable of tensors, found a {type(params).__name__}{advice}")
         self.defaults = dict(defaults)
         self.param_groups: list[Group] = []
         self.state: dict[Tensor, dict[str, Any]] = {}
@@ -63,10 +68,10 @@ class Optimizer:
             if id(tensor) in known:
                 raise ArgumentError(f"parameter {position} (shape {tensor.shape}) appears more than once")
             known.add(id(tensor))
-        unknown = sorted(set(group) - set(self.defaults) - {"params"})
+        unknown = sorted(set(group) - set(self.defaults) - {"params", *_NOTES})
         if unknown:
             raise ArgumentError(
-                f"{type(self).__name__} has no option {unknown[0]!r}; there are: {', '.join(self.defaults)}"
+                f"{type(self).__name__} has no option {unknown[0]!r}; there are: {', '.join((*self.defaults, *_NOTES))}"
             )
         made = {**self.defaults, **group, "params": tensors}
         self._check(made)
@@ -75,7 +80,11 @@ class Optimizer:
     def _check(self, group: Group) -> None:
         """Raises ArgumentError for options out of range; subclasses add theirs."""
         for name, value in group.items():
-            if name in ("lr", "eps", "weight_decay", "momentum") and not value >= 0:
+            if name not in ("lr", "eps", "weight_decay", "momentum"):
+                continue
+            if isinstance(value, str):
+                raise ArgumentError(f"{type(self).__name__}: {name} is a number, found the string {value!r}")
+            if not value >= 0:
                 raise ArgumentError(f"{type(self).__name__}: {name} is at least 0, found {value!r}")
         for beta in group.get("betas", ()):
             if not 0 <= beta < 1:
@@ -221,7 +230,7 @@ class Optimizer:
             }
         self.state = state
         for theirs, ours in zip(saved, self.param_groups, strict=True):
-            known = (set(ours) | {"initial_lr"}) - {"params"}  # the latter is a schedule's
+            known = (set(ours) | {"initial_lr"}) - {"params"}
             ours.update({k: tuple(v) if k == "betas" else v for k, v in theirs.items() if k in known})
 
     def __repr__(self) -> str:
