@@ -15,6 +15,7 @@ from ..errors import ArgumentError, ShapeError
 from ..runtime.interface import DeviceArray, contiguous_strides
 from . import creation, iterate, maps
 from .dispatch import operation
+from .repeats import whole
 from .tensor import Tensor, as_shape
 
 __all__ = [
@@ -305,6 +306,7 @@ def select(x: Tensor, dim: int, index: int) -> Tensor:
     return _reshape(part, shape=(*x.shape[:axis], *x.shape[axis + 1 :]))
 
 
+@whole("flip")
 def flip(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """The order of elements reversed along the axes: a copy, as in PyTorch (`x[::-1]` is a view with negative strides)."""
     return backwards(x, *axes, dims=dims).clone()
