@@ -163,6 +163,8 @@ def _sorting() -> list[Operation]:
         Operation("sort by ranks", _by_ranks(False, False, 4), [[(2, 50)], [(1, 1)], [(2, 600)]], ("gpu",), **bytes_),
         Operation("sort by ranks, descending", _by_ranks(False, True, 4), [[(1, 600)]], ("gpu",), **few),
         Operation("sort by ranks, floats", _by_ranks(False, False, 2), [[(1, 300)]], ("gpu",), **floats),
+        Operation("sort by ranks, many tiles", _by_ranks(False, False, 1), [[(1, 2200)]], ("gpu",),
+                  limits={"sort_ranked.FEW_TILES": 2}, **floats),
         Operation("sort by ranks, rows", _by_ranks(True, False, 0), [[(2, 50)], [(1, 1)], [(2, 300)]], ("gpu",), **floats),
         Operation("sort by ranks, rows descending", _by_ranks(True, True, 4), [[(2, 130)]], ("gpu",), **few),
         Operation("sort by digits, long", _by_digits(sort.key_signed_long, 64, False), [[(2, 300)]], ("gpu", "llvm"), **long),
