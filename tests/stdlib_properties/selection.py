@@ -8,7 +8,7 @@ import numpy as np
 
 import vkjit as vk
 from tests.stdlib_properties.catalogue import KernelProperty
-from vkjit.stdlib import compaction, compaction_tiles, counting, elementwise_fours, index, radix, sort
+from vkjit.stdlib import compaction, compaction_tiles, counting, elementwise_fours, index, radix, sort, sort_ranked
 
 __all__ = ["SELECTION", "in_order"]
 
@@ -144,6 +144,9 @@ def _of_digits() -> tuple[KernelProperty, ...]:
             "dims": {"N": [1, 255, 257, 4095, 4097, 5000], "L": (1, 2), "S": [2], "B": [16]}, **types}),
         KernelProperty(radix.begin_digits_together, _begin_digits_together, {
             "elements": few, "dims": {"L": (1, 2), "B": (1, 4), "S": [1, 5, 255, 256, 257, 600]}}),
+        KernelProperty(sort_ranked.begin_tiles, _begin_digits_together, {
+            "elements": {**few, "LANES": [32], "GROUPS": [1, 2]}, "schedules": False,
+            "dims": {"L": (1, 2), "B": (1, 4), "S": [1, 5, 255, 256, 257, 600]}}),
     )  # fmt: skip
 
 
