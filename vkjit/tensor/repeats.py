@@ -172,8 +172,8 @@ def repeats(name: str, forward: F) -> F:
 
 
 def at_once(name: str, usual: F) -> F:
-    """The public function of what is repeated under a name: `usual`, before which calls of the plainest kind, with a tensor,
-    two of them, or a tensor and numbers, are looked up without any of the calls that their way is made of otherwise.
+    """The public function of what is repeated under a name: `usual`, before which calls of the plainest kind, with tensors
+    in buffers of their own and numbers, are looked up without any of the calls that their way is made of otherwise.
 
     The keys are those of `_key`, so what is found there is what `usual` would find. Nothing is recorded here, and a view whose
     place on the tape is out of date is left to `usual`, which brings it up to date.
@@ -209,23 +209,21 @@ def at_once(name: str, usual: F) -> F:
                 arrays, key = (a,), (name, a.layout, int, y)
             else:
                 return usual(*operands)
-        elif state.enabled and (x.meta.requires_grad or x._history != x._version.recorded):
-            return usual(*operands)
-        else:
+        elif len(operands) == 1:
+            if state.enabled and (x.meta.requires_grad or x._history != x._version.recorded):
+                return usual(*operands)
             arrays, key = (a,), (name, a.layout)
-            for y in operands[1:]:
-                if y.__class__ is float:
-                    key += (float, y, copysign(1.0, y))
-                elif y.__class__ is int:
-                    key += (int, y)
-                else:
-                    return usual(*operands)
+        else:
+            found = _plain(name, operands)
+            if found is None:
+                return usual(*operands)
+            arrays, key = found
         device = a.buffer.device
         way: Any = table_of(device).get(key)
         if way.__class__ is not _Way or forced_class() is not None:
             return usual(*operands)
         if way.at_once is None:
-            result = way.run((x,) if len(arrays) == 1 else operands)
+            result = way.run(tuple([y for y in operands if y.__class__ is Tensor]))
             return usual(*operands) if result is None else result
         array = way.at_once(*arrays)
         if array is None:
@@ -238,6 +236,29 @@ def at_once(name: str, usual: F) -> F:
         return made
 
     return run  # type: ignore[return-value]  # wraps keeps the signature
+
+
+def _plain(name: str, operands: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
+    """The arrays and the key for `at_once`; None where it leaves the call to others."""
+    arrays: tuple[Any, ...] = ()
+    key: tuple[Any, ...] = (name,)
+    for y in operands:
+        if y.__class__ is Tensor:
+            if state.enabled and (y.meta.requires_grad or y._history != y._version.recorded):
+                return None
+            buffer = y._array.buffer
+            for array in arrays:
+                if array.buffer is buffer:
+                    return None
+            arrays += (y._array,)
+            key += (y._array.layout,)
+        elif y.__class__ is float:
+            key += (float, y, copysign(1.0, y))
+        elif y.__class__ is int:
+            key += (int, y)
+        else:
+            return None
+    return arrays, key
 
 
 def repeated(name: str, forward: Callable[..., Any], operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -312,9 +333,12 @@ def _at_once(write: Callable[..., Any], target: Tensor, operand: Any, params: di
     else:
         return False
     for word, value in params.items():
-        if value.__class__ is not int:
+        if value.__class__ is int:
+            key += (word, int, value)
+        elif value.__class__ is float:
+            key += (word, float, value, copysign(1.0, value))
+        else:
             return False
-        key += (word, int, value)
     way: Any = table_of(a.buffer.device).get(key)
     return way.__class__ is _Way and way.at_once is not None and bool(way.at_once(*arrays))
 
