@@ -10,6 +10,7 @@ there are findings.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import re
@@ -147,6 +148,28 @@ def examine(name: str, seed: int, opened: Any, only: str | None) -> Counter[str]
     return count
 
 
+def examine_large(name: str, seed: int, opened: Any) -> Counter[str]:
+    """One round of one operation on long samples, half of them by the kernels for GPUs; prints as `examine` does."""
+    from tests.parity.memory_fuzz import checks, large, places
+    from vkjit.stdlib.registry import as_class
+
+    rng = random.Random(f"large {seed}/{name}")
+    for op, sample in large.drawn(name, rng):
+        settings = [places.set_out(sample, rng, special=rng.random() < 0.3) for _ in range(2)]
+        forced = as_class("gpu") if rng.random() < 0.5 else contextlib.nullcontext()
+        signal.alarm(SECONDS)
+        try:
+            with forced:
+                checks.sequence(op, settings, rng, opened, gradients=False)
+        except checks.Refusal as error:
+            _say(name, "large", "torch.-", "refused", str(error), seed)
+        except (checks.Finding, TimeoutError) as error:
+            _say(name, "large", "torch.-", "finding", str(error), seed)
+        finally:
+            signal.alarm(0)
+    return Counter(checks=2)
+
+
 def _say(name: str, label: str, dtype: str, what: str, text: str, seed: int) -> None:
     row = {
         "name": name,
@@ -173,7 +196,9 @@ def child(given: argparse.Namespace) -> int:
     with vk.use_device(opened):
         for name in given.op:
             print(json.dumps({"begun": name}), flush=True)
-            if name not in SHAPE_ONLY:
+            if given.large:
+                total += examine_large(name, given.seed, opened)
+            elif name not in SHAPE_ONLY:
                 total += examine(name, given.seed, opened, given.check)
     print(json.dumps({"count": dict(total)}), flush=True)
     return 0
@@ -187,6 +212,7 @@ def _kind(row: dict[str, Any]) -> tuple[str, ...]:
 
 def main() -> int:
     """The command."""
+    from tests.parity.memory_fuzz.large import CASES
     from tests.parity.opinfo import names
 
     parser = argparse.ArgumentParser(prog="python -m tests.parity.memory_fuzz", description=__doc__)
@@ -195,6 +221,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=120.0, help="no new operation after that time")
     parser.add_argument("--check", help="only this check: results, gradients, special, types, aliases, out, in place")
+    parser.add_argument("--large", action="store_true", help="operations that have kernels for long tensors, on such")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
@@ -202,7 +229,7 @@ def main() -> int:
     begun, seed = time.monotonic(), given.seed
     known, total = Counter[tuple[str, ...]](), Counter[str]()
     while time.monotonic() - begun < given.seconds:
-        chosen = list(given.op or names())
+        chosen = list(given.op or (CASES if given.large else names()))
         random.Random(seed).shuffle(chosen)
         while chosen and time.monotonic() - begun < given.seconds:
             part, chosen = chosen[:_OPERATIONS], chosen[_OPERATIONS:]
@@ -231,6 +258,7 @@ def _part(
         str(seed),
     ]
     command += [word for name in part for word in ("--op", name)] + (["--check", given.check] if given.check else [])
+    command += ["--large"] if given.large else []
     last = part[0]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
