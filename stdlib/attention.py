@@ -111,7 +111,8 @@ def attend(q: DeviceArray, k: DeviceArray, v: DeviceArray, o: DeviceArray, scale
         mask, (rows, columns, threads) = q if seen.mask is None else seen.mask, _forward(q, tiles)
         run = attention_of_halves if q.dtype.itemsize == 2 and device_class(q.device) == "gpu" else attention
         run(
-            q, k, v, mask, o, lse, factor, seen.shift, tiles.size, rows, columns, seen.causal, seen.kind, threads, "early"
+            q, k, v, mask, o, lse, factor, seen.shift, tiles.size, rows, columns, seen.causal, seen.kind, threads,
+            "late" if threads == LARGE[2] else "early"
         )  # fmt: skip
     return lse
 

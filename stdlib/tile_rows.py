@@ -31,7 +31,7 @@ def softmax(x: vk.In[T, "R C"], y: vk.Out[T, "R C"], SIZE: vk.Const[int], ACC: v
     wg, r = vk.workgroup(), vk.group_id(0)
     row = ACC(wg.load(x[r, 0:SIZE], pad=-float("inf")))
     e = vk.exp(row - wg.max(row))
-    wg.store(y[r, 0:SIZE], e / wg.sum(e))
+    wg.store(y[r, 0:SIZE], e * (1 / wg.sum(e)))
 
 
 @vk.kernel(groups=_rows, local=256)

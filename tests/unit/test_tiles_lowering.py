@@ -17,7 +17,7 @@ from vkjit.errors import CompileError
 from vkjit.interp import run_module
 from vkjit.interp.device import INTERPRETER_CAPS
 from vkjit.ir.core import Module
-from vkjit.ir.types import Vector
+from vkjit.ir.types import Scalar, Vector
 from vkjit.passes import pipeline
 from vkjit.passes.tiles.layout import Layout, canonical, staging
 from vkjit.passes.tiles.lower import options_for
@@ -233,6 +233,8 @@ def test_factors_of_32_bits_are_read_in_vectors(sizes: Any, turned: tuple[bool, 
     assert text.count("turned on the way") == (not turned[0]) + turned[1]
     loads = [op for op in module.kernel.body.walk() if op.name == "load" and isinstance(op.result.type, Vector)]
     assert loads
+    products = [op for op in module.kernel.body.walk() if op.name == "mul" and op.result.type == Scalar(vk.f32)]
+    assert len(products) == 32 * (16 if ahead else 2), "steps of a round that are written out"
     run_module(module, (-(-n // 32), -(-m // 32), 1), arguments[:4], subgroup_size=8)
     np.testing.assert_array_equal(c, np.matmul(a, b))
 

@@ -126,7 +126,9 @@ def _staged_product(low: Lowering, op: Op, acc: Held, depth: int) -> None:
     (left, right), made = _places(low, op, packed=False)
     assert isinstance(left, Staged | Packed)
     assert isinstance(right, Staged | Packed)
-    low.tiles[op.result] = products.multiply(low.shop, left, right, acc, depth)
+    ahead = low.ahead.get(op)
+    alone = ahead is not None and sum(other.loop is ahead.loop for other in low.ahead.values()) == 1
+    low.tiles[op.result] = products.multiply(low.shop, left, right, acc, depth, ahead=alone)
     _release(low, op, made)
 
 

@@ -33,6 +33,10 @@ Read = Callable[[int, Value, int], Value]
 PADDING_BYTES = 16
 LANES = 4
 """Elements of a vector of a factor that is staged in such: steps of the inner dimension that one read is enough for."""
+AHEAD = 2048
+"""Additions of a round that are written out where both factors are loaded ahead, in vectors: whoever asks for that wants large
+tiles to be fast, and waits for the compiler. Reads of shared memory then overlap the additions of all steps before.
+"""
 SUMS_OF_A_PROCESSOR = 16
 """Sums that a processor keeps in vector registers besides the operands of a step. More of them are taken in blocks of rows; a
 compiler that sees several steps at once would load too much ahead.
@@ -115,14 +119,17 @@ def write(shop: Workshop, staged: Staged, tile: Held) -> None:
 
 
 # -- the loop
-def multiply(shop: Workshop, a: Operand, b: Operand, acc: Held, depth: int) -> Held:
-    """acc + a @ b; operands in registers have to be in the layouts that `outer_layouts` gives."""
+def multiply(shop: Workshop, a: Operand, b: Operand, acc: Held, depth: int, *, ahead: bool = False) -> Held:
+    """acc + a @ b; operands in registers have to be in the layouts that `outer_layouts` gives. `ahead`: the next round's are on
+    their way meanwhile, and those of no other product.
+    """
     rows, columns = acc.layout.axes
     sides = (_Side(shop, a, rows, 0, acc.layout.scope), _Side(shop, b, columns, 1, acc.layout.scope))
     if any(isinstance(side.source, Held) for side in sides):
         return _written_out(shop, sides, acc, depth)
     test = shop.all_of(side.whole() for side in sides)
-    unroll = _unrolled(shop, depth, acc.layout.held)
+    written_out = ahead and isinstance(a, Packed) and isinstance(b, Packed)
+    unroll = _unrolled(depth, acc.layout.held, AHEAD if written_out else _most(shop))
     unroll = max(unroll, LANES) if any(side.inner for side in sides) else unroll
     if test is None and all(side.exact for side in sides):
         return Held(acc.layout, tuple(_loop(shop, sides, acc, shop.builder.index(depth), unroll, clipped=False)))
@@ -139,9 +146,12 @@ def multiply(shop: Workshop, a: Operand, b: Operand, acc: Held, depth: int) -> H
     return Held(acc.layout, tuple(shop.choose(test, [v.type for v in acc.values], *regions)))
 
 
-def _unrolled(shop: Workshop, depth: int, held: int) -> int:
-    most = SUMS_OF_A_PROCESSOR if shop.options.direct else shop.options.unroll
-    return max(u for u in (1, 2, 4, 8, 16) if depth % u == 0 and (u == 1 or u * held <= most))
+def _most(shop: Workshop) -> int:
+    return SUMS_OF_A_PROCESSOR if shop.options.direct else shop.options.unroll
+
+
+def _unrolled(depth: int, held: int, most: int) -> int:
+    return max(u for u in (1, 2, 4, 8, 16, 32) if depth % u == 0 and (u == 1 or u * held <= most))
 
 
 class _Side:
