@@ -27,7 +27,7 @@ _CONVERTED = (
     "acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_or "
     "bitwise_right_shift bitwise_xor cat clamp clamp_max clamp_min clip column_stack concat concatenate copysign cos "
     "cosh deg2rad div dstack entr eq erf erfc erfinv exp exp2 expit expm1 floor_divide fmax fmin fmod gcd ge gt "
-    "hstack hypot lcm ldexp le lerp log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or "
+    "hstack hypot lcm ldexp le log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or "
     "logical_xor logit lt maximum minimum mul ndtr ne pow rad2deg reciprocal remainder rsqrt sigmoid sin sinc sinh "
     "sqrt square stack std sub tan tanh true_divide var vstack xlog1py xlogy"
 )
@@ -45,7 +45,7 @@ CREATING = frozenset(_CREATING.split())
 _EXACT = (
     "abs addbmm addmm addmv addr all amax amin aminmax any argmax argmin baddbmm bernoulli bitwise_not bmm bucketize "
     "ceil cross cummax cummin diag diff dot float_power floor frac gather heaviside histc index_add index_copy "
-    "index_reduce index_select inner isin isneginf isposinf kron kthvalue log_softmax logcumsumexp logsumexp "
+    "index_reduce index_select inner isin isneginf isposinf kron kthvalue lerp log_softmax logcumsumexp logsumexp "
     "masked_select matmul matrix_norm matrix_power max median min mm msort multi_dot mv nan_to_num nanmedian "
     "nanquantile neg nonzero norm normal outer quantile round scatter scatter_add scatter_reduce searchsorted sgn "
     "sign signbit softmax sort take take_along_dim tensordot topk tril triu trunc vdot vecdot vector_norm where"
