@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
-import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -582,32 +579,3 @@ def test_autocast_in_between(on: Any) -> None:
             assert (x @ y).dtype is vk.f16 and (x.to(vk.f16) + 1.0).dtype is vk.f16
             assert (x.to(vk.f16)).softmax(-1).dtype is vk.f32
         assert x.to(vk.f16).softmax(-1).dtype is vk.f16
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_fork_while_a_call_is_watched() -> None:
-    program = (
-        "import os, threading, numpy as np, vkjit as vk\n"
-        "from vkjit.tensor.repeats import repeats\n"
-        "inside, go, calls = threading.Event(), threading.Event(), []\n"
-        "def forward(x):\n"
-        "    calls.append(1)\n"
-        "    if len(calls) == 3:\n"
-        "        inside.set(); go.wait()\n"
-        "    return vk.exp(x)\n"
-        "run, x = repeats('forked', forward), vk.tensor(np.ones(9, np.float32), device='cpu')\n"
-        "thread = threading.Thread(target=lambda: [run(x) for _ in range(3)])\n"
-        "thread.start(); inside.wait()\n"
-        "child = os.fork()\n"
-        "if child == 0:\n"
-        "    with vk.capture('cpu') as graph:\n"
-        "        y = x + 1.0\n"
-        "    graph.replay()\n"
-        "    os._exit(7 if y.numpy()[0] == 2 else 1)\n"
-        "go.set(); thread.join()\n"
-        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True, timeout=100
-    )
-    assert done.stdout.strip() == "7"
