@@ -114,6 +114,13 @@ def test_empty_vectors_count_for_the_type_of_a_cat() -> None:
     assert vk.cat([nothing.to(vk.u8), some]).dtype is vk.u8
 
 
+@pytest.mark.parametrize("values", [[INF, 1.0, 2.0, 3.0], [1.0, -INF, 2.0, 3.0]])
+def test_infinite_neighbours_in_between(values: list[float]) -> None:
+    ours = vk.nn.functional.interpolate(vk.tensor(values)[None, None], size=8, mode="linear").tolist()
+    theirs = torch.nn.functional.interpolate(torch.tensor(values)[None, None], size=8, mode="linear").tolist()
+    assert ours[0][0] == pytest.approx(theirs[0][0], nan_ok=True)
+
+
 def test_types_of_products() -> None:
     whole = [vk.ones(shape, dtype=vk.i32) for shape in ((2, 3), (2, 4), (5, 3, 4))]
     assert vk.nn.functional.bilinear(*whole).dtype is vk.i32

@@ -96,10 +96,12 @@ def _resized(x: Tensor, axis: int, out: int, step: float, mode: str, align_corne
         return _cubic(x, axis, exact)
     low = np.minimum(np.floor(source), extent - 1)
     shape = [-1 if i == axis else 1 for i in range(x.ndim)]
-    weight = reshape(creation.upload(source - low, x.dtype, x.device), shape)
+    of_first, of_second = (
+        reshape(creation.upload(w, x.dtype, x.device), shape) for w in (1 - (source - low), source - low)
+    )
     first = index_select(x, axis, _index(low, extent, x))
     second = index_select(x, axis, _index(low + 1, extent, x))
-    return first + (second - first) * weight
+    return first * of_first + second * of_second  # infinite where one of them is
 
 
 _CUBIC = -0.75
