@@ -196,7 +196,7 @@ def test_tiles_of_attention_fit_into_shared_memory(head: int, dtype: Any, shared
 def test_large_tiles_of_attention_fit_into_shared_memory(head: int, mask: str) -> None:
     x, sums = np.zeros((1, 1, 4, head), np.float16), np.zeros((1, 1, 4), np.float32)
     seen = {"": x, "keep": np.zeros((1, 1, 4, 4), np.bool_), "add": np.zeros((1, 1, 4, 4), np.float16)}[mask]
-    arguments = [x, x, x, seen, x, sums, np.float32(1), np.int32(0), head, *LARGE[:2], True, mask, LARGE[2], "early"]
+    arguments = [x, x, x, seen, x, sums, np.float32(1), np.int32(0), head, *LARGE[:2], True, mask, LARGE[2], "late"]
     caps = dataclasses.replace(GPU, shared_bytes=LARGE_SHARED)
     lowered(high(attention_of_halves, arguments, LARGE[2], contiguous=True), caps, options_for(caps))
 
