@@ -41,6 +41,7 @@ COPIES: dict[str, Callable[[Any], Any]] = {
     "pixel_shuffle": lambda x: vk.nn.functional.pixel_shuffle(x[None], 1),
     "pixel_unshuffle": lambda x: vk.nn.functional.pixel_unshuffle(x[None], 1),
     "repeat_interleave": lambda x: x[:1].repeat_interleave(1, 0),
+    "roll": lambda x: x.roll(2, 0),
     "rot90": lambda x: x.rot90(),
     "rot90 by nothing": lambda x: x.rot90(4),
 }
@@ -119,6 +120,10 @@ def test_infinite_neighbours_in_between(values: list[float]) -> None:
     ours = vk.nn.functional.interpolate(vk.tensor(values)[None, None], size=8, mode="linear").tolist()
     theirs = torch.nn.functional.interpolate(torch.tensor(values)[None, None], size=8, mode="linear").tolist()
     assert ours[0][0] == pytest.approx(theirs[0][0], nan_ok=True)
+
+
+def test_counts_of_nothing_are_whole() -> None:
+    assert vk.bincount(vk.empty(0, dtype=vk.i64), vk.empty(0), 3).dtype is vk.i64
 
 
 def test_types_of_products() -> None:

@@ -332,10 +332,12 @@ def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | Non
     axes = (dims,) if isinstance(dims, int) else tuple(dims)
     if len(moves) != len(axes):
         raise ArgumentError(f"roll() takes as many shifts as axes, found {len(moves)} and {len(axes)}")
+    moved = False
     for shift, dim in zip(moves, axes, strict=True):
         axis = axis_of(dim, x.ndim, "roll")
         extent = x.shape[axis]
         cut = -shift % extent if extent else 0
         if cut:
             x = cat([narrow(x, axis, cut, extent - cut), narrow(x, axis, 0, cut)], axis)
-    return x
+            moved = True
+    return x if moved else x.clone()

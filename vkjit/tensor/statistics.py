@@ -103,7 +103,9 @@ def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Te
     if low < 0:
         raise ArgumentError(f"bincount() takes integers of at least 0, found {low}")
     size = max(high + 1, minlength)
-    if weights is None and x.numel() and counting.counts_fit(plain._array, size):
+    if not x.numel():  # whatever the weights, as in PyTorch
+        return creation.zeros(size, dtype=dtypes.i64, device=x.device)
+    if weights is None and counting.counts_fit(plain._array, size):
         return _counts(plain, size)
     dtype = dtypes.i64 if weights is None else weights.dtype if weights.dtype.is_float else dtypes.f64
     if weights is None:
@@ -111,7 +113,7 @@ def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Te
     else:
         values = weights.detach().to(dtype)
     bins = creation.zeros(size, dtype=dtype, device=x.device)
-    return scatter_add(bins, 0, x.to(dtypes.i64), values) if x.numel() else bins
+    return scatter_add(bins, 0, x.to(dtypes.i64), values)
 
 
 def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:

@@ -469,8 +469,10 @@ def _over(setting: Setting, kind: str) -> Setting | None:
     return Setting(longer, ((target, *rest[0]), rest[1]), setting.words)
 
 
-VIEWS = frozenset("t_ transpose_ squeeze_ unsqueeze_ swapaxes_ swapdims_ resize_ resize_as_ requires_grad_".split())
-"""Methods that change a shape, and no elements."""
+VIEWS = frozenset(
+    "t_ transpose_ squeeze_ unsqueeze_ swapaxes_ swapdims_ resize_ resize_as_ requires_grad_ zero_".split()
+)
+"""Methods that change a shape, and no elements; or set all to one number."""
 
 
 def _written(op: Any, name: str, setting: Setting, place: Place, expected: _Expected, device: Any) -> None:
