@@ -39,12 +39,8 @@ class CudaQueue(Queue):
         self, group: QueueGroup, vulkan: Vulkan, functions: Functions, device: Any, cuda: CudaDriver, context: int,
         stream: Callable[[], int],
     ) -> None:  # fmt: skip
-        self.group, self.vulkan, self.functions, self.device = group, vulkan, functions, device
-        self.lock = group.lock
+        self.start_home(group, vulkan, functions, device)
         self.stream = stream
-        self.completed = 0
-        self.dropped: deque[tuple[int, Releasable]] = deque()
-        self.deferred_bytes = 0
         self.loans: Counter[int] = Counter()
         self._cuda, self._context = cuda, context
         self._value = 0

@@ -46,17 +46,8 @@ class SentWork:
         handle: Any,
         spin_ns: int,
     ) -> None:
-        self.group = group
-        self.vulkan = vulkan
-        self.functions = functions
-        self.device = device
-        self.lock = group.lock
-        self.serial, self.completed = 1, 0
-        self.dropped: deque[tuple[int, Releasable]] = deque()  # appended to from finalizers, so never under the lock
-        self.kept: dict[int, tuple[list[tuple[Any, int, int, int, int]], int]] = {}
-        """By bytes, what was dropped and waits for the next buffer of that size here (chunk, and the buffer's last uses), and how
-        many there may be."""
-        self.deferred_bytes = 0
+        self.start_home(group, vulkan, functions, device)
+        self.serial = 1
         self._deferred: dict[int, list[Releasable]] = {}
         self._spin_ns = spin_ns
         self._open: Submission | None = None
@@ -70,6 +61,17 @@ class SentWork:
         self.handle = handle
         self._family = family
         self._pool = self._create_pool(_RESETTABLE)
+
+    def start_home(self, group: QueueGroup, vulkan: Vulkan, functions: Functions, device: Any) -> None:
+        """Sets what buffers ask of the queue that is their home, on whichever device its work runs."""
+        self.group, self.vulkan, self.functions, self.device = group, vulkan, functions, device
+        self.lock = group.lock
+        self.completed = 0
+        self.dropped: deque[tuple[int, Releasable]] = deque()  # appended to from finalizers, so never under the lock
+        self.kept: dict[int, tuple[list[tuple[Any, int, int, int, int]], int]] = {}
+        """By bytes, what was dropped and waits for the next buffer of that size here (chunk, and the buffer's last uses), and how
+        many there may be."""
+        self.deferred_bytes = 0
 
     def submit(self) -> None:
         """Sends the open submission, if there is one, to the device."""

@@ -23,7 +23,7 @@ from .unordered import aligned
 
 __all__ = ["Hints"]
 
-_SECONDS = 3.0
+_SECONDS = 5.0
 """What looking for evidence may take."""
 
 
