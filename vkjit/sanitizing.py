@@ -125,6 +125,8 @@ class _Shadows:
             return np.int64(cells.shared)
         if hidden.role == "per_group":
             return np.int64(cells.per_group)
+        if hidden.role == "zero":
+            return np.int64(0)
         if hidden.role == "votes_per_group":
             return np.int64(cells.votes)
         if hidden.role == "base":

@@ -32,15 +32,15 @@ from ..ir.matrices import units_of
 from ..ir.rewrite import clone_op, constant_of, is_constant, replace_uses, resolve
 from ..ir.types import Array, Matrix
 from .arithmetic.division import is_non_negative
-from .loop_ranges import LIMIT, Ends, may_be_copied
+from .loop_ranges import LIMIT, MOST_OPERATIONS, MOST_SANITIZED, Ends, may_be_copied
 from .trip_bound import Intervals
 
 __all__ = ["Bounds"]
 
 _ACCESSES = frozenset({"load", "store", "atomic", "atomic_cas", "atomic_load", "atomic_store"})
 _MATRICES = frozenset({"mat_load", "mat_store"})
-_INSIDE = frozenset({"races", "overflow", "nan"})
-"""Checks of the sanitizer that make much of each access, or of each operation."""
+_INSIDE = frozenset({"overflow", "nan"})
+"""Checks of the sanitizer that make much of each operation; that of races makes much of each access it watches."""
 _DIVISIONS = frozenset({"floordiv", "floormod", "truncdiv", "truncrem"})
 
 Compared = tuple[object, object]
@@ -53,7 +53,8 @@ Fact = tuple[str, Value, Value]
 class Bounds:
     """Does nothing for kernels without the attributes. Without `share`, each access is checked by itself, where it
     stands. Under the sanitizer, which wants to know of each, rule 1 is left out, and rule 2 where the copy would get
-    more of its checks than of marks of what was written.
+    more of its checks than of marks of what was written; calls are inlined before, and accesses of one place in the
+    source share a report site.
     """
 
     name: ClassVar[str] = "bounds"
@@ -66,7 +67,8 @@ class Bounds:
         share, copy = self.share and not sanitized, self.share and not sanitized & _INSIDE
         if checks or debug:
             for function in module.all_functions():
-                _Checker(module, function, checks, debug, share, copy).region(function.body, frozenset())
+                checker = _Checker(module, function, checks, debug, share, copy, sanitized)
+                checker.region(function.body, frozenset())
         return module
 
 
@@ -84,10 +86,12 @@ class _Checker:
     debug: bool
     share: bool
     copy: bool
+    sanitized: frozenset[str] = frozenset()
     reported: set[Compared] = field(default_factory=set)
     trail: list[Compared] = field(default_factory=list)
     raw: set[Op] = field(default_factory=set)
     guards: int = 0
+    sites: dict[ReportSite, int] = field(default_factory=dict)
     mapping: dict[Value, Value] = field(default_factory=dict)
     names: dict[tuple[Value, int], str] = field(default_factory=dict)
     first: dict[str, tuple[Value, int]] = field(default_factory=dict)
@@ -112,7 +116,7 @@ class _Checker:
                 self.access(op, builder, facts)
             elif self.checks and op.name in _MATRICES:
                 self.matrix(op, builder)
-            elif self.checks and self.copy and may_be_copied(op):
+            elif self.checks and self.copy and self.is_small(op):
                 self.small_loop(op, builder, facts)
             else:
                 if self.debug and op.name in _DIVISIONS:
@@ -132,6 +136,23 @@ class _Checker:
         else:
             for inner in op.regions:
                 self.region(inner, facts)
+
+    def is_small(self, op: Op) -> bool:
+        """Whether a loop may have a copy without checks; none where each access of the copy were watched for races."""
+        if not may_be_copied(op, MOST_SANITIZED if self.sanitized else MOST_OPERATIONS):
+            return False
+        if "races" not in self.sanitized:
+            return True
+        return not any(self.is_watched(inner) for inner in op.regions[0].walk())
+
+    def is_watched(self, op: Op) -> bool:
+        """Whether an access may race with another: all but those to local arrays, and to Ins that overlap nothing."""
+        if op.name not in _ACCESSES:
+            return op.name in _MATRICES
+        kind = op.operands[0].type
+        assert isinstance(kind, Array)
+        alone = kind.access == "in" and not self.function.attrs.get("overlaps")
+        return kind.space != "local" and not (kind.space == "global" and alone)
 
     def small_loop(self, op: Op, builder: Builder, facts: frozenset[Fact]) -> None:
         """A loop whose checks move in front of it, as far as the index's ends tell; the checked loop is the other way."""
@@ -281,13 +302,20 @@ class _Checker:
             builder.op("yield", *op.results)
         with builder.at(other):
             if report:
-                site = self.module.add_site(ReportSite("bounds", op.loc, self.message(op, len(values) // 2)))
+                site = self.site(ReportSite("bounds", op.loc, self.message(op, len(values) // 2)))
                 builder.op("report", builder.const(True, types.BOOL), *values, site=site)
             builder.op("yield", *(_nothing(t, builder) for t in results))
         guard = builder.op("if", condition, types=results, regions=[taken, other])
         for old, new in zip(op.results, guard.results, strict=True):
             new.name = old.name
             self.mapping[old] = new
+
+    def site(self, entry: ReportSite) -> int:
+        """The number of a report site."""
+        if self.sanitized and entry in self.sites:
+            return self.sites[entry]
+        self.sites[entry] = number = self.module.add_site(entry)
+        return number
 
     def message(self, op: Op, rank: int) -> str:
         name = op.operands[0].name or "the array"

@@ -15,17 +15,19 @@ from ..ir.rewrite import LOOPS, constant_of, is_constant
 from ..ir.types import INDEX, Scalar
 from .arithmetic.division import is_non_negative
 
-__all__ = ["LIMIT", "Ends", "may_be_copied"]
+__all__ = ["LIMIT", "MOST_OPERATIONS", "MOST_SANITIZED", "Ends", "may_be_copied"]
 
 LIMIT = 1 << 31
 
 MOST_OPERATIONS = 64
+MOST_SANITIZED = 320
+"""As many where the sanitizer would write much code around each access: unrolled rounds of many loads among them."""
 _DEEPEST = 8
 
 
-def may_be_copied(op: Op) -> bool:
+def may_be_copied(op: Op, most: int = MOST_OPERATIONS) -> bool:
     """Whether an operation is a small innermost loop that counts up from 0 or above, through all rounds, without what must
-    stand once or needs uniform control flow.
+    stand once or needs uniform control flow; of `most` operations at most.
     """
     if op.name != "for" or not is_constant(op.operands[2]) or constant_of(op.operands[2]) <= 0:
         return False
@@ -33,7 +35,7 @@ def may_be_copied(op: Op) -> bool:
         return False
     for count, inner in enumerate(op.regions[0].walk()):
         row = OPS[inner.name]
-        if count == MOST_OPERATIONS or inner.name in LOOPS or inner.name == "call":
+        if count == most or inner.name in LOOPS or inner.name == "call":
             return False
         if inner.name in ("break", "continue", "return") and inner is not op.regions[0].terminator:
             return False

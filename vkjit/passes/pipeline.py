@@ -60,8 +60,8 @@ AfterPass = Callable[[str, Module], None]
 LLVM_FLOATS = frozenset({"min", "max", "copysign", "isfinite"})
 """What LLVM has for floats and SPIR-V hasn't."""
 
-_ONE_THREAD = frozenset({"llvm-cpu", "interpreter"})
-"""Kinds of devices that run a workgroup in one thread, and load again what they are told to load again."""
+_ONE_THREAD = frozenset({"cpu", "llvm-cpu", "interpreter"})
+"""Kinds of devices that run a workgroup in one thread."""
 
 _SIMPLIFY: tuple[Pass, ...] = (Fold(), SimplifyBranches(), CSE(), Fold(), DCE())
 
@@ -87,8 +87,9 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     high: list[Pass] = [CheckUniformity(), CheckWritten(), CheckMatrices(caps.matrices, caps.kind == "interpreter")]
     sanitize = Sanitize(caps.kind == "cpu", caps.kind in _ONE_THREAD, caps.shared_bytes)
     tiles = LowerTiles(options_for(caps), caps)
-    checked = (DoubtPromises(), CheckAssumptions(), Bounds(full))
-    level = (*checked, LowerExits(), Inline(), UseAssumptions(), tiles, sanitize)
+    flat, bounds = (LowerExits(), Inline()), (Bounds(full),)
+    checked = (*flat, *bounds) if sanitized else (*bounds, *flat)  # bounds of loops are told without calls in them
+    level = (DoubtPromises(), CheckAssumptions(), *checked, UseAssumptions(), tiles, sanitize)
     if caps.kind == "interpreter":  # it checks promises by itself
         return [("high", high), *([("normal", level)] if sanitized else [])]
     functions = own_functions(caps)

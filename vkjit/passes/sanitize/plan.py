@@ -53,10 +53,10 @@ class AccessSite:
 class Hidden:
     """One hidden parameter.
 
-    `role`: "records", "written" (u32 per cell: 1 once it was written), "shadow" (`planes` u64 per cell), "votes" (u64 per
-    workgroup and promise), "votes_per_group", "cells" (the number of cells), "shared" (the first cell of shared arrays),
-    "per_group" (their cells in one workgroup), "base" (the first cell of array `arg`) or "scale" (cells per element of
-    array `arg`).
+    `role`: "records", "written" (u32 per cell: 1 once it was written), "shadow" (`planes` u64 per cell), "votes" (u64
+    per workgroup and promise), "votes_per_group", "cells" (the number of cells), "shared" (the first cell of shared
+    arrays), "per_group" (their cells in one workgroup), "zero" (0, which compilers don't know), "base" (the first
+    cell of array `arg`) or "scale" (cells per element of array `arg`).
     """
 
     role: str

@@ -17,6 +17,9 @@ the same workgroup takes the second, one from another workgroup the third. Whoev
 conflict with, if there ever was one. Words are read and written by relaxed atomics on device scope, and who stored a first
 word looks again: of two invocations in lockstep, the one that lost it takes the second or third.
 
+A read that repeats one of the same invocation, place in the source and epoch leaves nothing new (see `repeated`): whoever
+writes there finds the first.
+
 Kernels that pass on data with acquiring atomics, or with fences and atomics whose result is used, order accesses in ways
 that barriers don't show. There, accesses within a workgroup aren't compared, nor, where such an atomic or fence is of
 device scope, accesses of different workgroups.
@@ -34,6 +37,7 @@ from ...ir.types import Array, Scalar, Vector
 from ..formula import Formula, Term
 from ..memory import origin
 from .plan import EPOCH_BITS, HASH_BITS, LAST_EPOCH, LOCAL_BITS, SITE_BITS, AccessSite
+from .repeated import repeated_reads
 from .state import State, hidden_array
 from .tracking import Tracking, array_of
 
@@ -64,6 +68,8 @@ class Races:
     ordered_invocations: bool = False
     epoch_array: Value | None = None
     sites: dict[AccessSite, int] = field(default_factory=dict)
+    reported: dict[ReportSite, int] = field(default_factory=dict)
+    known: set[Op] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         found = self.tracking.racing()
@@ -74,6 +80,7 @@ class Races:
         self.barriers = any(op.name == "barrier" for op in ops)
         self.ordered_groups, self.ordered_invocations = _passed_on(ops)
         if self.watched:
+            self.known = repeated_reads(self.state.kernel.body)
             self.state.plan.planes = 1 + WORDS * len(self.planes)
             if self.barriers:
                 self._count_epochs()
@@ -100,7 +107,7 @@ class Races:
     def before_access(self, op: Op, builder: Builder) -> None:
         """Compares an access with others, and leaves its word."""
         root = origin(op.operands[0])
-        if root not in self.watched:
+        if root not in self.watched or op in self.known:
             return
         access = _Access(self, op, root, Formula(builder))
         if op.name == "store":
@@ -123,6 +130,12 @@ class Races:
             self.sites[entry] = len(self.sites)
             self.state.plan.sites.append(entry)
         return self.sites.get(entry, (1 << SITE_BITS) - 1)
+
+    def report_site(self, entry: ReportSite) -> int:
+        """The number of a report site, which all accesses of a place in the source share."""
+        if entry not in self.reported:
+            self.reported[entry] = self.state.module.add_site(entry)
+        return self.reported[entry]
 
 
 def _how(op: Op) -> str:
@@ -206,8 +219,12 @@ class _Access:
         return self.f.term(self.f.builder.emit("load", self.shadow, self.place(plane)))
 
     def look_again(self, plane: int) -> Term:
-        """The word as it is now, whatever this invocation stored."""
+        """The word as it is now, whatever this invocation stored. A plain load is at a place of which compilers don't know
+        that it is the one stored to."""
         place = self.place(plane)
+        if self.plain:
+            again = self.f.term(place) + self.f.term(self.races.state.scalar("zero").value)
+            return self.f.term(self.f.builder.emit("load", self.shadow, again.value))
         return self.f.term(self.f.builder.emit("atomic_load", self.shadow, place, order="relaxed", scope="device"))
 
     def put(self, plane: int, word: Term, condition: Term) -> None:
@@ -287,7 +304,7 @@ class _Access:
         shown = ", ".join(f"{{{axis}}}" for axis in range(kind.rank))
         name = self.root.name or "memory of a collective"
         text = f"{kind.space} race: {self.how} of {name}[{shown}] isn't ordered with another invocation's access"
-        site = self.races.state.module.add_site(ReportSite("race", self.op.loc, text))
+        site = self.races.report_site(ReportSite("race", self.op.loc, text))
         self.f.builder.op("report", found.value, *indices, word.value, site=site)
 
 

@@ -6,11 +6,12 @@ Before: `report %cond, values... {site}` whose site is of a kind in `KINDS`. Aft
                if %old == 0 { store global id and values behind it } }
 
 Holds: the first invocation that comes to a place keeps it; others change nothing. Software drivers run both sides of every
-branch; there, what stands in loops is kept in variables and written at the kernel's end.
+branch; there, what stands in loops, or more than once, is kept in variables and written at the kernel's end.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,13 +40,13 @@ on to what they need."""
 
 
 def write_records(state: State, *, deferred: bool) -> None:
-    """Replaces the reports of a kernel; with `deferred`, those in loops are written at its end."""
+    """Replaces the reports of a kernel; with `deferred`, those in loops and of many accesses are written at its end."""
     sites = state.module.sites
     records = state.param("records", hidden_array(dtypes.u32))
     body = state.kernel.body
     if not deferred:
         _gather(body, sites)
-    looped = _looped(body) if deferred else set()
+    looped = _kept_back(body) if deferred else set()
     held: dict[int, _Held] = {}
 
     def rule(op: Op, builder: Builder) -> list[Value] | None:
@@ -93,30 +94,34 @@ def _behind_branch(reports: list[Op], region: Region) -> None:
         builder.region.ops += reports
 
 
-def _looped(body: Region) -> set[Op]:
-    """The reports inside loops."""
-    return {
-        op for op, around in walk_with_parents(body) if op.name == "report" and any(a.name in LOOPS for a in around)
-    }
+def _kept_back(body: Region) -> set[Op]:
+    """The reports inside loops, and those that share a site."""
+    reports = [(op, around) for op, around in walk_with_parents(body) if op.name == "report"]
+    counts = Counter(op.attrs["site"] for op, _ in reports)
+    return {op for op, around in reports if counts[op.attrs["site"]] > 1 or any(a.name in LOOPS for a in around)}
 
 
 @dataclass(slots=True)
 class _Held:
-    """The first report of a site by an invocation, kept until the kernel's end: whether, and its values."""
+    """The first report of a site by an invocation, kept until the kernel's end: whether, and its values. Of extents of
+    arrays, which are the same at the end, nothing is kept."""
 
     op: Op
     flag: Value
-    values: list[Value]
+    values: list[Value | None]
 
     @classmethod
     def of(cls, state: State, op: Op) -> _Held:
         """Variables that hold nothing yet."""
         prologue = state.prologue
-        types = [BOOL, *(value.type for value in op.operands[1 : 1 + MOST_VALUES])]
-        made = [prologue.emit("local", type=Array(_scalar(t), 1, "local", shape=(1,), contiguous=True)) for t in types]
-        for array, kind in zip(made, types, strict=True):
+
+        def variable(kind: Type) -> Value:
+            array = prologue.emit("local", type=Array(_scalar(kind), 1, "local", shape=(1,), contiguous=True))
             prologue.op("store", array, prologue.index(0), prologue.const(zero_of(kind), kind))
-        return cls(op, made[0], made[1:])
+            return array
+
+        values = [None if _is_extent(v) else variable(v.type) for v in op.operands[1 : 1 + MOST_VALUES]]
+        return cls(op, variable(BOOL), values)
 
     def note(self, op: Op, builder: Builder) -> None:
         """Keeps a report unless there is one."""
@@ -125,13 +130,29 @@ class _Held:
         first = condition & ~before
         builder.op("store", self.flag, zero, (before | condition).value)
         for array, value in zip(self.values, op.operands[1:], strict=False):
+            if array is None:
+                continue
             old = f.term(builder.emit("load", array, zero))
             builder.op("store", array, zero, f.select(first, f.term(value), old).value)
 
     def report(self, builder: Builder) -> Op:
         """The report of what was kept, in no region."""
-        loaded = [builder.emit("load", array, builder.index(0)) for array in (self.flag, *self.values)]
+
+        def value(array: Value | None, kept: Value) -> Value:
+            if array is not None:
+                return builder.emit("load", array, builder.index(0))
+            assert kept.op is not None
+            return builder.emit(kept.op.name, *kept.op.operands, **kept.op.attrs)
+
+        pairs = zip(self.values, self.op.operands[1 : 1 + MOST_VALUES], strict=True)
+        loaded = [value(self.flag, self.flag), *(value(*pair) for pair in pairs)]
         return Op("report", loaded, [], dict(self.op.attrs), None, self.op.loc)
+
+
+def _is_extent(value: Value) -> bool:
+    """Whether a value is the extent of an argument."""
+    op = value.op
+    return op is not None and op.name == "extent" and op.operands[0].op is None
 
 
 def _scalar(kind: Type) -> Scalar:
