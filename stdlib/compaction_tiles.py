@@ -23,14 +23,16 @@ TILE = 16 * LOCAL
 
 @vk.func
 def flags_of(x, i, total, TAKE, IN):
-    """Bit n says whether element n of the i-th sixteen isn't 0; bits past the end are 0."""
-    flags = vk.u32(0)
-    if (i + 1) * 16 <= total:
+    """Bit n says whether element n of the i-th sixteen isn't 0; bits past the end are 0. The total may be more than an index holds:
+    words of four bools count them by fewer, and segments end beyond it.
+    """
+    flags, whole, rest = vk.u32(0), vk.index(total // 16), vk.i32(total % 16)
+    if i < whole:
         for n in vk.unroll(16):
             flags = flags | (vk.where(IN(TAKE(x, i, n, 16)) != 0, vk.u32(1), vk.u32(0)) << vk.u32(n))
-    else:
+    elif i == whole:
         for n in vk.unroll(16):
-            if i * 16 + n < total:
+            if n < rest:
                 flags = flags | (vk.where(IN(TAKE(x, i, n, 16)) != 0, vk.u32(1), vk.u32(0)) << vk.u32(n))
     return flags
 
@@ -40,10 +42,10 @@ def count_tiles(
     x: vk.In[T, "W"], counts: vk.Out[vk.i32, "S"], tiles: vk.i64, total: vk.i64, TAKE: vk.Const[Any], IN: vk.Const[Any]
 ):
     """counts[s] = how many elements of segment s, of so many tiles, aren't 0."""
-    wg, s, lane, end = vk.workgroup(), vk.group_id(0), vk.local_id(0), vk.index(total)
+    wg, s, lane = vk.workgroup(), vk.group_id(0), vk.local_id(0)
     found = vk.i32(0)
     for tile in range(s * vk.index(tiles), (s + 1) * vk.index(tiles)):
-        found += vk.i32(vk.popcount(flags_of(x, tile * LOCAL + lane, end, TAKE, IN)))
+        found += vk.i32(vk.popcount(flags_of(x, tile * LOCAL + lane, total, TAKE, IN)))
     everywhere = wg.sum(found)
     if lane == 0:
         counts[s] = everywhere
@@ -96,12 +98,12 @@ def places_of_tiles(
     IN: vk.Const[Any],
 ):
     """The places of segment s, from starts[s] on."""
-    places, s, lane, end = vk.shared(vk.u32, TILE), vk.group_id(0), vk.local_id(0), vk.index(total)
+    places, s, lane = vk.shared(vk.u32, TILE), vk.group_id(0), vk.local_id(0)
     at = vk.index(starts[s])
     for tile in range(s * vk.index(tiles), (s + 1) * vk.index(tiles)):
-        count = gathered(places, flags_of(x, tile * LOCAL + lane, end, TAKE, IN), lane)
+        count = gathered(places, flags_of(x, tile * LOCAL + lane, total, TAKE, IN), lane)
         for k in range(vk.i32(lane), count, LOCAL):
-            y[at + k] = vk.i64(tile * TILE) + vk.i64(places[k])
+            y[at + k] = vk.i64(tile) * TILE + vk.i64(places[k])
         vk.barrier()
         at += count
 
@@ -118,10 +120,10 @@ def values_of_tiles(
     IN: vk.Const[Any],
 ):
     """As `places_of_tiles`, for values."""
-    places, s, lane, end = vk.shared(vk.u32, TILE), vk.group_id(0), vk.local_id(0), vk.index(total)
+    places, s, lane = vk.shared(vk.u32, TILE), vk.group_id(0), vk.local_id(0)
     at = vk.index(starts[s])
     for tile in range(s * vk.index(tiles), (s + 1) * vk.index(tiles)):
-        count = gathered(places, flags_of(x, tile * LOCAL + lane, end, TAKE, IN), lane)
+        count = gathered(places, flags_of(x, tile * LOCAL + lane, total, TAKE, IN), lane)
         for k in range(vk.i32(lane), count, LOCAL):
             y[at + k] = values[tile * TILE + vk.index(places[k])]
         vk.barrier()

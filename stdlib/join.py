@@ -1,7 +1,7 @@
 """Two arrays side by side in one launch, for GPUs.
 
-Enters: two arrays as lines, elements as unsigned integers of their size. Leaves: lines of the first one's elements, then the
-second one's. An invocation takes four elements of the result.
+Enters: two arrays as lines, elements as unsigned integers of their size where the device has them. Leaves: lines of the first one's
+elements, then the second one's. An invocation takes four elements of the result.
 """
 
 from __future__ import annotations
@@ -73,4 +73,6 @@ def join(p: DeviceArray, q: DeviceArray, y: DeviceArray) -> None:
 
 
 def _bits(x: DeviceArray) -> vk.DType:
+    if x.dtype.kind == "bool" and "int8" not in x.device.caps.features:  # what reads bools does without
+        return x.dtype
     return {1: vk.u8, 2: vk.u16, 4: vk.u32, 8: vk.u64}[x.dtype.itemsize]

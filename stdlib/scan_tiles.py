@@ -28,7 +28,7 @@ TILE = 4 * ROUNDS * LOCAL
 @vk.func
 def four_of(x, line, r, INIT, AS):
     """Four neighbours from r on; INIT past the end."""
-    if r + 4 <= x.shape[1]:
+    if r <= x.shape[1] - 4:
         values = (AS(x[line, r]), AS(x[line, r + 1]), AS(x[line, r + 2]), AS(x[line, r + 3]))
     else:
         values = (
@@ -130,7 +130,7 @@ def running_tiles(op: str, lanes: int) -> Any:
 @vk.func
 def put_four(y, line, r, values):
     """Stores four neighbours from r on; nothing past the end."""
-    if r + 4 <= y.shape[1]:
+    if r <= y.shape[1] - 4:
         for k in vk.unroll(4):
             y[line, r + k] = values[k]
     else:

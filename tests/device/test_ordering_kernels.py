@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import vkjit as vk
-from vkjit.stdlib import compaction, counting, radix, sort_ranked, transpose
+from vkjit.runtime.array import DeviceArray
+from vkjit.stdlib import compaction, compaction_tiles, counting, elementwise_fours, radix, sort_ranked, transpose
 from vkjit.stdlib.registry import as_class, device_class
 from vkjit.tensor import sorting
 from vkjit.tensor.tensor import Tensor
@@ -110,6 +111,24 @@ def test_places_of_elements_that_are_not_zero(device: Any, count: int, dtype: An
     values, kept = vk.arange(count, device=device), vk.empty(expected.size, dtype=vk.i64, device=device)
     compaction.write_values(flags, values._array, starts, kept._array)
     np.testing.assert_array_equal(kept.numpy(), expected)
+
+
+def test_more_flags_than_an_index_of_their_words_counts(device: Any) -> None:
+    """Words of four bools have a quarter of the places; the first tile alone is looked at."""
+    if device_class(device) == "cpu":
+        pytest.skip("such devices look at bools one by one")
+    total = 2**31 + 4096
+    word = vk.tensor(np.full(1, 0x01000001, np.uint32), device=device)._array
+    flags = DeviceArray(word.buffer, word.offset, vk.u32, (total // 4,), (0,))
+    counts, starts = (vk.zeros(1, dtype=dtype, device=device) for dtype in (vk.i32, vk.i64))
+    found = vk.zeros(compaction_tiles.TILE // 2, dtype=vk.i64, device=device)
+    options = (1, total, elementwise_fours.truth_of, vk.i32)
+    compaction_tiles.count_tiles(flags, counts._array, *options)
+    assert counts.item() == compaction_tiles.TILE // 2
+    both = vk.cat([starts, starts])
+    compaction_tiles.places_of_tiles(flags, both._array, found._array, *options)
+    places = np.arange(compaction_tiles.TILE)
+    np.testing.assert_array_equal(found.numpy(), places[places % 4 % 3 == 0])
 
 
 def test_nonzero_of_more_axes(device: Any) -> None:

@@ -101,6 +101,18 @@ def test_a_missing_type_is_a_feature_error(device: Any, kernel: Any) -> None:
         kernel(np.ones(3, kind))
 
 
+def test_bools_are_joined_without_numbers_of_a_byte() -> None:
+    import numpy as np
+
+    from vkjit.stdlib.registry import as_class
+
+    with masked("without=i8") as device, as_class("gpu"):
+        for count in (7, 2048):
+            x, y = (np.arange(count) % n == 0 for n in (2, 3))
+            found = vk.cat([vk.tensor(x, device=device), vk.tensor(y, device=device)])
+            np.testing.assert_array_equal(found.numpy(), np.concatenate([x, y]))
+
+
 def test_masks_that_are_not_understood() -> None:
     caps = vk.device("interpreter").caps
     for mask in ("tiny", "shared=x", "without=f128", "subgroup=3"):
