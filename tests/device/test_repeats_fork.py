@@ -36,3 +36,25 @@ def test_a_fork_while_a_call_is_watched() -> None:
         [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True, timeout=100
     )
     assert done.stdout.strip() == "7"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_while_another_thread_notes_a_call() -> None:
+    program = (
+        "import os, signal, numpy as np, vkjit as vk\n"
+        "from vkjit.runtime import ways\n"
+        "from vkjit.tensor import repeats\n"
+        "x = vk.tensor(np.ones(9, np.float32), device='cpu')\n"
+        "with repeats._changing, ways._lock:\n"  # as another thread would at that moment
+        "    child = os.fork()\n"
+        "    if child == 0:\n"
+        "        signal.alarm(60)\n"
+        "        ways.renew()\n"
+        "        found = [float((x + 1.0).numpy()[0]) for _ in range(5)]\n"
+        "        os._exit(7 if found == [2.0] * 5 else 1)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True, timeout=100
+    )
+    assert done.stdout.strip() == "7"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from random import Random
 from typing import Any
 
@@ -97,6 +98,20 @@ def test_events_mark_what_was_launched_before_them(device: Any) -> None:
     other.synchronize()
     vk.synchronize()
     assert other.query()
+
+
+@pytest.mark.parametrize("asked", ["event", "stream"])
+def test_asking_until_it_is_done_ends(device: Any, asked: str) -> None:
+    """A few launches are recorded without being sent: who asks for them sends them."""
+    stream, event = vk.Stream(device), vk.Event()
+    y = vk.tensor(np.ones(20, np.int64))
+    with stream:
+        spin(y, 1)
+        stream.record_event(event)
+    begun = time.perf_counter()
+    while not (event if asked == "event" else stream).query():
+        assert time.perf_counter() - begun < 60
+    assert y.numpy()[0] != 1
 
 
 def test_events_can_be_recorded_many_times(device: Any) -> None:

@@ -38,7 +38,7 @@ class QueueStream(DeviceStream):
 
     def query(self) -> bool:
         self.queue.check()
-        return self.queue.is_complete(self.queue.newest)
+        return _is_done(self.queue, self.queue.newest)
 
     def wait_event(self, event: DeviceEvent) -> None:
         if not isinstance(event, QueueEvent) or event.device is not self.device:
@@ -68,7 +68,7 @@ class QueueEvent(DeviceEvent):
             self.queue, self.serial = queue, queue.newest
 
     def query(self) -> bool:
-        return self.queue is None or self.queue.is_complete(self.serial)
+        return self.queue is None or _is_done(self.queue, self.serial)
 
     def synchronize(self) -> None:
         if self.queue is not None:
@@ -84,6 +84,13 @@ class QueueEvent(DeviceEvent):
         self.synchronize()
         start.synchronize()
         return self.device.timestamps.difference(start._stamp, self._stamp)
+
+
+def _is_done(queue: Queue, serial: int) -> bool:
+    """Whether the submission is complete. Sends it if it is open: whoever asks until it is may do nothing else."""
+    if serial >= queue.serial:
+        queue.submit()
+    return queue.is_complete(serial)
 
 
 class Stamp:

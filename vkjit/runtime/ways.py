@@ -15,6 +15,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import ArgumentError
+from .handles import on_fork
 
 if TYPE_CHECKING:
     from .interface import Device
@@ -109,3 +110,11 @@ def set_repeating(on: bool | None) -> None:
     """Sets it for tests, whatever the environment says; None: what that says."""
     _Seen.on = on
     renew()
+
+
+def _in_child() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread of the parent may have held the old one
+
+
+on_fork(_in_child)

@@ -26,6 +26,7 @@ from ..dtypes import DType
 from ..runtime import spans
 from ..runtime.array import DeviceArray, layout_of
 from ..runtime.direct import Maker, Repeater
+from ..runtime.handles import on_fork
 from ..runtime.interface import Device
 from ..runtime.repeat import Launching, Step, Witness
 from ..runtime.ways import Table, repeating, table_of
@@ -521,3 +522,11 @@ def _planned(device: Device, steps: list[Step], count: int, results: list[int]) 
             for place, step in enumerate(steps)
         ]
     )
+
+
+def _in_child() -> None:
+    global _changing
+    _changing = threading.Lock()  # another thread of the parent may have held the old one
+
+
+on_fork(_in_child)
