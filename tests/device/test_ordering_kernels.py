@@ -10,9 +10,9 @@ import pytest
 
 import vkjit as vk
 from vkjit.runtime.array import DeviceArray
-from vkjit.stdlib import compaction, compaction_tiles, counting, elementwise_fours, radix, sort_ranked, transpose
+from vkjit.stdlib import compaction, compaction_tiles, counting, elementwise_fours, index, radix, sort_ranked, transpose
 from vkjit.stdlib.registry import as_class, device_class
-from vkjit.tensor import sorting
+from vkjit.tensor import along, sorting
 from vkjit.tensor.tensor import Tensor
 
 
@@ -129,6 +129,32 @@ def test_more_flags_than_an_index_of_their_words_counts(device: Any) -> None:
     compaction_tiles.places_of_tiles(flags, both._array, found._array, *options)
     places = np.arange(compaction_tiles.TILE)
     np.testing.assert_array_equal(found.numpy(), places[places % 4 % 3 == 0])
+
+
+def test_positions_beyond_an_index_go_by_axes(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Expanded positions have more elements than kernels that number them all can count."""
+    launched: list[str] = []
+    for name in (
+        "scatter_atomic",
+        "scatter_winners",
+        "scatter_last",
+        "scatter_add",
+        "scatter_put",
+        "scatter_alone",
+        "check_positions",
+    ):
+        monkeypatch.setattr(index, name, lambda *_, name=name: launched.append(name))
+    zero, one = (vk.zeros(1, dtype=dtype, device=device)._array for dtype in (vk.i64, vk.f32))
+    y = vk.zeros((3, 4096), device=device)._array
+    lines = DeviceArray(y.buffer, y.offset, vk.f32, (1, 3, 4096), (0, 4096, 1))
+    for count in (1 << 18, 1 << 20):
+        launched.clear()
+        positions = DeviceArray(zero.buffer, zero.offset, vk.i64, (1, count, 4096), (0, 0, 0))
+        values = DeviceArray(one.buffer, one.offset, vk.f32, (1, count, 4096), (0, 0, 0))
+        along.combine_lines(lines, positions, values, index.add, vk.f32)
+        along.put_lines(lines, positions, values)
+        numbered = {"scatter_atomic", "scatter_winners", "scatter_last"} & set(launched)
+        assert bool(numbered) == (device_class(device) == "gpu" and count * 4096 < 2**31)
 
 
 def test_nonzero_of_more_axes(device: Any) -> None:

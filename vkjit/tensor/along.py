@@ -13,6 +13,7 @@ from typing import Any
 
 from .. import dtypes
 from ..dtypes import DType
+from ..runtime.array import NARROW_LIMIT
 from ..runtime.interface import DeviceArray
 from ..runtime.ways import renew
 from ..stdlib import index as kernels
@@ -94,6 +95,11 @@ def _is_long(positions: DeviceArray) -> bool:
     return device_class(positions.device) == "gpu" and count > 512 and before * after < 16384
 
 
+def _counted(*arrays: DeviceArray) -> bool:
+    """Whether kernels of these arrays, which number the elements of the first, can: strides of 0 make many of little memory."""
+    return math.prod(arrays[0].shape) <= NARROW_LIMIT or not all(array.form.narrow for array in arrays)
+
+
 def _check(positions: DeviceArray, y: DeviceArray) -> None:
     """Has positions out of range reported where kernels are checked: on processors, and with VKJIT_DEBUG=1."""
     if device_class(y.device) == "cpu" or os.environ.get("VKJIT_DEBUG", "0") not in ("", "0"):
@@ -105,7 +111,8 @@ def combine_lines(y: DeviceArray, positions: DeviceArray, values: DeviceArray, c
     if 0 in positions.shape:
         return
     _check(positions, y)
-    if combine is kernels.add and _is_long(positions) and y.dtype is values.dtype and _adds_atomically(y):
+    atomic = combine is kernels.add and y.dtype is values.dtype and _adds_atomically(y)
+    if atomic and _is_long(positions) and _counted(positions, values, y):
         kernels.scatter_atomic(positions, values, y)
         return
     limit, count = _loop(y.device), positions.shape[1]
@@ -136,7 +143,7 @@ def put_lines(y: DeviceArray, positions: DeviceArray, values: DeviceArray) -> No
         return
     _check(positions, y)
     limit, count = _loop(y.device), positions.shape[1]
-    if _is_long(positions) and count < 2**31:
+    if _is_long(positions) and count < 2**31 and _counted(positions):
         shape = (positions.shape[0], y.shape[1], positions.shape[2])
         last = creation.allocate(shape, dtypes.i32, y.device)
         creation.write_value(last, -1)
