@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import dtypes
 from ..errors import ArgumentError, DTypeError, ShapeError
-from .arithmetic import maximum, where
+from .arithmetic import where
 from .elementwise import softplus
 from .indexing import gather
 from .nn_common import floats, reduced
@@ -27,8 +27,8 @@ __all__ = [
 
 
 def _positive(x: Any) -> Any:
-    """max(x, 0), with a gradient of 0 where x is 0."""
-    return maximum(x, 0.0) if not x.requires_grad else where(x > 0, x, 0.0)
+    """max(x, 0), with a gradient of 1 where x is 0, as PyTorch's `clamp_min` has; NaN stays NaN."""
+    return x.clamp(0.0)
 
 
 def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
