@@ -29,7 +29,7 @@ def test_hinges(name: str, device: Any) -> None:
     arrays, options = CASES[name]
     outcomes = []
     for make, functions in ((vk.tensor, F), (torch.tensor, torch.nn.functional)):
-        arguments = [make(array) for array in arrays]
+        arguments: list[Any] = [make(array) for array in arrays]
         arguments[0].requires_grad_()
         loss = getattr(functions, name)(*arguments, reduction="none", **options)
         loss.sum().backward()

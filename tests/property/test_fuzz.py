@@ -102,7 +102,9 @@ def test_options_leave_runs_out() -> None:
     assert plain.counts["runs"] == 1
 
 
-@pytest.mark.parametrize(("kind", "words", "expected"), [("discrete", 1, True), ("discrete", 0, False), ("cpu", 1, False)])
+@pytest.mark.parametrize(
+    ("kind", "words", "expected"), [("discrete", 1, True), ("discrete", 0, False), ("cpu", 1, False)]
+)
 def test_long_modules_stay_off_hardware(kind: str, words: int, expected: bool) -> None:
     device: Any = SimpleNamespace(caps=SimpleNamespace(kind=kind))
     artifact: Any = SimpleNamespace(code=bytes(4 * (HARDWARE_WORDS + words)))

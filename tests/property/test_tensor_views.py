@@ -65,7 +65,10 @@ def apply(x: Any, kind: str, argument: Any) -> Any:
         return x.reshape(argument)
     if kind == "expand":
         return x.expand(argument) if ours else np.broadcast_to(x, argument)
-    return x if argument is None else x[(*[slice(None)] * argument, slice(None, None, -1))]
+    if argument is None:
+        return x
+    turned = (*[slice(None)] * argument, slice(None, None, -1))
+    return x[turned]
 
 
 @given(chain=chains())

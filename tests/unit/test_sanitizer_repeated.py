@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-call"
 """What the sanitizer leaves out: reads that repeat one, and checks of rounds that their loop's ends tell."""
 
 from __future__ import annotations
