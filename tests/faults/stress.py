@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -77,14 +78,17 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), behind)))}
 
 
-def run_program(code: str, status: int) -> str | None:
-    """What was wrong with the end of a process, or None."""
+def run_program(code: str, status: int, seconds: list[float]) -> str | None:
+    """What was wrong with the end of a process, or None; how long it took is appended."""
+    begun = time.perf_counter()
     try:
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment(), check=False
         )
     except subprocess.TimeoutExpired:
         return f"hangs:\n{code}"
+    finally:
+        seconds.append(time.perf_counter() - begun)
     if (done.returncode, done.stdout, done.stderr) == (status, "", ""):
         return None
     return f"ended with {done.returncode}, expected {status}:\n{code}\n{done.stdout}{done.stderr}"
@@ -92,9 +96,12 @@ def run_program(code: str, status: int) -> str | None:
 
 def exits(device: str, count: int, jobs: int) -> list[str]:
     """The complaints about `count` processes, `jobs` at a time."""
+    seconds: list[float] = []
     with ThreadPoolExecutor(jobs) as pool:
-        found = pool.map(lambda program: run_program(*program), itertools.islice(programs(device), count))
-        return [complaint for complaint in found if complaint is not None]
+        found = list(pool.map(lambda program: run_program(*program, seconds), itertools.islice(programs(device), count)))
+    if seconds:
+        print(f"{device}: a process took {statistics.median(seconds):.1f} s, the longest {max(seconds):.1f} s", flush=True)
+    return [complaint for complaint in found if complaint is not None]
 
 
 @vk.kernel(over="y")
