@@ -30,7 +30,7 @@ from .dtypes import DType
 from .errors import ArgumentError, CompileError
 from .frontend import ArrayArg, ConstArg, DeviceFunction, KernelSpec, ScalarArg, Signature, tune_choice
 from .plan import Grid, LaunchPlan
-from .recipe import MOST_RECIPES, Call, Fit, Keys, Recipe, constant_captures, settled
+from .recipe import MOST_RECIPES, Call, Fit, Keys, Recipe, constant_captures, sanitized, settled
 from .runtime import spans, ways
 from .runtime.interface import Device, DeviceArray
 
@@ -210,10 +210,10 @@ class Kernel(Tunable):
         if call is None:
             return self._launch_fully(groups, None, args, kwargs)
         try:
-            recipe = self._recipes.get(call.key)
+            recipe = self._recipes.get(call.asked)
         except TypeError:  # a constant that isn't hashable; the long way says which
             recipe = None
-        if recipe is None or not recipe.current() or findings.BLOCK.checks is not None:
+        if recipe is None or not recipe.current():
             return self._launch_fully(groups, call, args, kwargs)
         result = recipe.run(call)
         for tensor in call.changed:
@@ -281,7 +281,7 @@ class Kernel(Tunable):
             ready.launch(grid, values)
         if staged:
             staging.copy_back(device, staged, written)
-        elif call is not None and not signature.sanitize:
+        elif call is not None and not signature.overlaps:  # of which keys know nothing but that there are some
             self._remember(call, chosen, signature, grid, values, made, bound, wrap)
         for tensor in changed:
             tensor.__vkjit_written__()
@@ -336,12 +336,13 @@ class Kernel(Tunable):
         counted = tuple(i for i, fit in fits if fit.dtype.is_integer) if chosen.trip_bound is not None else ()
         device = chosen.device
         captures = constant_captures([*values, *self._elements])
-        self._recipes[call.key] = Recipe(
+        launcher, checks = sanitized(signature.sanitize, self._sanitize, self._found)
+        self._recipes[call.asked] = Recipe(
             chosen, lambda: self._guarded(chosen, device, signature), grid, template, fits, outs, wrap, device,
-            captures, counted, signature.debug,
+            captures, counted, signature.debug, launcher, checks,
         )  # fmt: skip
         groups, form = call.key[:2]
-        if not made and not self._tunable and isinstance(form, int):
+        if launcher is None and not made and not self._tunable and isinstance(form, int):
             simple = not callable(tune_choice(self._local)) and (groups is not None or not callable(self._groups))
             types = {i: fit.types for i, fit in fits}
             launched = Launched(chosen, grid, values, types, signature.local_size, simple, captures)

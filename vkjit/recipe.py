@@ -9,20 +9,22 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from . import arguments, dtypes, staging
+from . import arguments, dtypes, findings, staging
 from .dtypes import DType
 from .frontend import Captures, KernelSpec, exact
 from .plan import Grid, LaunchPlan
 from .runtime.array import ROW_ALIGNMENT
 from .runtime.interface import Device, DeviceArray
 
-__all__ = ["Call", "Fit", "Keys", "Recipe"]
+__all__ = ["Call", "Fit", "Keys", "Recipe", "sanitized"]
+
+Launcher = Callable[[LaunchPlan, Grid, Sequence[Any]], None]
 
 MOST_RECIPES = 4096
 MOST_WAYS = 64
@@ -36,6 +38,12 @@ class Call(NamedTuple):
     values: list[tuple[int, Any]]
     changed: list[Any]
     """Tensors that the kernel may write: they are told so afterwards."""
+
+    @property
+    def asked(self) -> tuple[Any, ...]:
+        """The key, and what a `sanitized` block around the call asks for."""
+        checks = findings.BLOCK.checks
+        return self.key if checks is None else (checks, *self.key)
 
 
 class Fit:
@@ -74,7 +82,8 @@ class Recipe:
 
     `template` has the values of parameters that the call doesn't give, `fits` how its scalars become the types of their parameters,
     `outs` the arrays to allocate: parameter, bytes, type, shape, strides. `counted` are the integer scalars that loops may
-    depend on, `ways` the prepared launches by their values. `poisoned`: what is allocated is filled first.
+    depend on, `ways` the prepared launches by their values. `poisoned`: what is allocated is filled first. `launcher`: launches
+    under the sanitizer, where the environment asked for `checks`; None for what a block or the kernel asked for.
     """
 
     plan: LaunchPlan
@@ -88,10 +97,14 @@ class Recipe:
     captures: tuple[Captures, ...]
     counted: tuple[int, ...]
     poisoned: bool
+    launcher: Launcher | None = None
+    checks: tuple[str, ...] | None = None
     ways: dict[tuple[Any, ...], Callable[[list[Any]], None]] = field(default_factory=dict)
 
     def current(self) -> bool:
-        """Whether captured values of constant functions are still the same."""
+        """Whether captured values of constant functions, and what the environment asks for, are still the same."""
+        if self.checks is not None and self.checks != findings.wanted_checks():
+            return False
         return not any(c.changed() for c in self.captures)
 
     def run(self, call: Call) -> Any:
@@ -127,11 +140,29 @@ class Recipe:
             if position in self.counted:
                 counts[position] = fit.dtype.numpy.type(values[position])
         plan = self.plan.variant(self.grid, counts, self.guard)
-        prepared = plan.prepare(self.grid, values)
-        way = functools.partial(plan.launch, self.grid) if prepared is None else prepared.launch
+        way: Callable[[list[Any]], None]
+        if self.launcher is not None:
+            way = functools.partial(self.launcher, plan, self.grid)
+        else:
+            prepared = plan.prepare(self.grid, values)
+            way = functools.partial(plan.launch, self.grid) if prepared is None else prepared.launch
         if len(self.ways) < MOST_WAYS:
             self.ways[numbers] = way
         return way
+
+
+def sanitized(
+    checks: tuple[str, ...], own: tuple[str, ...] | None, found: list[findings.SanitizerReport] | None
+) -> tuple[Launcher | None, tuple[str, ...] | None]:
+    """`launcher` and `checks` of a recipe: for a launch with `checks`, of a kernel that asks for `own` by itself."""
+    if not checks:
+        return None, None
+    from . import sanitizing  # only where it is asked for
+
+    def launcher(plan: LaunchPlan, groups: Grid, values: Sequence[Any]) -> None:
+        sanitizing.launch(plan, groups, values, found)
+
+    return launcher, checks if own is None and findings.BLOCK.checks is None else None
 
 
 class Keys:

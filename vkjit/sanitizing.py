@@ -209,6 +209,8 @@ def _reports(
     expected: SanitizerPlan, artifact: KernelArtifact, groups: Grid, records: npt.NDArray[np.uint32]
 ) -> list[SanitizerReport]:
     """The findings in the order of the source, one per place and other side."""
+    if not records[:, 0].any():
+        return []
     made: dict[tuple[Any, ...], SanitizerReport] = {}
     for number in np.flatnonzero(records[:, 0]).tolist():
         report = _report(expected, artifact, groups, artifact.sites[number], number, records[number])
