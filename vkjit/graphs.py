@@ -7,6 +7,7 @@ hand, in order with everything else on the device; grids, shapes and the choice 
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -32,6 +33,7 @@ class Graph:
         self._places: dict[str, list[Place]] = {}
         self._graph: DeviceGraph | None = None
         self._state = "its capture hasn't ended"
+        self._lock = threading.RLock()
 
     def __repr__(self) -> str:
         steps = "closed" if self._graph is None else f"{len(self._graph.entries)} steps"
@@ -50,24 +52,26 @@ class Graph:
         where one kernel of the graph has a scalar of that name; pass such names as `**{"kernel.parameter": 2.0}`.
         Raises ArgumentError for values that don't fit, DeviceError once the graph was closed.
         """
-        graph = self._ready()
-        if values:
-            self._replace(graph, values)
-        graph.replay()
+        with self._lock:  # others' arguments don't come in between
+            graph = self._ready()
+            if values:
+                self._replace(graph, values)
+            graph.replay()
 
     def close(self) -> None:
         """Lets go of the memory; replaying is an error afterwards."""
-        if self._graph is not None:
-            self._graph.close()
-            self._graph = None
-            self._state = "it was closed"
+        with self._lock:
+            graph, self._graph = self._graph, None
+            if graph is not None:
+                self._state = "it was closed"
+                graph.close()
 
     def _finish(self, graph: DeviceGraph) -> None:
         """Takes what was captured."""
         for name, array in self._arrays.items():
             low, high = staging.byte_range(array)
             self._places[name] = [place for e in graph.entries for place in e.places(array.buffer)]
-            if not self._places[name]:
+            if not self._places[name] and 0 not in array.shape:  # nothing is launched for arrays without elements
                 raise ArgumentError(f"capture(): {name} isn't used by what was captured")
             if any(not low <= address < high for e in graph.entries for address in e.ranges(array.buffer)):
                 raise ArgumentError(
@@ -89,14 +93,18 @@ class Graph:
         ]
         after = self._arrays | arrays
         self._check_disjoint(graph, after)
-        for name, array in arrays.items():
-            shift = array.address - self._arrays[name].address
-            for place in self._places[name]:
-                place.move(array.buffer, shift)
-        for launch, field, data in (step for steps in packed for step in steps):
-            launch.set_scalar(field, data)
-        self._arrays = after
-        graph.changed()
+        try:
+            for name, array in arrays.items():
+                shift = array.address - self._arrays[name].address
+                for place in self._places[name]:
+                    place.move(array.buffer, shift)
+            for launch, field, data in (step for steps in packed for step in steps):
+                launch.set_scalar(field, data)
+            self._arrays = after
+            graph.changed()
+        except BaseException:  # some are in place, others not
+            self._graph, self._state = None, "replacing its arguments was interrupted; capture it again"
+            raise
 
     def _fitting(self, name: str, value: Any) -> DeviceArray:
         array, old = _device_array(name, value), self._arrays[name]
@@ -113,7 +121,7 @@ class Graph:
 
     def _check_disjoint(self, graph: DeviceGraph, arrays: dict[str, DeviceArray]) -> None:
         """Kernels were chosen for arguments that overlap as the captured ones did."""
-        ranges = {name: staging.byte_range(array) for name, array in arrays.items()}
+        ranges = {name: staging.byte_range(array) for name, array in arrays.items() if 0 not in array.shape}
         names = list(ranges)
         for i, name in enumerate(names):
             low, high = ranges[name]
@@ -166,14 +174,18 @@ def capture(device: int | str | Device | None = None, /, **arrays: Any) -> Itera
             raise ArgumentError(f"capture(): {name} is on {array.device.name}, what is captured on {target.name}")
     graph = Graph(target, named)
     taken = Capture(target)
-    taken.start()
     try:
+        taken.start()
         yield graph
     except BaseException:
         graph._state = "its capture ended by an exception"
         raise
     finally:
-        taken.stop()
+        try:
+            taken.stop()
+        except BaseException:  # an interruption in between
+            taken.stop()
+            raise
     graph._finish(target.make_graph(taken.entries))
 
 

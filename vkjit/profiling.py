@@ -6,6 +6,7 @@ don't overlap while a profile is open; what is timed isn't changed otherwise. La
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -23,7 +24,7 @@ from .costs import Cost
 from .devices import device as open_device
 from .errors import ArgumentError, DeviceError
 from .runtime import spans
-from .runtime.graph import shadowing
+from .runtime.graph import shadowing, uncover
 from .runtime.interface import Device
 from .runtime.streams import DeviceEvent
 
@@ -101,6 +102,7 @@ class Profile:
         self._launches: list[_Launch] = []
         self._spans: list[_Span] = []
         self._pending: list[_Pending] = []
+        self._shadows: list[str] = []
         self._zero: DeviceEvent | None = None
         self._begun = self._ended = 0
         self._lock = threading.RLock()
@@ -108,8 +110,8 @@ class Profile:
 
     @property
     def seconds(self) -> float:
-        """How long the block took on the host."""
-        return (self._ended - self._begun) / 1e9
+        """How long the block took on the host, or has taken so far."""
+        return ((self._ended or time.perf_counter_ns()) - self._begun) / 1e9 if self._begun else 0.0
 
     def kernels(self) -> list[KernelTime]:
         """Device time by kernel, longest first."""
@@ -187,13 +189,14 @@ class Profile:
     # -- while the block runs
 
     def _open(self) -> None:
-        with shadowing:
+        with shadowing.lock:
             shadowing.settle(self.device)
             if "launch" in vars(self.device):
                 raise DeviceError(f"{self.device.name} is being captured or profiled already: one after the other")
             self._zero = self._mark()
-            self.device.watch(1)
+            self.device.watch(self, True)
             for name in ("launch", *_HOST):
+                self._shadows.append(name)
                 usual = getattr(self.device, name)
                 taken = self._launched if name == "launch" else functools.partial(self._called, _HOST[name])
                 setattr(self.device, name, functools.partial(taken, usual))
@@ -202,13 +205,17 @@ class Profile:
 
     def _close(self) -> None:
         self._ended = time.perf_counter_ns()
-        spans.listeners.remove(self)
-        with shadowing:
-            for name in ("launch", *_HOST):
-                delattr(self.device, name)
-            self.device.watch(-1)
+        self._end()
         with self._lock:
             self._fetch()
+
+    def _end(self) -> None:
+        """Looks no more. May be called again, and whatever became of `_open`."""
+        with contextlib.suppress(ValueError):  # it isn't there
+            spans.listeners.remove(self)
+        with shadowing.lock:
+            uncover(self.device, self._shadows)
+            self.device.watch(self, False)
 
     def _mark(self) -> DeviceEvent:
         event = self.device.open_event(timing=True)
@@ -267,11 +274,15 @@ def profile(device: int | str | Device | None = None) -> Iterator[Profile]:
     """
     target = open_device(device)
     made = Profile(target)
-    made._open()
     try:
+        made._open()
         yield made
     finally:
-        made._close()
+        try:
+            made._close()
+        except BaseException:  # also an interruption in between
+            made._end()
+            raise
 
 
 def _kernel_time(name: str, launches: list[_Launch]) -> KernelTime:

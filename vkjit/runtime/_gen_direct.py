@@ -68,8 +68,8 @@ def _with_1(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             x, y, z = size
         queue = current.queue
         lock = queue.lock
-        lock.acquire()
         try:
+            lock.acquire()
             if claim is not None:
                 words += (claim(),)
             command = queue.ticket or queue.open_ticket()
@@ -182,8 +182,8 @@ def _with_2(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             x, y, z = size
         queue = current.queue
         lock = queue.lock
-        lock.acquire()
         try:
+            lock.acquire()
             if claim is not None:
                 words += (claim(),)
             command = queue.ticket or queue.open_ticket()
@@ -300,8 +300,8 @@ def _with_3(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             x, y, z = size
         queue = current.queue
         lock = queue.lock
-        lock.acquire()
         try:
+            lock.acquire()
             if claim is not None:
                 words += (claim(),)
             command = queue.ticket or queue.open_ticket()
@@ -422,8 +422,8 @@ def _with_4(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             x, y, z = size
         queue = current.queue
         lock = queue.lock
-        lock.acquire()
         try:
+            lock.acquire()
             if claim is not None:
                 words += (claim(),)
             command = queue.ticket or queue.open_ticket()
@@ -548,8 +548,8 @@ def _with_5(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             x, y, z = size
         queue = current.queue
         lock = queue.lock
-        lock.acquire()
         try:
+            lock.acquire()
             if claim is not None:
                 words += (claim(),)
             command = queue.ticket or queue.open_ticket()
@@ -678,8 +678,8 @@ def _with_6(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             x, y, z = size
         queue = current.queue
         lock = queue.lock
-        lock.acquire()
         try:
+            lock.acquire()
             if claim is not None:
                 words += (claim(),)
             command = queue.ticket or queue.open_ticket()
@@ -812,8 +812,8 @@ def _with_7(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             x, y, z = size
         queue = current.queue
         lock = queue.lock
-        lock.acquire()
         try:
+            lock.acquire()
             if claim is not None:
                 words += (claim(),)
             command = queue.ticket or queue.open_ticket()
@@ -950,8 +950,8 @@ def _with_8(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             x, y, z = size
         queue = current.queue
         lock = queue.lock
-        lock.acquire()
         try:
+            lock.acquire()
             if claim is not None:
                 words += (claim(),)
             command = queue.ticket or queue.open_ticket()
@@ -1092,8 +1092,8 @@ def _with_20(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             x, y, z = size
         queue = current.queue
         lock = queue.lock
-        lock.acquire()
         try:
+            lock.acquire()
             if claim is not None:
                 words += (claim(),)
             command = queue.ticket or queue.open_ticket()

@@ -18,8 +18,8 @@ def _recording(prepared: Any) -> Callable[[Sequence[Any], tuple[int, ...]], bool
     def record(buffers: Sequence[Any], places: tuple[int, ...]) -> bool:
         queue = current.queue
         lock = queue.lock
-        lock.acquire()
         try:
+            lock.acquire()
             slot = 0 if claim is None else claim()
             command = queue.ticket or queue.open_ticket()
             if not command:
@@ -89,8 +89,8 @@ def _recording_few(prepared: Any) -> Callable[[Sequence[Any], tuple[int, ...]], 
         a, b, c = buffers[first], buffers[second], buffers[third]
         queue = current.queue
         lock = queue.lock
-        lock.acquire()
         try:
+            lock.acquire()
             rest = pieces if claim is None else (*pieces, claim())
             command = queue.ticket or queue.open_ticket()
             if not command:
@@ -158,8 +158,8 @@ def _making_1(prepared: Any) -> Callable[..., Any]:
         if address % LAYOUT_ALIGNMENT:
             return None
         lock = queue.lock
-        lock.acquire()
         try:
+            lock.acquire()
             rest = pieces if claim is None else (*pieces, claim())
             command = queue.ticket or queue.open_ticket()
             if not command:
@@ -232,8 +232,8 @@ def _making_2(prepared: Any) -> Callable[..., Any]:
         if address % LAYOUT_ALIGNMENT:
             return None
         lock = queue.lock
-        lock.acquire()
         try:
+            lock.acquire()
             rest = pieces if claim is None else (*pieces, claim())
             command = queue.ticket or queue.open_ticket()
             if not command:
@@ -307,8 +307,8 @@ def _making_3(prepared: Any) -> Callable[..., Any]:
         if address % LAYOUT_ALIGNMENT:
             return None
         lock = queue.lock
-        lock.acquire()
         try:
+            lock.acquire()
             rest = pieces if claim is None else (*pieces, claim())
             command = queue.ticket or queue.open_ticket()
             if not command:
@@ -370,8 +370,8 @@ def _writing_1(prepared: Any) -> Callable[..., Any]:
         b0 = a0.buffer
         queue = current.queue
         lock = queue.lock
-        lock.acquire()
         try:
+            lock.acquire()
             rest = pieces if claim is None else (*pieces, claim())
             command = queue.ticket or queue.open_ticket()
             if not command:
@@ -427,8 +427,8 @@ def _writing_2(prepared: Any) -> Callable[..., Any]:
         b0, b1 = a0.buffer, a1.buffer
         queue = current.queue
         lock = queue.lock
-        lock.acquire()
         try:
+            lock.acquire()
             rest = pieces if claim is None else (*pieces, claim())
             command = queue.ticket or queue.open_ticket()
             if not command:
@@ -485,8 +485,8 @@ def _writing_3(prepared: Any) -> Callable[..., Any]:
         b0, b1, b2 = a0.buffer, a1.buffer, a2.buffer
         queue = current.queue
         lock = queue.lock
-        lock.acquire()
         try:
+            lock.acquire()
             rest = pieces if claim is None else (*pieces, claim())
             command = queue.ticket or queue.open_ticket()
             if not command:

@@ -204,9 +204,9 @@ class VulkanDevice(Device):
             return None
         return kernel, functools.partial(self._reports.claim, kernel) if kernel.report_offset >= 0 else None
 
-    def watch(self, change: int) -> None:
+    def watch(self, watcher: object, watching: bool) -> None:
         """As in `Device`."""
-        self._group.watch(change)
+        self._group.watch(watcher, watching)
 
     def synchronize(self) -> None:
         self._queue.check()

@@ -48,10 +48,11 @@ __all__ = ["MAKERS"]
 # belongs to calls like this; do the shapes agree, and what is the grid; under the lock: is the open submission there, does a
 # buffer conflict with a command since the last barrier; the record is filled; the uses are noted; the driver is called.
 # Uses are noted before the call, so that an interruption in between can't leave a command that nobody knows of. A slot for
-# a report is claimed first: that may wait, and with that submit.
+# a report is claimed first: that may wait, and with that submit. The lock is taken inside of `try`: handlers of signals run right
+# after a call, so that Ctrl-C in between would leave it taken for good; `distrust` takes it where the call was interrupted before.
 _LOCKED = """        lock = queue.lock
-        lock.acquire()
         try:
+            lock.acquire()
 {claimed}            command = queue.ticket or queue.open_ticket()
             if not command:
                 return {refused}

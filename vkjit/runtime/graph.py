@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,7 +23,7 @@ from .handles import on_fork
 if TYPE_CHECKING:
     from .interface import Buffer, Device, LoadedKernel
 
-__all__ = ["Capture", "Copy", "DeviceGraph", "Entry", "Fill", "Launch", "Place", "is_capturing", "shadowing"]
+__all__ = ["Capture", "Copy", "DeviceGraph", "Entry", "Fill", "Launch", "Place", "is_capturing", "shadowing", "uncover"]
 
 _REFUSED = {
     "write": "uploads",
@@ -36,22 +36,21 @@ _REFUSED = {
 
 
 class _Shadowing:
-    """Whoever puts something before a device's methods, or takes it away, holds this. Calls that are watched for a moment (see
-    `repeat`) are waited for by all others that come.
+    """Whoever puts something before a device's methods, or takes it away, holds `lock`. Calls that are watched for a moment (see
+    `repeat`) are waited for by all others that come. `captured`: by device the thread whose calls are noted, and what ends that.
+
+    `with` takes a lock and enters the block in one step only where the lock itself is named: a class's own method, or a
+    condition's, can be interrupted when it has taken it already.
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        self.lock = threading.Lock()
+        self.captured: dict[Device, tuple[int, Callable[[], None]]] = {}
+        self._changed = threading.Condition(self.lock)
         self._waiting = 0
         self._watched: dict[Device, tuple[int, Callable[[], None]]] = {}
 
-    def __enter__(self) -> None:
-        self._changed.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._changed.release()
-
-    # The rest is called by who holds it.
+    # The rest is called by who holds the lock.
 
     def begin(self, device: Device, end: Callable[[], None]) -> bool:
         """Notes that this thread watches a call on a device, unless somebody looks at the device's launches, or wants to;
@@ -63,8 +62,9 @@ class _Shadowing:
         return True
 
     def end(self, device: Device) -> None:
-        """Notes that a call isn't watched any more."""
-        self._watched.pop(device, None)
+        """Notes that this thread's call isn't watched any more."""
+        if device in self._watched and self._watched[device][0] == threading.get_ident():
+            del self._watched[device]
         self._changed.notify_all()
 
     def settle(self, device: Device) -> None:
@@ -78,8 +78,10 @@ class _Shadowing:
 
     def forget(self) -> None:
         """In a child of a fork, where the other threads are gone."""
-        watched, here = list(self._watched.values()), threading.get_ident()
+        watched, here = [*self._watched.values(), *self.captured.values()], threading.get_ident()
+        captured = {device: found for device, found in self.captured.items() if found[0] == here}
         self.__init__()  # type: ignore[misc]  # another thread of the parent may have held it
+        self.captured = captured
         for thread, end in watched:
             if thread != here:
                 end()
@@ -88,12 +90,17 @@ class _Shadowing:
 shadowing = _Shadowing()
 on_fork(shadowing.forget)
 
-_noted = threading.local()
+
+def uncover(device: Device, names: Iterable[str]) -> None:
+    """Takes away what was put before methods of the device, as far as it was."""
+    for name in names:
+        vars(device).pop(name, None)
 
 
 def is_capturing(device: Device) -> bool:
     """Whether what this thread asks of the device is noted instead of run."""
-    return getattr(_noted, "device", None) is device
+    found = shadowing.captured.get(device)
+    return found is not None and found[0] == threading.get_ident()
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +270,7 @@ class DeviceGraph:
 class Capture:
     """Takes down what this thread asks of a device between `start` and `stop`.
 
-    Raises DeviceError when another capture of the device is open.
+    Raises DeviceError when another capture of the device is open. `stop` may be called again, and whatever became of `start`.
     """
 
     def __init__(self, device: Device) -> None:
@@ -271,30 +278,36 @@ class Capture:
         self.entries: list[Entry] = []
         self._thread = threading.get_ident()
         self._shadows: list[str] = []
+        self._started = False
 
     def start(self) -> None:
         """Begins to note."""
-        with shadowing:
+        with shadowing.lock:
             shadowing.settle(self.device)
             if "launch" in vars(self.device):
                 raise DeviceError(f"{self.device.name} is being captured already: captures of a device can't overlap")
-            self.device.watch(1)
+            self._started = True
+            self.device.watch(self, True)
             for name, method in (("launch", self._launch), ("copy", self._copy), ("fill", self._fill)):
                 self._shadow(name, method)
             for name, what in _REFUSED.items():
                 self._shadow(name, functools.partial(self._refuse, what))
-            _noted.device = self.device
+            shadowing.captured[self.device] = self._thread, self._uncover
 
     def stop(self) -> None:
         """Ends noting; the device runs what it is asked again."""
-        with shadowing:
-            for name in self._shadows:
-                delattr(self.device, name)
-            self.device.watch(-1)
-            self._shadows.clear()
-            _noted.device = None
+        with shadowing.lock:
+            self._uncover()
+
+    def _uncover(self) -> None:
+        if self._started:
+            uncover(self.device, self._shadows)
+            self.device.watch(self, False)
+            shadowing.captured.pop(self.device, None)
+            self._started = False
 
     def _shadow(self, name: str, method: Callable[..., Any]) -> None:
+        self._shadows.append(name)
         usual = getattr(self.device, name)
         thread = self._thread
 
@@ -302,7 +315,6 @@ class Capture:
             return (method if threading.get_ident() == thread else usual)(*args, **kwargs)
 
         setattr(self.device, name, shadow)
-        self._shadows.append(name)
 
     def _launch(
         self,

@@ -91,6 +91,8 @@ class Buffer(ABC):
     __slots__ = ("__weakref__",)
 
     shared = False
+    queue: Any = None
+    """Where Vulkan's buffers are at home; launches ask each buffer that they are given, of whatever device."""
     device: Device
     nbytes: int
     address: int
@@ -171,9 +173,9 @@ class Device(ABC):
         del launch, given, made
         return None
 
-    def watch(self, change: int) -> None:
-        """Adds to the number of those that have put themselves before `launch` and have to see each launch."""
-        del change
+    def watch(self, watcher: object, watching: bool) -> None:
+        """Notes who has put itself before `launch` and has to see each launch, or that it needn't any more."""
+        del watcher, watching
 
     @abstractmethod
     def synchronize(self) -> None:

@@ -358,8 +358,14 @@ class Queue(SentWork):
         self._dispatch(command, *groups(memory))
 
     def distrust(self) -> None:
-        """After an interruption in the middle of recording: what comes later is ordered after all that may be there."""
+        """After an interruption in the middle of recording: what comes later is ordered after all that may be there.
+
+        The caller releases the lock afterwards, which it may not have got.
+        """
+        if not self.lock._is_owned():  # type: ignore[attr-defined]  # conditions of the standard library ask the same
+            self.lock.acquire()
         self.bound = None
+        self.recorded += 1  # perhaps
         if self.group.failure is None:
             self.transferred = True
             self.order()

@@ -43,7 +43,7 @@ class QueueGroup:
         self.epochs = itertools.count(1)
         self.kernels: weakref.WeakSet[VulkanKernel] = weakref.WeakSet()
         self.exports = False  # whether timelines can be given to other libraries
-        self.watchers = 0
+        self.watchers: set[object] = set()
 
     def check(self) -> None:
         """Raises when the device can't be used any more."""
@@ -55,10 +55,10 @@ class QueueGroup:
         self.failure = failure
         self._call_in_tickets()
 
-    def watch(self, change: int) -> None:
-        """Counts those that have to see each launch; while there are any, none takes the direct way."""
+    def watch(self, watcher: object, watching: bool) -> None:
+        """Notes those that have to see each launch; while there are any, none takes the direct way."""
         with self.lock:
-            self.watchers += change
+            (self.watchers.add if watching else self.watchers.discard)(watcher)
             self._call_in_tickets()
 
     def _call_in_tickets(self) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .graph import shadowing
+from .graph import shadowing, uncover
 
 if TYPE_CHECKING:
     from .interface import Buffer, Device, DeviceArray, LoadedKernel
@@ -133,22 +133,26 @@ class Witness:
             self._known.setdefault(id(array.buffer), (weakref.ref(array.buffer), number, array.address))
         self._thread = threading.get_ident()
         self._shadows: list[str] = []
+        self._started = True  # from before it is, so that an interrupted start is ended, too
 
     def start(self) -> bool:
         """Begins, unless somebody else looks at the device's launches, or waits to; whether it did."""
-        with shadowing:
-            if not shadowing.begin(self.device, self._uncover):
+        with shadowing.lock:
+            self._started = shadowing.begin(self.device, self._uncover)
+            if not self._started:
                 return False
-            self.device.watch(1)
+            self.device.watch(self, True)
             for name in ("launch", "fill", "copy", "allocate", *_IMPURE):
                 self._shadow(name)
         return True
 
     def stop(self) -> None:
-        """Ends."""
-        with shadowing:
-            self._uncover()
-            shadowing.end(self.device)
+        """Ends. May be called again, and whatever became of `start`."""
+        with shadowing.lock:
+            if self._started:
+                self._uncover()
+                shadowing.end(self.device)
+                self._started = False
 
     def steps(self) -> list[Step] | None:
         """What was asked, to be repeated; None where that can't be."""
@@ -165,12 +169,11 @@ class Witness:
         return known[1:] if known is not None and known[0]() is buffer else None
 
     def _uncover(self) -> None:
-        for name in self._shadows:
-            delattr(self.device, name)
-        self._shadows.clear()
-        self.device.watch(-1)
+        uncover(self.device, self._shadows)
+        self.device.watch(self, False)
 
     def _shadow(self, name: str) -> None:
+        self._shadows.append(name)
         usual = getattr(self.device, name)
 
         def shadow(*args: Any, **kwargs: Any) -> Any:
@@ -180,7 +183,6 @@ class Witness:
             return result
 
         setattr(self.device, name, shadow)
-        self._shadows.append(name)
 
     def _note(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         if name in _IMPURE or kwargs:

@@ -42,7 +42,7 @@ _WATCHED = 2
 """The calls of a key before the one that is watched."""
 _MOST_KEYS = 8192
 _MOST_STEPS = 64
-_changing = threading.Lock()
+_changing = threading.RLock()
 """Whoever changes a device's ways holds this."""
 _PLAIN: set[type] = {int, bool, str, type(None), DType}
 _TENSORS: set[type] = {Tensor}
@@ -454,12 +454,17 @@ def _noticed(
             ways[key] = False
         return function(*operands, **params)
     witness = Witness(device, arrays)
-    if not witness.start():
-        return function(*operands, **params)
     try:
+        watched = witness.start()
         result = function(*operands, **params)
     finally:
-        witness.stop()
+        try:
+            witness.stop()
+        except BaseException:  # an interruption in between
+            witness.stop()
+            raise
+    if not watched:
+        return result
     way = _way(witness, arrays, result, writes) or False
     with _changing:
         ways[key] = way
@@ -526,7 +531,7 @@ def _planned(device: Device, steps: list[Step], count: int, results: list[int]) 
 
 def _in_child() -> None:
     global _changing
-    _changing = threading.Lock()  # another thread of the parent may have held the old one
+    _changing = threading.RLock()  # another thread of the parent may have held the old one
 
 
 on_fork(_in_child)

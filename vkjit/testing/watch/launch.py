@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...runtime.artifact import PRINT_BYTES, REPORT_WORDS, KernelArtifact
-from ...runtime.graph import shadowing
+from ...runtime.graph import shadowing, uncover
 from ...runtime.interface import Buffer, Device, LoadedKernel
 from .helpers import DISTANCE, MISALIGNED, RECORD_BYTES, SCRATCH_BYTES, SEEN
 from .instrument import Site, Span, Watched, watched
@@ -85,10 +85,10 @@ class Watcher:
     _launch: Any = None
 
     def __enter__(self) -> Watcher:
-        with shadowing:
+        with shadowing.lock:
             shadowing.settle(self.device)
             self._launch = self.device.launch
-            self.device.watch(1)
+            self.device.watch(id(self), True)
             self.device.launch = self._watched
             self.device.direct = lambda _kernel, _launch: None
         return self
@@ -96,9 +96,9 @@ class Watcher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with shadowing:
-            del self.device.launch, self.device.direct
-            self.device.watch(-1)
+        with shadowing.lock:
+            uncover(self.device, ("launch", "direct"))
+            self.device.watch(id(self), False)
 
     def _watched(
         self,
