@@ -10,9 +10,18 @@ from .describe import DatasetInfo, describe
 from .files import cifar10, csv, digits, mnist, raw
 from .images import ImageFolder, read_image
 from .loader import DataLoader
+from .samplers import (
+    BatchSampler,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 from .transforms import one_hot
 
 __all__ = [
-    "ArrayDataset", "ConcatDataset", "DataLoader", "Dataset", "DatasetInfo", "ImageFolder", "Subset", "Transformed",
-    "cifar10", "csv", "describe", "digits", "mnist", "one_hot", "raw", "read_image", "split", "transforms",
+    "ArrayDataset", "BatchSampler", "ConcatDataset", "DataLoader", "Dataset", "DatasetInfo", "ImageFolder", "RandomSampler",
+    "Sampler", "SequentialSampler", "Subset", "SubsetRandomSampler", "Transformed", "WeightedRandomSampler", "cifar10", "csv",
+    "describe", "digits", "mnist", "one_hot", "raw", "read_image", "split", "transforms",
 ]  # fmt: skip

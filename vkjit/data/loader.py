@@ -1,7 +1,7 @@
 """Batches of examples, made ahead by worker threads or processes and put on the device one batch ahead.
 
-Enters: a dataset, the size of batches, seeds. Leaves: batches, tensors on a device in the structure of the examples. Order and
-everything random follow from (seed, epoch, number of the example): they don't depend on threads, nor on whether the
+Enters: a dataset, the size of batches or a sampler, seeds. Leaves: batches, tensors on a device in the structure of the examples.
+Order and everything random follow from (seed, epoch, number of the example): they don't depend on threads, nor on whether the
 iteration was broken off and resumed.
 """
 
@@ -18,19 +18,29 @@ from ..devices import device as open_device
 from ..errors import ArgumentError
 from ..tensor import api as _api  # noqa: F401  # puts the methods on Tensor
 from ..tensor import creation
-from .making import Maker, Order, Workers, collate
+from .making import Maker, Workers, collate
+from .names import Named, refuse_others, resolved
+from .orders import Order, Orders
+from .samplers import RandomSampler, SequentialSampler, as_array
 
 __all__ = ["DataLoader", "collate"]
+
+_DEFAULTS = Named(workers=0, prefetch=2, collate=collate)
 
 
 class DataLoader:
     """Iterates over batches of a dataset: `for x, y in DataLoader(data, 64, shuffle=True): ...`
 
     batch_size: examples of a batch; drop_last leaves a smaller last one out. shuffle: False, True or "epoch" (another order each
-    epoch), "once" (one order for all epochs). seed: of orders and of what transforms draw. workers: threads that make batches
-    (0: none), prefetch: batches made ahead. processes: the workers are processes, which don't take turns with the training at
-    running Python: for transforms of much Python, and devices that compute on the host. device: where tensors go (default: the
-    default device; with to_device=False NumPy arrays are handed out). collate: makes a batch of a list of examples.
+    epoch), "once" (one order for all epochs). sampler: gives the indices of an epoch, instead of shuffle: one of `vkjit.data`, a
+    sequence, or anything to iterate over. batch_sampler: gives the batches, lists of indices, instead of all of these. seed: of
+    orders and of what transforms draw. workers: threads that make batches (0: none), prefetch: batches made ahead. processes: the
+    workers are processes, which don't take turns with the training at running Python: for transforms of much Python, and devices
+    that compute on the host. device: where tensors go (default: the default device; with to_device=False NumPy arrays are handed
+    out). collate: makes a batch of a list of examples.
+
+    num_workers and collate_fn are other names of workers and collate; prefetch_factor is prefetch per worker. pin_memory and
+    persistent_workers are taken and change nothing: batches are put on the device here, and processes stay until the loader goes.
 
     Each iteration is an epoch, also after one that was broken off. `state_dict()` is the place: the epoch and the number of batches
     handed out in it. After `load_state_dict` the next iteration goes on from there.
@@ -40,8 +50,10 @@ class DataLoader:
         self,
         dataset: Any,
         batch_size: int = 1,
-        shuffle: bool | str = False,
+        shuffle: bool | str | None = False,
         *,
+        sampler: Any = None,
+        batch_sampler: Any = None,
         seed: int = 0,
         drop_last: bool = False,
         workers: int = 0,
@@ -50,26 +62,27 @@ class DataLoader:
         device: Any = None,
         to_device: bool = True,
         collate: Callable[[list[Any]], Any] = collate,
+        num_workers: int | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        prefetch_factor: int | None = None,
+        pin_memory: bool = False,
+        persistent_workers: bool = False,
+        **others: Any,
     ) -> None:
-        if type(batch_size) is not int or batch_size < 1:
-            raise ArgumentError(f"batch_size is an int of at least 1, found {batch_size!r}")
-        if shuffle not in (False, True, "once", "epoch"):
-            raise ArgumentError(f'shuffle is False, True, "epoch" or "once", found {shuffle!r}')
-        if type(workers) is not int or type(prefetch) is not int or workers < 0 or prefetch < 1:
-            raise ArgumentError(
-                f"workers is an int of at least 0 and prefetch one of at least 1, found {workers!r} and {prefetch!r}"
-            )
-        if type(seed) is not int or seed < 0:
-            raise ArgumentError(f"seed is an int of at least 0, found {seed!r}")
-        if not callable(collate):
-            raise ArgumentError(f"collate is a function of a list of examples, found {collate!r}")
-        if processes and not workers:
-            raise ArgumentError("processes=True needs workers, found workers=0")
-        self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
+        del pin_memory, persistent_workers
+        refuse_others(others)
+        names = {"num_workers": num_workers, "collate_fn": collate_fn, "prefetch_factor": prefetch_factor}
+        options = resolved(Named(workers, prefetch, collate), _DEFAULTS, names)
+        shuffle = False if shuffle is None else shuffle
+        _check(dataset, batch_size, shuffle, seed, processes, options)
+        _check_samplers(sampler, batch_sampler, batch_size, shuffle, drop_last)
+        self.dataset, self.drop_last = dataset, drop_last
+        self.batch_size = None if batch_sampler is not None else batch_size
         self.shuffle = "epoch" if shuffle is True else shuffle
-        self.seed, self.workers, self.prefetch = seed, workers, prefetch
-        self.collate, self.to_device = collate, to_device
-        self._workers = Workers(workers, processes)
+        self.seed, self.workers, self.prefetch = seed, options.workers, options.prefetch
+        self.collate, self.to_device = options.collate, to_device
+        self._sampler = _as_sampler(sampler if batch_sampler is None else batch_sampler, dataset, shuffle)
+        self._workers = Workers(options.workers, processes)
         self._device = device
         self.epoch = 0
         self.position = 0
@@ -78,45 +91,66 @@ class DataLoader:
         """Whether the next iteration goes on from the place: it has been loaded."""
 
     def __len__(self) -> int:
-        whole, rest = divmod(len(self.dataset), self.batch_size)
-        return whole if self.drop_last or not rest else whole + 1
+        return len(self._orders())
+
+    def _orders(self) -> Orders:
+        return Orders(self._sampler, self.batch_size, self.drop_last, len(self.dataset))
 
     # -- the place
 
     def state_dict(self) -> dict[str, Any]:
-        """Epoch, batches handed out in it, and what the order follows from."""
+        """Epoch, batches handed out in it, and what the order follows from.
+
+        Raises ArgumentError for a sampler whose order follows from something else than the loader's seed: it can't go on.
+        """
+        orders = self._orders()
+        if not orders.can_be_told_again:
+            raise ArgumentError(
+                f"the order of a {type(self._sampler).__name__} can't be told again, so there is no place to go on from: write it "
+                "as a vk.data.Sampler, whose order(generator) follows from the loader's seed, or give a list of indices"
+            )
         return {
             "epoch": self.epoch, "position": self.position, "seed": self.seed, "batch_size": self.batch_size,
-            "length": len(self.dataset),
+            "length": len(self.dataset), "order": self._order_name(), "batches": len(orders),
         }  # fmt: skip
+
+    def _order_name(self) -> str:
+        return f"shuffle={self.shuffle!r}" if self.shuffle else self._orders().name
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Goes on from a place. Raises ArgumentError where it belongs to other batches."""
-        for name, own in (("batch_size", self.batch_size), ("length", len(self.dataset))):
-            if state_dict[name] != own:
-                raise ArgumentError(f"the place was saved with {name}={state_dict[name]}, this loader has {own}")
+        own = {
+            "batch_size": self.batch_size,
+            "length": len(self.dataset),
+            "order": self._order_name(),
+            "batches": len(self),
+        }
+        for name, value in own.items():
+            if state_dict.get(name, value) != value:
+                raise ArgumentError(f"the place was saved with {name}={state_dict[name]}, this loader has {value}")
+        if not self._orders().can_be_told_again:
+            self.state_dict()  # says why
         self.epoch, self.position, self.seed = (int(state_dict[n]) for n in ("epoch", "position", "seed"))
         self._goes_on = True
 
     # -- iteration
 
+    def _drawn_in(self, epoch: int) -> int:
+        """The epoch that an order is drawn in."""
+        return 0 if self.shuffle == "once" else epoch
+
     def order(self, epoch: int) -> Order:
         """The numbers of the examples as an epoch takes them."""
-        count = len(self.dataset)
-        if not self.shuffle:
-            return np.arange(count)
-        source = [self.seed, epoch if self.shuffle == "epoch" else 0]
-        return np.random.default_rng(source).permutation(count)
+        batches = [b.indices for b in self._orders().batches(self.seed, self._drawn_in(epoch))]
+        return np.concatenate(batches) if batches else np.zeros(0, np.int64)
 
     def __iter__(self) -> Iterator[Any]:
         if self.position and not self._goes_on:  # the last epoch was broken off: the rest of it is left out
             self.epoch, self.position = self.epoch + 1, 0
         self._goes_on = False
-        epoch, start = self.epoch, self.position
-        order = self.order(epoch)
-        count = len(self)
-        batches = (order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(start, count))
-        make, seed = Maker(self.dataset, self.collate), self.seed
+        epoch, seed = self.epoch, self.seed
+        batches = self._orders().batches(seed, self._drawn_in(epoch), self.position)
+        make = Maker(self.dataset, self.collate)
         if self.workers:
             made = self._workers.made(make, batches, seed, epoch, self.prefetch)
         else:
@@ -136,6 +170,49 @@ class DataLoader:
     def _handed_out(self, batch: Any) -> Any:
         self.position += 1
         return batch
+
+
+def _check(dataset: Any, batch_size: Any, shuffle: Any, seed: Any, processes: bool, options: Named) -> None:
+    """Raises ArgumentError for options out of range."""
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        raise ArgumentError(
+            f"a dataset has a length and numbered examples, found a {type(dataset).__name__}: write __len__() and __getitem__(), "
+            "as in vk.data.Dataset, or put what it gives into a list"
+        )
+    if type(batch_size) is not int or batch_size < 1:
+        raise ArgumentError(f"batch_size is an int of at least 1, found {batch_size!r}")
+    if shuffle not in (False, True, "once", "epoch"):
+        raise ArgumentError(f'shuffle is False, True, "epoch" or "once", found {shuffle!r}')
+    workers, prefetch = options.workers, options.prefetch
+    if type(workers) is not int or type(prefetch) is not int or workers < 0 or prefetch < 1:
+        raise ArgumentError(
+            f"workers is an int of at least 0 and prefetch one of at least 1, found {workers!r} and {prefetch!r}"
+        )
+    if type(seed) is not int or seed < 0:
+        raise ArgumentError(f"seed is an int of at least 0, found {seed!r}")
+    if not callable(options.collate):
+        raise ArgumentError(f"collate is a function of a list of examples, found {options.collate!r}")
+    if processes and not workers:
+        raise ArgumentError("processes=True needs workers, found workers=0")
+
+
+def _check_samplers(sampler: Any, batch_sampler: Any, batch_size: int, shuffle: Any, drop_last: bool) -> None:
+    """Raises ArgumentError where two options say what the batches are."""
+    if batch_sampler is not None and (sampler is not None or shuffle or drop_last or batch_size != 1):
+        raise ArgumentError("a batch_sampler gives whole batches: leave out batch_size, shuffle, sampler and drop_last")
+    if sampler is not None and shuffle:
+        raise ArgumentError(
+            f"a sampler gives the order: leave out shuffle, found shuffle={shuffle!r} beside a {type(sampler).__name__}"
+        )
+    for name, given in (("sampler", sampler), ("batch_sampler", batch_sampler)):
+        if given is not None and (not hasattr(given, "__iter__") or iter(given) is given):
+            raise ArgumentError(f"a {name} gives indices each time it is iterated over, found a {type(given).__name__}")
+
+
+def _as_sampler(given: Any, dataset: Any, shuffle: Any) -> Any:
+    if given is not None:
+        return as_array(given) if hasattr(given, "numpy") else given
+    return RandomSampler(dataset) if shuffle else SequentialSampler(dataset)
 
 
 def _uploaded(batch: Any, device: Any) -> Any:

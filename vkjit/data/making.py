@@ -1,7 +1,8 @@
 """Batches made on the host, by threads or by processes of this program.
 
 Enters: a dataset, how examples become a batch, the numbers of the examples. Leaves: batches of arrays, in the order in which they
-were asked for. What is random follows from the seed, the epoch and the number of the example, whoever makes it.
+were asked for. What is random follows from the seed, the epoch, the number of the example and how often it came before in the
+epoch, whoever makes it.
 """
 
 from __future__ import annotations
@@ -14,15 +15,13 @@ from pickle import PicklingError
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import ArgumentError
 from .dataset import ArrayDataset, Dataset
+from .orders import Batch
 from .processes import ProcessEnded, Processes
 
-__all__ = ["Maker", "Order", "Workers", "collate"]
-
-Order = npt.NDArray[np.int64]
+__all__ = ["Maker", "Workers", "collate"]
 
 
 def collate(examples: list[Any]) -> Any:
@@ -49,16 +48,18 @@ class Maker:
     dataset: Any
     collate: Callable[[list[Any]], Any]
 
-    def __call__(self, chosen: Order, seed: int, epoch: int) -> Any:
-        """One batch of the examples with these numbers."""
+    def __call__(self, batch: Batch, seed: int, epoch: int) -> Any:
+        """One batch."""
+        indices = batch.indices
         if isinstance(self.dataset, ArrayDataset) and self.collate is collate:
-            return self.dataset.batch(chosen)
+            return self.dataset.batch(indices)
+        if not isinstance(self.dataset, Dataset):
+            return self.collate([self.dataset[index] for index in indices.tolist()])
+        earlier = np.zeros_like(indices) if batch.earlier is None else batch.earlier
         examples = []
-        for index in chosen.tolist():
-            if isinstance(self.dataset, Dataset):
-                examples.append(self.dataset.item(index, np.random.default_rng([seed, epoch, index])))
-            else:
-                examples.append(self.dataset[index])
+        for index, times in zip(indices.tolist(), earlier.tolist(), strict=True):
+            source = [seed, epoch, index, times] if times else [seed, epoch, index]
+            examples.append(self.dataset.item(index, np.random.default_rng(source)))
         return self.collate(examples)
 
 
@@ -70,7 +71,7 @@ class Workers:
         self._started: Processes | None = None
 
     def made(
-        self, maker: Maker, batches: Iterator[Order], seed: int, epoch: int, ahead: int
+        self, maker: Maker, batches: Iterator[Batch], seed: int, epoch: int, ahead: int
     ) -> Iterator[tuple[Any, bool]]:
         """The batches in order, each with whether the next one is there already; `ahead` of them and one per worker are under
         way."""
@@ -103,7 +104,7 @@ def _started(count: int, maker: Maker) -> Processes:
 
 
 def _by_threads(
-    pool: Executor, maker: Maker, batches: Iterator[Order], seed: int, epoch: int, under_way: int
+    pool: Executor, maker: Maker, batches: Iterator[Batch], seed: int, epoch: int, under_way: int
 ) -> Iterator[tuple[Any, bool]]:
     queue: collections.deque[Future[Any]] = collections.deque()
 
@@ -124,7 +125,7 @@ def _by_threads(
 
 
 def _by_processes(
-    processes: Processes, batches: Iterator[Order], seed: int, epoch: int, under_way: int
+    processes: Processes, batches: Iterator[Batch], seed: int, epoch: int, under_way: int
 ) -> Iterator[tuple[Any, bool]]:
     queue: collections.deque[int] = collections.deque()
 
