@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import dtypes
-from ..errors import ShapeError
+from ..errors import ArgumentError, ShapeError
+from ..runtime.graph import is_capturing
 from ..tensor.tensor import Tensor
 from . import functional as F
 from . import init
@@ -78,12 +79,24 @@ class _BatchNorm(Module):
         if self.bias is not None:
             init.zeros_(self.bias)
 
+    def _count(self, counter: Tensor) -> None:
+        """One more batch; in a captured graph the buffer counts, so that replays do."""
+        if not is_capturing(counter.device):
+            self.__dict__["_new_batches"] += 1
+            return
+        if self.momentum is None:
+            raise ArgumentError(
+                f"{type(self).__name__} with momentum=None counts batches on the host, which a captured graph can't repeat: "
+                "give it a momentum"
+            )
+        counter.add_(1)
+
     def _settle(self) -> None:
         """Batches are counted on the host, which costs no launch per step, and added to the buffer when it is asked
         for.
         """
         counter = self._buffers["num_batches_tracked"]
-        if self._new_batches and counter is not None:
+        if self._new_batches and counter is not None and not is_capturing(counter.device):
             counter.add_(self._new_batches)
             self.__dict__["_new_batches"] = 0
 
@@ -108,7 +121,7 @@ class _BatchNorm(Module):
         counter = self._buffers["num_batches_tracked"]
         momentum = 0.0 if self.momentum is None else self.momentum
         if self.training and counter is not None:
-            self.__dict__["_new_batches"] += 1
+            self._count(counter)
             if self.momentum is None:
                 momentum = 1.0 / self._batches(counter)
         batch = self.training or self.running_mean is None

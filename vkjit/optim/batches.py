@@ -15,6 +15,8 @@ import numpy as np
 
 from .. import dtypes
 from ..dtypes import DType
+from ..errors import ArgumentError
+from ..runtime.graph import is_capturing
 from ..runtime.interface import DeviceArray, contiguous_strides
 from ..stdlib import optimizers
 from ..stdlib.partial import dense, flat
@@ -140,6 +142,11 @@ def _places(states: Sequence[Tensor]) -> list[int] | None:
 
 def _made_anew(plan: Plan, parameters: list[Tensor], state: States, sizes: list[int], gradient: DType) -> _Batch:
     """As `_made`, the states moved into fresh memory first."""
+    if is_capturing(parameters[0].device):
+        raise ArgumentError(
+            "this step would move the optimiser's state inside the captured graph, where each replay takes the old one again: "
+            "take an ordinary step with the same parameters before the captured one"
+        )
     starts = _starts(sizes)
     joined = []
     for name in plan.states:

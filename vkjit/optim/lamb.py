@@ -6,8 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from .. import dtypes
+from ..autograd.mode import no_grad
+from ..errors import ArgumentError
+from ..runtime.graph import is_capturing
 from ..stdlib import optimizer_rules as rules
-from ..tensor import arithmetic
+from ..tensor import arithmetic, creation
 from ..tensor.tensor import Tensor
 from .adam import counted
 from .batches import Plan
@@ -34,6 +38,8 @@ class LAMB(Optimizer):
         super().__init__(
             params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
         )
+        self._rates: dict[str, Tensor] = {}
+        """By device and type: the learning rate where a captured step reads it."""
 
     def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
         names = ("exp_avg", "exp_avg_sq", "update")
@@ -45,6 +51,29 @@ class LAMB(Optimizer):
         )  # fmt: skip
         return Plan(rules.lamb, names, numbers)
 
+    def advance(self, graph: Any) -> dict[str, Any]:
+        """As that of every optimiser; the learning rate is also written to where the captured step reads it."""
+        numbers = super().advance(graph)
+        assert self._captured is not None
+        with no_grad():
+            for rate in self._rates.values():
+                rate.fill_(self._captured[1][0][1]["lr"])
+        return numbers
+
+    def _rate(self, parameter: Tensor, group: Group) -> Any:
+        """The learning rate: a number, in a captured step a tensor, which was made by an ordinary step before."""
+        dtype = dtypes.f64 if parameter.dtype is dtypes.f64 else dtypes.f32
+        key = f"{parameter.device}: {dtype}"
+        if not is_capturing(parameter.device):
+            if key not in self._rates:
+                self._rates[key] = creation.full((), group["lr"], dtype=dtype, device=parameter.device)
+            return group["lr"]
+        if key not in self._rates:
+            raise ArgumentError(
+                "LAMB keeps its learning rate on the device: take an ordinary step before the captured one"
+            )
+        return self._rates[key]
+
     def _after(self, parameters: Sequence[Tensor], group: Group) -> None:
         for parameter in parameters:
             update: Any = self.state[parameter]["update"]
@@ -52,4 +81,4 @@ class LAMB(Optimizer):
             own, other = length.norm(), update.norm()
             known: Any = (own > 0) & (other > 0)
             ratio: Any = arithmetic.where(known, own / arithmetic.where(known, other, 1.0), 1.0)
-            parameter.sub_(update * (ratio * group["lr"]))
+            parameter.sub_(update * (ratio * self._rate(parameter, group)))

@@ -45,7 +45,8 @@ class Optimizer:
         self.state: dict[Tensor, dict[str, Any]] = {}
         self._batches = Batches()
         self._captured: tuple[Plan, list[tuple[Tensor, Group]]] | None = None
-        self._ahead = False
+        self._ahead: dict[Tensor, dict[str, Any]] | None = None
+        """From a captured step until its first replay: the numbers that states had before it."""
         given = list(params)
         if not given:
             raise ArgumentError("an optimiser needs at least one parameter, found none")
@@ -114,16 +115,31 @@ class Optimizer:
                 "a step inside vk.capture() would repeat its learning rate and its count of steps in each replay: set "
                 "optimizer.capturable = True and replay by graph.replay(**optimizer.advance(graph))"
             )
-        made: list[tuple[Plan, list[tuple[Tensor, Group]]]] = []
+        if capturing:
+            self._capture_step()
+            return loss
         with no_grad():
             for number, group in enumerate(self.param_groups):
-                plans = self._plans(group)
-                self._step_group(number, group, plans)
-                if capturing:
-                    made += [(plan, [(p, group) for p in parameters]) for plan, parameters in plans.items()]
-        if capturing:
-            self._keep_captured(made)
+                self._step_group(number, group, self._plans(group))
         return loss
+
+    def _capture_step(self) -> None:
+        """A step that is noted instead of run; where that fails, states are as before."""
+        before = {p: dict(state) for p, state in self.state.items()}
+        made: list[tuple[Plan, list[tuple[Tensor, Group]]]] = []
+        try:
+            with no_grad():
+                for number, group in enumerate(self.param_groups):
+                    plans = self._plans(group)
+                    _check_states(plans, self.state, before)
+                    self._step_group(number, group, plans)
+                    made += [(plan, [(p, group) for p in parameters]) for plan, parameters in plans.items()]
+            self._keep_captured(made)
+        except BaseException:
+            self.state.clear()
+            self.state.update(before)
+            raise
+        self._ahead = {p: _host_values(state) for p, state in before.items()}  # counted already, not run
 
     def _keep_captured(self, made: Sequence[tuple[Plan, list[tuple[Tensor, Group]]]]) -> None:
         if len({plan for plan, _ in made}) != 1:
@@ -132,7 +148,6 @@ class Optimizer:
                 "with the same options and have been stepped equally often"
             )
         self._captured = made[0][0], [pair for _, pairs in made for pair in pairs]
-        self._ahead = True  # it is counted already, and runs by the first replay
 
     def advance(self, graph: Any) -> dict[str, Any]:
         """Counts the step that a replay of a captured one is going to take, and returns its numbers:
@@ -143,13 +158,14 @@ class Optimizer:
         if self._captured is None:
             raise ArgumentError("advance() without a captured step: call step() inside vk.capture() first")
         plan, pairs = self._captured
-        if self._ahead:
-            self._ahead = False
-        else:
-            now = {self._plan(parameter, self.state[parameter], group) for parameter, group in pairs}
-            if len(now) != 1 or any((p.rule, p.states, p.flags) != (plan.rule, plan.states, plan.flags) for p in now):
-                raise ArgumentError("the step is another one than was captured, in its options or state: capture again")
-            (plan,) = now
+        if self._ahead is not None:  # counted again, by the options of now
+            for parameter, _ in pairs:
+                self.state[parameter].update(self._ahead.get(parameter, {}))
+            self._ahead = None
+        now = {self._plan(parameter, self.state[parameter], group) for parameter, group in pairs}
+        if len(now) != 1 or any((p.rule, p.states, p.flags) != (plan.rule, plan.states, plan.flags) for p in now):
+            raise ArgumentError("the step is another one than was captured, in its options or state: capture again")
+        (plan,) = now
         places = [
             (name, name.rpartition(".n")) for name in graph.arguments if name.startswith(("step_one.", "step_many."))
         ]
@@ -239,6 +255,25 @@ class Optimizer:
             lines.append(f"Parameter Group {number}")
             lines += [f"    {name}: {value}" for name, value in sorted(group.items()) if name != "params"]
         return "\n".join([*lines, ")"])
+
+
+def _check_states(
+    plans: Mapping[Plan, Sequence[Tensor]], state: Mapping[Tensor, Any], before: Mapping[Tensor, Any]
+) -> None:
+    """Raises ArgumentError where states have just been made: inside a capture they would be made by each replay."""
+    for plan, parameters in plans.items():
+        for parameter in parameters:
+            had = before.get(parameter, {})
+            if any(state[parameter][name] is not had.get(name) for name in plan.states):
+                raise ArgumentError(
+                    "this step would make the optimiser's state inside the captured graph, where each replay makes it anew: take "
+                    "an ordinary step before the captured one"
+                )
+
+
+def _host_values(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What a state counts on the host."""
+    return {name: value for name, value in state.items() if not isinstance(value, Tensor)}
 
 
 def _check_groups(saved: Any, own: Sequence[Group]) -> None:
