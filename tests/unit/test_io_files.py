@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -84,11 +85,19 @@ def entry(dtype: Any = "F32", shape: Any = (1,), offsets: Any = (0, 4)) -> dict[
         ((10**12).to_bytes(8, "little") + b"{}", "its header would have 1000000000000 bytes"),
         (file_of(b"{x}"), "its header is no JSON"),
         (file_of(b"\xff\xfe"), "its header is no JSON"),
+        (file_of(b"[" * 100_000), "its header is no JSON"),
+        (file_of(b'{"x":1,"x":2}'), "it has 'x' more than once"),
+        (
+            file_of(json.dumps({"x": entry()}).replace('"shape"', '"dtype":"I32","shape"').encode(), b"1234"),
+            "has 'dtype' more",
+        ),
         (file_of([1]), "no JSON object"),
         (file_of({"__metadata__": {"a": 1}}), "metadata doesn't map strings to strings"),
         (file_of({"x": {"dtype": "F32"}}), "x lacks dtype, shape or data_offsets"),
         (file_of({"x": entry(shape=[-1])}, b"1234"), r"the shape of x is \[-1\]"),
         (file_of({"x": entry(shape=[True])}, b"1234"), "the shape of x is"),
+        (file_of({"x": entry(shape=[2**63, 0], offsets=[0, 0])}), "the shape of x is"),
+        (file_of({"x": entry(shape=[2**40, 0, 2**40], offsets=[0, 0])}), "the shape of x is"),
         (file_of({"x": entry(offsets=[0])}, b"1234"), "data_offsets of x"),
         (file_of({"x": entry(shape=[2])}, b"1234"), r"x of shape \[2\] needs 8 bytes"),
         (file_of({"x": entry()}, b"123"), "its tensors take 4 bytes, the file has 3"),
@@ -108,6 +117,9 @@ def test_a_type_without_a_counterpart_is_named(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(file_of({"x": entry("F8_E4M3", [4])}, b"1234"))
     with pytest.raises(DTypeError, match="x holds F8_E4M3"):
         vk.io.load(tmp_path / "x")
+    (tmp_path / "y").write_bytes(file_of({"y": entry(["F32"])}, b"1234"))
+    with pytest.raises(DTypeError, match="y holds"):
+        vk.io.load(tmp_path / "y")
 
 
 def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
@@ -117,9 +129,37 @@ def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
         vk.io.save({"__metadata__": vk.ones(1)}, tmp_path / "x")
     with pytest.raises(ArgumentError, match="metadata maps strings"):
         vk.io.save({}, tmp_path / "x", {"n": 1})  # type: ignore[dict-item]
+    with pytest.raises(ArgumentError, match="can't be the name of a tensor"):
+        vk.io.save({"\ud800": vk.ones(1)}, tmp_path / "x")
+    with pytest.raises(ArgumentError, match="a mapping of names to tensors, and then the path"):
+        vk.io.save(tmp_path / "x", {"a": vk.ones(1)})  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="is a folder"):
+        vk.io.save({"a": vk.ones(1)}, tmp_path)
     with pytest.raises(ArgumentError, match="can't be read"):
         vk.io.load(tmp_path / "absent")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_only_ordinary_files_are_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ArgumentError, match="no ordinary file"):
+        vk.io.save({"a": vk.ones(1)}, tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_links_and_permissions_stay(tmp_path: Path) -> None:
+    (tmp_path / "latest").symlink_to(tmp_path / "run")
+    vk.io.save({"a": vk.ones(1)}, tmp_path / "latest")
+    (tmp_path / "run").chmod(0o600)
+    vk.io.save({"a": vk.zeros(1)}, tmp_path / "latest")
+    assert (tmp_path / "latest").is_symlink() and vk.io.load(tmp_path / "run")["a"].tolist() == [0.0]
+    assert (tmp_path / "run").stat().st_mode & 0o777 == 0o600
+
+
+def test_names_may_be_as_long_as_the_system_allows(tmp_path: Path) -> None:
+    vk.io.save({"a": vk.ones(1)}, tmp_path / ("n" * 250))
+    assert vk.io.load(tmp_path / ("n" * 250))["a"].tolist() == [1.0]
 
 
 # -- checkpoints
@@ -192,6 +232,11 @@ def without(key: str) -> Callable[[dict[str, str]], object]:
         (lambda notes: notes.update(tree="[1"), "the tree of its values can't be read"),
         (lambda notes: notes.update(tree="[1]"), "the tree of its values is a list"),
         (lambda notes: notes.update(tree='{"a":{"$tensor":"b"}}'), "lacks the tensor 'b'"),
+        (lambda notes: notes.update(tree='{"a":' + "[" * 100_000), "the tree of its values can't be read"),
+        (lambda notes: notes.update(tree='{"a":{"$tensor":[]}}'), "a value of its tree"),
+        (lambda notes: notes.update(tree='{"a":{"$number":"x"}}'), "a value of its tree"),
+        (lambda notes: notes.update(tree='{"a":{"$items":[[1]]}}'), "a value of its tree"),
+        (lambda notes: notes.update(tree='{"a":{"$tuple":3}}'), "a value of its tree"),
     ],
 )
 def test_damaged_checkpoints_are_refused(tmp_path: Path, change: Any, message: str) -> None:

@@ -83,12 +83,17 @@ def load_checkpoint(path: PathLike, device: Any = None) -> dict[str, Any]:
         raise ArgumentError(f"{name} is a checkpoint of version {notes.get('version')}, expected {VERSION}")
     try:
         tree = json.loads(notes["tree"])
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, RecursionError) as error:
         raise ArgumentError(f"{name} is damaged: the tree of its values can't be read ({error})") from error
     if not isinstance(tree, dict):
         raise ArgumentError(f"{name} is damaged: the tree of its values is a {type(tree).__name__}")
     tensors = upload(contents, device)
-    return {part: _decoded(value, tensors, name) for part, value in tree.items()}
+    try:
+        return {part: _decoded(value, tensors, name) for part, value in tree.items()}
+    except ArgumentError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArgumentError(f"{name} is damaged: a value of its tree is none that is written ({error!r})") from error
 
 
 def _decoded(value: Any, tensors: Mapping[str, Tensor], file: str) -> Any:

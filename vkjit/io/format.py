@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import stat
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ _TYPES: dict[str, DType] = {
 }  # fmt: skip
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
 _LONGEST_HEADER = 100_000_000
+_LARGEST = 2**63 - 1
+"""Of extents, and of their product without those that are 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +77,9 @@ def write(path: PathLike, tensors: Sequence[tuple[str, DType, npt.NDArray[Any]]]
         position += values.nbytes
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    target, mode = _target(path)
+    # the name in part only: with what is added it has to stay within what a name may be long
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:40]}.", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(len(text).to_bytes(8, "little"))
@@ -85,11 +88,25 @@ def write(path: PathLike, tensors: Sequence[tuple[str, DType, npt.NDArray[Any]]]
                 file.write(values.tobytes())
             file.flush()
             os.fsync(file.fileno())  # so that after a loss of power the name isn't there before the bytes
-        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).chmod(mode)
         Path(temporary).replace(target)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _target(path: PathLike) -> tuple[Path, int]:
+    """The file that is going to be replaced, behind symbolic links, and its permissions."""
+    target = Path(path).resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        found = target.stat().st_mode
+    except FileNotFoundError:
+        return target, 0o666 & ~_umask()
+    if not stat.S_ISREG(found):
+        what = "a folder" if stat.S_ISDIR(found) else "no ordinary file"
+        raise ArgumentError(f"{os.fspath(path)} is {what}: tensors are saved to ordinary files")
+    return target, stat.S_IMODE(found)
 
 
 def _umask() -> int:
@@ -116,9 +133,9 @@ def read(path: PathLike) -> Contents:
             name, f"its header would have {length} bytes, the file has {len(raw)}: cut off, or no safetensors file"
         )
     try:
-        header = json.loads(raw[8 : 8 + length].tobytes().decode())
-    except ValueError as error:
-        raise _broken(name, f"its header is no JSON: {error}") from error
+        header = json.loads(raw[8 : 8 + length].tobytes().decode(), object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:
+        raise _broken(name, f"its header is no JSON of tensors: {error}") from error
     if not isinstance(header, dict):
         raise _broken(name, "its header is no JSON object")
     notes = header.pop("__metadata__", {})
@@ -128,6 +145,15 @@ def read(path: PathLike) -> Contents:
     data = raw[8 + length :]
     _check_cover(name, entries, len(data))
     return Contents(entries, notes, data)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object whose names are there once: readers would differ in which one counts."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it has {next(n for n in names if names.count(n) > 1)!r} more than once")
+    return found
 
 
 def _broken(file: str, reason: str) -> ArgumentError:
@@ -141,10 +167,10 @@ def _is_count(value: Any) -> bool:
 def _entry(file: str, name: str, value: Any) -> Entry:
     if not isinstance(value, dict) or not {"dtype", "shape", "data_offsets"} <= set(value):
         raise _broken(file, f"{name} lacks dtype, shape or data_offsets")
-    dtype, shape, offsets = _TYPES.get(value["dtype"]), value["shape"], value["data_offsets"]
+    dtype, shape, offsets = _TYPES.get(str(value["dtype"])), value["shape"], value["data_offsets"]
     if dtype is None:
         raise DTypeError(f"{file}: {name} holds {value['dtype']}, expected one of {', '.join(_TYPES)}")
-    if not isinstance(shape, list) or not all(map(_is_count, shape)):
+    if not isinstance(shape, list) or not all(map(_is_count, shape)) or math.prod(n for n in shape if n) > _LARGEST:
         raise _broken(file, f"the shape of {name} is {shape}")
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_count, offsets)):
         raise _broken(file, f"data_offsets of {name} are {offsets}")

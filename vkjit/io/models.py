@@ -46,7 +46,7 @@ def load_model(path: PathLike, device: Any = None, classes: Classes | None = Non
         raise ArgumentError(f"{name} holds no model: vk.io.load reads tensors, vk.io.load_checkpoint reads checkpoints")
     try:
         config = json.loads(contents.metadata["config"])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ArgumentError(f"{name} is damaged: its model's configuration is no JSON ({error})") from error
     model = from_config(config, classes=classes, device="meta")
     state = upload(contents, target)

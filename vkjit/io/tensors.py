@@ -29,10 +29,16 @@ def save(tensors: Mapping[str, Tensor], path: PathLike, metadata: Mapping[str, s
 
     Names that share memory are each written in full. Raises ArgumentError for a value that is no tensor.
     """
+    if not isinstance(tensors, Mapping):
+        raise ArgumentError(
+            f"save() takes a mapping of names to tensors, and then the path, found {type(tensors).__name__} first"
+        )
     rows = []
     for name, tensor in tensors.items():
-        if not isinstance(name, str) or name == "__metadata__":
-            raise ArgumentError(f"{name!r} can't be the name of a tensor: names are strings other than __metadata__")
+        if not isinstance(name, str) or name == "__metadata__" or not _is_unicode(name):
+            raise ArgumentError(
+                f"{name!r} can't be the name of a tensor: names are strings of Unicode other than __metadata__"
+            )
         if not isinstance(tensor, Tensor):
             raise ArgumentError(
                 f"{name!r} is a {type(tensor).__name__}, expected a tensor: save other values in a checkpoint"
@@ -42,6 +48,14 @@ def save(tensors: Mapping[str, Tensor], path: PathLike, metadata: Mapping[str, s
     if not all(isinstance(key, str) and isinstance(value, str) for key, value in notes.items()):
         raise ArgumentError("metadata maps strings to strings: write other values as JSON")
     write(path, rows, notes)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def upload(contents: Contents, device: Any = None) -> dict[str, Tensor]:
