@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import Any
 
 from .errors import ArgumentError
 from .runtime import select
@@ -109,15 +108,17 @@ class use_device:  # noqa: N801  # a context manager, used like a function
 
     def __init__(self, spec: int | str | Device | DeviceInfo) -> None:
         self._device = device(spec)
-        self._saved: list[Any] = []
+        self._of_thread = threading.local()
 
     def __enter__(self) -> Device:
-        self._saved.append(getattr(_default, "device", None))
+        self._of_thread.saved = (*getattr(self._of_thread, "saved", ()), getattr(_default, "device", None))
         _default.device = self._device
         return self._device
 
     def __exit__(self, *_: object) -> None:
-        _default.device = self._saved.pop()
+        saved = self._of_thread.saved
+        _default.device = saved[-1]
+        self._of_thread.saved = saved[:-1]
 
 
 def synchronize(spec: int | str | Device | DeviceInfo | None = None) -> None:

@@ -7,6 +7,7 @@ and for order between things that share no memory.
 
 from __future__ import annotations
 
+import threading
 from types import TracebackType
 
 from .devices import default_device
@@ -32,12 +33,12 @@ class Stream:
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise ArgumentError(f"a stream's priority is an integer, found {priority!r}")
         self._stream = open_device(device).open_stream(priority, copies)
-        self._former: list[DeviceStream] = []
+        self._of_thread = threading.local()
 
     @classmethod
     def _of(cls, stream: DeviceStream) -> Stream:
         made = cls.__new__(cls)
-        made._stream, made._former = stream, []
+        made._stream, made._of_thread = stream, threading.local()
         return made
 
     @property
@@ -60,14 +61,16 @@ class Stream:
         return hash(id(self._stream))
 
     def __enter__(self) -> Stream:
-        self._former.append(self.device.stream)
+        self._of_thread.former = (*getattr(self._of_thread, "former", ()), self.device.stream)
         self.device.stream = self._stream
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.device.stream = self._former.pop()
+        former: tuple[DeviceStream, ...] = self._of_thread.former
+        self.device.stream = former[-1]
+        self._of_thread.former = former[:-1]
 
     def synchronize(self) -> None:
         """Waits for everything launched in this stream so far; raises what kernels reported."""
@@ -85,11 +88,13 @@ class Stream:
 
     def wait_event(self, event: Event) -> None:
         """Has what is launched here from now on run after the event; the host doesn't wait."""
+        if not isinstance(event, Event):
+            raise ArgumentError(f"wait_event() takes a vk.Event, found {event!r}")
         event.wait(self)
 
     def wait_stream(self, other: Stream) -> None:
         """Has what is launched here from now on run after everything launched in the other stream so far."""
-        self.wait_event(other.record_event())
+        self.wait_event(_checked(other, "wait_stream()").record_event())
 
 
 class Event:
@@ -106,7 +111,7 @@ class Event:
         """Marks everything launched so far in the stream (this thread's current stream of the default device if none
         is given). Recording again moves the event.
         """
-        chosen = default_device().stream if stream is None else stream._stream
+        chosen = default_device().stream if stream is None else _checked(stream, "record()")._stream
         if self._event is None or self._event.device is not chosen.device:
             self._event = chosen.device.open_event(self._timing)
         self._event.record(chosen)
@@ -117,7 +122,7 @@ class Event:
         Raises ArgumentError for an event of another device: wait for that one with `synchronize()`.
         """
         if self._event is not None:
-            chosen = default_device().stream if stream is None else stream._stream
+            chosen = default_device().stream if stream is None else _checked(stream, "wait()")._stream
             chosen.wait_event(self._event)
 
     def query(self) -> bool:
@@ -137,6 +142,12 @@ class Event:
         if not isinstance(end, Event) or self._event is None or end._event is None:
             raise ArgumentError("elapsed_time needs two recorded events: call record() on both first")
         return end._event.nanoseconds_since(self._event) / 1e6
+
+
+def _checked(stream: Stream, what: str) -> Stream:
+    if not isinstance(stream, Stream):
+        raise ArgumentError(f"{what} takes a vk.Stream, found {stream!r}")
+    return stream
 
 
 def current_stream(device: int | str | Device | None = None) -> Stream:

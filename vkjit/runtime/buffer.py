@@ -217,7 +217,7 @@ class Storage:
 
     def buffer(self, device: VulkanDevice | None, pool: Pool, nbytes: int, home: Queue | None = None) -> VulkanBuffer:
         """A buffer of at least `nbytes` bytes in the pool, at home in a queue. Raises OutOfMemoryError."""
-        home = home or self._queue
+        home, made = home or self._queue, _new(VulkanBuffer)
         with self._queue.lock:
             self._queue.check()
             for queue in self._group.queues:
@@ -230,7 +230,13 @@ class Storage:
             if chunk is None and device is not None and nbytes >= _REUSED_FROM and self._reuses:
                 buffer = self._revived(device, pool, nbytes, home)
             if buffer is None:
-                buffer = VulkanBuffer(device, home, chunk or self._chunk(device, pool, max(nbytes, 1)), nbytes)
+                if chunk is None:
+                    chunk = self._chunk(device, pool, max(nbytes, 1))
+                # as the constructor does, without a call in which Ctrl-C could come before the chunk has an owner
+                made.device, made.queue, made.chunk, made.nbytes = device, home, chunk, nbytes  # type: ignore[assignment]
+                made.address, made.readers = chunk.address, None
+                made.last_use = made.last_write = made.read_epoch = made.write_epoch = 0
+                buffer = made
         if ledger.tracing and device is not None:
             ledger.note(buffer)
         return buffer

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 __all__ = ["Handle", "close_at_exit", "live_counts", "on_fork"]
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # finalizers and handlers of signals may come in between
 _live: Counter[str] = Counter()
 _close_at_exit: list[weakref.ref[Any]] = []
 _forget_in_child: list[Callable[[], None]] = []
@@ -86,7 +86,7 @@ def _at_exit() -> None:
 
 def _in_child() -> None:
     global _lock
-    _lock = threading.Lock()  # another thread of the parent may have held the old one
+    _lock = threading.RLock()  # another thread of the parent may have held the old one
     _close_at_exit.clear()
     _live.clear()
     for forget in _forget_in_child:

@@ -91,7 +91,7 @@ class Buffer(ABC):
     __slots__ = ("__weakref__",)
 
     shared = False
-    queue: Any = None
+    queue: Any = False
     """Where Vulkan's buffers are at home; launches ask each buffer that they are given, of whatever device."""
     device: Device
     nbytes: int
@@ -207,7 +207,7 @@ class Device(ABC):
         """The stream that this thread's launches and copies go to; can be set."""
         here = self._this_thread()
         if not hasattr(here, "stream"):
-            here.stream = self.open_stream()
+            here.stream = self.__dict__.setdefault("_first_stream", self.open_stream())
         stream: DeviceStream = here.stream
         return stream
 

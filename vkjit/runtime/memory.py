@@ -112,9 +112,10 @@ class Pool:
 
     def find(self, nbytes: int) -> Chunk | None:
         """A chunk out of the blocks at hand, or None."""
-        spare = self._spare.get(nbytes)
+        spare, taken = self._spare.get(nbytes), self._ranges.rounded(nbytes)
         if spare:
-            chunk = spare.pop()
+            chunk = spare[-1]  # with no call up to the end of the function, where Ctrl-C could come in between
+            del spare[-1]
         else:
             place = self._ranges.allocate(nbytes)
             if place is None and self._spare:
@@ -122,9 +123,13 @@ class Pool:
                 place = self._ranges.allocate(nbytes)
             if place is None:
                 return None
-            chunk = Chunk(self, self._blocks[place[0]], place[1], nbytes)
+            try:
+                chunk = Chunk(self, self._blocks[place[0]], place[1], nbytes)
+            except BaseException:
+                self._ranges.release(*place, nbytes)
+                raise
         self.count += 1
-        self.allocated += self._ranges.rounded(nbytes)
+        self.allocated += taken
         if self.allocated > self.peak:
             self.peak = self.allocated
         return chunk
@@ -143,19 +148,24 @@ class Pool:
     def release(self, chunk: Chunk) -> None:
         """Takes a chunk back."""
         nbytes = chunk.nbytes
+        taken = self._ranges.rounded(nbytes)
         spare = self._spare.setdefault(nbytes, []) if nbytes <= _MOST_SPARE_BYTES else None
-        if spare is not None and len(spare) < _MOST_SPARE:
+        kept = spare is not None and len(spare) < _MOST_SPARE
+        self.allocated -= taken
+        self.count -= 1
+        if spare is not None and kept:
             spare.append(chunk)
         else:
             self._ranges.release(chunk.block.number, chunk.offset, nbytes)
-        self.allocated -= self._ranges.rounded(nbytes)
-        self.count -= 1
 
     def _merge(self) -> None:
         """Makes what lies ready by size part of the free ranges around it."""
-        while self._spare:
-            for chunk in self._spare.popitem()[1]:
+        for row in self._spare.values():
+            while row:
+                chunk = row[-1]
+                del row[-1]
                 self._ranges.release(chunk.block.number, chunk.offset, chunk.nbytes)
+        self._spare.clear()
 
     def trim(self) -> None:
         """Gives blocks without chunks back to the driver."""

@@ -20,13 +20,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DeviceError, InternalError, OutOfMemoryError
+from ..errors import DeviceError, DeviceLostError, InternalError, OutOfMemoryError
 from ._vk import Functions, Vulkan
 from .handles import Handle
 from .native import BARRIER, BIND, groups
 from .queue_completion import SentWork
 from .queue_group import NOW, QueueGroup
-from .queue_submission import Prepared, Submission, memory_barriers
+from .queue_submission import Prepared, Submission, memory_barriers, noted
 from .semaphores import create_timeline
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class Queue(SentWork):
         """As `_order`, for buffers that other queues have used."""
         for buffer in (*reads, *writes):
             home = buffer.queue
-            if home is None or home.group is not self.group:
+            if not home or home.group is not self.group:
                 raise _foreign(buffer)
         own: list[VulkanBuffer] = []
         guests: list[VulkanBuffer] = []
@@ -319,7 +319,7 @@ class Queue(SentWork):
                 self._drain()
                 self._check(self._reset(submission), "vkBeginCommandBuffer")
             self._free.remove(submission)
-        submission.serial = self.serial
+        submission.begin(self.serial)
         self._open = submission
         self.bound = None
         self.recorded = 0
@@ -387,7 +387,7 @@ class Queue(SentWork):
         if self._open is None and self._are_here(reads, writes):
             submission, epoch, serial = self._unused(), self.epoch, self.serial
             self._free.pop()
-            submission.serial = serial
+            submission.begin(serial)
             for buffer in reads:
                 buffer.read_epoch, buffer.last_use = epoch, serial
             for buffer in writes:
@@ -424,27 +424,53 @@ class Queue(SentWork):
         self._pipeline_barrier(command, self.barriers[1][0], stages, 0, 1, barrier, 0, null, 0, null)
         self.epoch = next(self.group.epochs)
         self.transferred = False
-        self._open, self.ticket, self._sent = None, 0, self.recorded
+        self._sent = self.recorded
         self._depart(submission, info, ends=True)
 
     def _depart(self, submission: Submission, info: Any, ends: bool = False) -> None:
         """Sends a submission, whose own command buffer may have to be ended first; what has completed meanwhile is noted."""
         self.check()
         try:
+            self._go(submission, info, ends)
+        except DeviceError:
+            raise
+        except BaseException as error:  # an interruption in between: what has begun goes to its end, once
+            self._go_on(submission, info, ends, error)
+            raise
+        self.poll()
+        self._prepare()
+
+    def _go_on(self, submission: Submission, info: Any, ends: bool, error: BaseException) -> None:
+        """As `_go`, after an interruption; one more ends the use of the device, rather than lose what was recorded."""
+        try:
+            self._go(submission, info, ends)
+        except BaseException:
+            if self.group.failure is None:
+                why = f"sending work to the device was interrupted twice ({type(error).__name__}): what was launched is lost"
+                self.group.fail(DeviceLostError(f"{why}; open the device again"))
+            raise
+
+    def _go(self, submission: Submission, info: Any, ends: bool) -> None:
+        """Sends a submission. When it is interrupted and called again, it does what is left to do."""
+        try:
             if ends:
-                self._check(self.functions.vkEndCommandBuffer(submission.command), "vkEndCommandBuffer")
+                call = self.functions.vkEndCommandBuffer
+                self._check(noted(submission.ended, call, submission.command), "vkEndCommandBuffer")
             self._send(submission, info)
         except OutOfMemoryError as error:
             # Going on without them would leave results silently wrong.
             why = f"launches that were recorded are lost, and so is this device: {error}"
             self.group.fail(OutOfMemoryError(why))
             raise self.group.failed() from None
-        self._in_flight.append(submission)
-        self.serial += 1
+        if not self._in_flight or self._in_flight[-1] is not submission:
+            self._in_flight.append(submission)
+        if ends:
+            self._open, self.ticket = None, 0
+        self.serial = submission.serial + 1
         while self._lenders:
-            self._lenders.pop().follow(self, submission.serial)
-        self.poll()
-        self._prepare()
+            lender = next(iter(self._lenders))
+            lender.follow(self, submission.serial)
+            self._lenders.discard(lender)
 
 
 def _foreign(buffer: VulkanBuffer) -> DeviceError:

@@ -17,7 +17,7 @@ from ._vk import Functions, Vulkan
 from .handles import Handle
 from .lost import under_way
 from .queue_group import QueueGroup, Releasable
-from .queue_submission import Submission
+from .queue_submission import Submission, noted
 from .semaphores import with_semaphores
 
 __all__ = ["SentWork"]
@@ -97,10 +97,11 @@ class SentWork:
             signals = [] if self._timeline is None else [(self._timeline.value, self.serial)]
             info = with_semaphores(self.vulkan, info, waits, signals)
         try:
-            self._check(call(self.handle, 1, info, fence), "vkQueueSubmit")
+            self._check(noted(submission.sent, call, self.handle, 1, info, fence), "vkQueueSubmit")
         except OutOfMemoryError:
             self._drain()
-            self._check(call(self.handle, 1, info, fence), "vkQueueSubmit")
+            submission.sent.clear()
+            self._check(noted(submission.sent, call, self.handle, 1, info, fence), "vkQueueSubmit")
         self._waits.clear()
 
     def poll(self) -> None:
@@ -175,12 +176,16 @@ class SentWork:
                 self._retire()
 
     def _retire(self) -> None:
-        submission = self._in_flight.popleft()
-        submission.done = True
+        submission = self._in_flight[0]  # it leaves last: an interruption in between has the rest done by the next look
         self.completed = submission.serial
-        for item in self._deferred.pop(submission.serial, ()):
+        row = self._deferred.get(submission.serial)
+        while row:
+            item = row.pop()
             self.deferred_bytes -= item.nbytes
             item.release()
+        self._deferred.pop(submission.serial, None)
+        self._in_flight.popleft()
+        submission.done = True
         if not submission.waiters:
             self._recycle(submission)
 

@@ -157,7 +157,7 @@ class _Recorder:
         reads, writes = {id(b) for b in entry.reads}, {id(b) for b in entry.writes}
         for buffer in (*entry.reads, *entry.writes):
             home = getattr(buffer, "queue", None)
-            if home is None or home.group is not self._queue.group:
+            if not home or home.group is not self._queue.group:
                 raise DeviceError("a captured buffer was closed, or belongs to another device")
         if self._written & (reads | writes) or self._read & writes:
             self.barrier(int(self._transferred))

@@ -78,6 +78,9 @@ _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("
 _pointer_in = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
 _set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", _api))
 
+_raise_pending = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyErr_Occurred", _api))
+"""Raises the error that C code has set; does nothing where there is none."""
+
 _given: dict[int, tuple[Any, ...]] = {}
 """What others hold, by the address of its managed tensor: the structure, its shape and strides, and the memory."""
 
@@ -91,12 +94,23 @@ def _take_back(address: int | None) -> None:
 
 
 def _drop_capsule(capsule: int | None) -> None:
-    """A capsule is collected: what nobody received out of it is taken back."""
+    """A capsule is collected: what nobody received out of it is taken back.
+
+    Where that happens because its receiver raises an error, the error has to be taken away first, as nothing can be called before.
+    It can't be put back from here; it is shown.
+    """
+    pending: BaseException | None = None
+    try:
+        _raise_pending()
+    except BaseException as error:  # noqa: BLE001  # whatever it was
+        pending = error
     for name in _NAMES.values():
         if capsule is not None and _is_valid(capsule, name):
             address = _pointer_in(capsule, name)
             if address is not None:
                 _given.pop(address, None)
+    if pending is not None:
+        raise pending
 
 
 _DELETE, _DESTROY = _DELETER(_take_back), _DELETER(_drop_capsule)
