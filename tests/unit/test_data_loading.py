@@ -127,6 +127,34 @@ def test_a_batch_does_not_wait_for_the_next_one(workers: int) -> None:
     assert handed_out == list(range(12))
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_was_made_before_an_error_is_handed_out(workers: int) -> None:
+    class Broken(data.Dataset):
+        def __len__(self) -> int:
+            return 10
+
+        def __getitem__(self, index: int) -> Any:
+            if index == 5:
+                raise ValueError("no example 5")
+            return index
+
+    loader, found = data.DataLoader(Broken(), 2, workers=workers), []
+    with pytest.raises(ValueError, match="no example 5"):
+        found.extend(batch.tolist() for batch in loader)
+    assert found == [[0, 1], [2, 3]] and loader.position == 2
+
+
+@pytest.mark.parametrize("examples", [[(1, 2), (3,)], [(3,), (1, 2)], [{"a": 1}, {"a": 1, "b": 2}], [(1, 2), 3]])
+def test_examples_of_different_structure_are_refused(examples: list[Any]) -> None:
+    with pytest.raises(ArgumentError, match="different structure can't be stacked"):
+        next(iter(data.DataLoader(examples, 2)))
+
+
+def test_a_place_without_its_numbers_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="lacks position, seed"):
+        data.DataLoader([1, 2]).load_state_dict({"epoch": 1})
+
+
 def test_errors_of_threads_arrive_and_threads_end() -> None:
     class Broken(Noisy):
         def item(self, index: int, generator: np.random.Generator) -> Any:
@@ -204,6 +232,11 @@ def test_splits_are_parts_in_proportion() -> None:
         data.split(numbers(), (0, 0))
 
 
+def test_datasets_are_joined_as_a_list_too() -> None:
+    joined = data.ConcatDataset([data.ArrayDataset(np.arange(2)), data.ArrayDataset(np.arange(3))])
+    assert [int(x) for x in joined] == [0, 1, 0, 1, 2]
+
+
 def test_datasets_are_joined_chosen_and_transformed() -> None:
     joined = data.ConcatDataset(numbers(2), numbers(3))
     assert [int(y) for _, y in joined] == [0, 1, 0, 1, 2] and int(joined[-1][1]) == 2
@@ -267,6 +300,24 @@ def test_formats_of_pillow_are_read(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.read_image(tmp_path / "y.png", "grey", "u16"), wide)
 
 
+def test_whatever_readers_raise_for_broken_files_is_told(tmp_path: Path) -> None:
+    (tmp_path / "empty.npy").write_bytes(b"")
+    np.save(tmp_path / "wide.npy", np.full((2, 2), 200))  # of 64 bits: 200 would be black
+    for name, message in (("empty.npy", "can't be read as an image"), ("wide.npy", "doesn't say what white is")):
+        with pytest.raises(ArgumentError, match=message):
+            data.read_image(tmp_path / name)
+
+
+def test_images_of_hostile_sizes_are_told(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image", reason="Pillow isn't installed: it reads the other formats")
+    image.new("L", (4, 4)).save(tmp_path / "x.bmp")
+    content = bytearray((tmp_path / "x.bmp").read_bytes())
+    content[18:26] = (100_000).to_bytes(4, "little") * 2  # width and height
+    (tmp_path / "x.bmp").write_bytes(content)
+    with pytest.raises(ArgumentError, match="can't be read as an image"):
+        data.read_image(tmp_path / "x.bmp")
+
+
 def test_what_is_no_image_is_told(tmp_path: Path) -> None:
     (tmp_path / "cut.ppm").write_bytes(b"P6 5 4")
     (tmp_path / "short.pgm").write_bytes(b"P5 5 4 255\n12")
@@ -296,6 +347,45 @@ def test_tables_are_read(tmp_path: Path) -> None:
         data.csv(table)
     with pytest.raises(ArgumentError, match="no column 'c', only a, b"):
         data.csv(table, "c")
+
+
+def test_tables_of_spreadsheets_are_read(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_bytes(b"\xef\xbb\xbfy,a\r\n1,2\r\n")  # with the mark of UTF-8
+    assert data.csv(table, "y").arrays[1].tolist() == [1]
+    table.write_text('kind,b\n"two\nlines",1\ncat,x\n')
+    with pytest.raises(ArgumentError, match="line 4: 'x'"):
+        data.csv(table, "kind")
+
+
+@pytest.mark.parametrize(
+    ("content", "label", "message"),
+    [
+        (b"a,y\n1,cat\n2,\n", "y", "line 3: the label in column 2 is missing"),
+        (b"a,y\n1,0\n2,\n", "y", "line 3: the label in column 2 is missing"),
+        (b"a,b\n1_000,2\n", None, "'1_000' in column 1 is no number"),
+        (b"\xe4,b\n1,2\n", None, "can't be read as a table"),
+    ],
+)
+def test_tables_with_mistakes_are_refused(tmp_path: Path, content: bytes, label: str | None, message: str) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(ArgumentError, match=message):
+        data.csv(tmp_path / "t.csv", label)
+
+
+def test_labels_too_large_for_whole_numbers_are_floats(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,y\n1,1e30\n2,1\n")
+    labels = data.csv(tmp_path / "t.csv", "y").arrays[1]
+    assert labels.dtype == np.float32 and labels.tolist() == [np.float32(1e30), 1.0]
+    with pytest.raises(ArgumentError, match="can't be read as a table"):
+        data.csv(tmp_path / "absent.csv")
+
+
+@pytest.mark.parametrize(("dtype", "offset"), [("no type", 0), ("O", 0), ("u1", -1)])
+def test_raw_numbers_need_a_type_and_a_place(tmp_path: Path, dtype: str, offset: int) -> None:
+    (tmp_path / "x").write_bytes(b"12345678")
+    with pytest.raises(ArgumentError, match="dtype"):
+        data.raw(tmp_path / "x", dtype, (1,), offset=offset)
 
 
 def test_raw_numbers_are_mapped(tmp_path: Path) -> None:

@@ -99,9 +99,11 @@ class Subset(Dataset):
 
 
 class ConcatDataset(Dataset):
-    """Datasets one after the other."""
+    """Datasets one after the other, given one by one or as one list of them."""
 
     def __init__(self, *datasets: Any) -> None:
+        if len(datasets) == 1 and isinstance(datasets[0], (list, tuple)):
+            datasets = tuple(datasets[0])
         if not datasets:
             raise ArgumentError("ConcatDataset needs at least one dataset, found none")
         self.datasets = datasets

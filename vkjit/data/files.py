@@ -28,11 +28,11 @@ def csv(path: Any, label: str | int | None = None, *, delimiter: str = ",", head
     """A table of numbers: example i is row i as f32, or (row without the label's column, label).
 
     label: name or number of a column; words in it become class numbers by alphabetical order, whole numbers i64, others f32.
-    Raises ArgumentError with the line for rows of another length and cells that are no numbers.
+    The file is UTF-8. Raises ArgumentError where it can't be read, and with the line for rows of another length, cells that are
+    no numbers, and missing labels.
     """
     file = Path(path)
-    with file.open(newline="", encoding="utf-8") as stream:
-        rows = [(number, row) for number, row in enumerate(csv_module.reader(stream, delimiter=delimiter), 1) if row]
+    rows = _rows(file, delimiter)
     names = rows.pop(0)[1] if header and rows else None
     if not rows:
         raise ArgumentError(f"{file} has no rows")
@@ -44,8 +44,21 @@ def csv(path: Any, label: str | int | None = None, *, delimiter: str = ",", head
         return ArrayDataset(_numbers(file, rows, range(width)))
     column = _column(file, label, names, width)
     features = _numbers(file, rows, [i for i in range(width) if i != column])
-    labels, classes = _labels([row[column].strip() for _, row in rows])
+    cells = [row[column].strip() for _, row in rows]
+    if "" in cells:
+        raise ArgumentError(f"{file}, line {rows[cells.index('')][0]}: the label in column {column + 1} is missing")
+    labels, classes = _labels(cells)
     return ArrayDataset(features, labels, classes=classes)
+
+
+def _rows(file: Path, delimiter: str) -> list[tuple[int, list[str]]]:
+    """Rows that aren't empty, each with the line that it ends in."""
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as stream:  # spreadsheets begin files with a mark
+            reader = csv_module.reader(stream, delimiter=delimiter)
+            return [(reader.line_num, row) for row in reader if row]
+    except (OSError, UnicodeError, csv_module.Error, TypeError) as error:  # TypeError: the delimiter's
+        raise ArgumentError(f"{file} can't be read as a table: {error}") from error
 
 
 def _column(file: Path, label: str | int, names: list[str] | None, width: int) -> int:
@@ -64,7 +77,7 @@ def _numbers(file: Path, rows: list[tuple[int, list[str]]], columns: Any) -> Arr
     for place, (number, row) in enumerate(rows):
         for target, column in enumerate(columns):
             try:
-                made[place, target] = float(row[column])
+                made[place, target] = _number(row[column])
             except ValueError:
                 raise ArgumentError(
                     f"{file}, line {number}: {row[column]!r} in column {column + 1} is no number"
@@ -72,19 +85,31 @@ def _numbers(file: Path, rows: list[tuple[int, list[str]]], columns: Any) -> Arr
     return made
 
 
+def _number(cell: str) -> float:
+    """A cell's number. Raises ValueError, also for what only Python's source has: 1_000."""
+    if "_" in cell:
+        raise ValueError(cell)
+    return float(cell)
+
+
 def _labels(cells: list[str]) -> tuple[Array, tuple[str, ...]]:
     try:
-        values = np.array([float(c) for c in cells])
+        values = np.array([_number(c) for c in cells])
     except ValueError:
         classes = tuple(sorted(set(cells)))
         return np.array([classes.index(c) for c in cells], np.int64), classes
-    whole = np.isfinite(values).all() and (values == np.rint(values)).all()
+    whole = (np.abs(values) <= 2**53).all() and (values == np.rint(values)).all()  # the others aren't exact
     return values.astype(np.int64 if whole else np.float32), ()
 
 
 def raw(path: Any, dtype: Any, shape: Sequence[int], *, offset: int = 0) -> ArrayDataset:
     """Examples of one shape and type, one after the other in a file, from byte `offset` on; mapped, not read."""
-    file, element = Path(path), np.dtype(dtype)
+    try:
+        file, element = Path(path), np.dtype(dtype)
+    except TypeError as error:
+        raise ArgumentError(f"dtype is a type of NumPy's elements, found {dtype!r}") from error
+    if offset < 0 or element.hasobject:
+        raise ArgumentError(f"raw() reads numbers from a byte of at least 0 on, found dtype {element}, offset {offset}")
     size = math.prod(shape) * element.itemsize
     try:
         available = file.stat().st_size - offset

@@ -36,7 +36,7 @@ def read_image(path: Any, mode: str = "RGB", dtype: str = "u8") -> Array:
     file = Path(path)
     try:
         values = _read(file)
-    except (OSError, ValueError, SyntaxError) as error:  # SyntaxError: Pillow's for broken files
+    except Exception as error:  # of any kind: the readers of formats don't agree on what broken files raise
         raise ArgumentError(f"{file} can't be read as an image: {error}") from error
     if values.ndim not in (2, 3) or (values.ndim == 3 and values.shape[2] not in (1, 3, 4)):
         raise ArgumentError(
@@ -49,6 +49,10 @@ def _read(file: Path) -> Array:
     suffix = file.suffix.lower()
     if suffix == ".npy":
         found: Array = np.load(file, allow_pickle=False)
+        if found.dtype.kind == "c" or (found.dtype.kind in "iu" and found.dtype.itemsize > 2):
+            raise ValueError(
+                f"it holds {found.dtype}, which doesn't say what white is: save it as uint8, uint16 or floats from 0 to 1"
+            )
         return found
     if suffix in (".pgm", ".ppm"):
         return _read_map(file.read_bytes())

@@ -130,6 +130,11 @@ class DataLoader:
                 raise ArgumentError(f"the place was saved with {name}={state_dict[name]}, this loader has {value}")
         if not self._orders().can_be_told_again:
             self.state_dict()  # says why
+        missing = [n for n in ("epoch", "position", "seed") if n not in state_dict]
+        if missing:
+            raise ArgumentError(
+                f"the place of a loader has epoch, position and seed, this one lacks {', '.join(missing)}"
+            )
         self.epoch, self.position, self.seed = (int(state_dict[n]) for n in ("epoch", "position", "seed"))
         self._goes_on = True
 
@@ -157,7 +162,15 @@ class DataLoader:
             made = ((make(b, seed, epoch), False) for b in batches)
         target = open_device(self._device) if self.to_device else None
         waiting: collections.deque[Any] = collections.deque()
-        for batch, more in made:
+        error: Exception | None = None
+        while True:
+            try:
+                batch, more = next(made)
+            except StopIteration:
+                break
+            except Exception as found:  # noqa: BLE001  # raised when what was made before it has been handed out
+                error = found
+                break
             waiting.append(batch if target is None else _uploaded(batch, target))
             while waiting and (
                 len(waiting) > 1 or not more
@@ -165,6 +178,11 @@ class DataLoader:
                 yield self._handed_out(waiting.popleft())
         while waiting:
             yield self._handed_out(waiting.popleft())
+        if error is not None:
+            try:
+                raise error
+            finally:
+                error = None  # it knows this frame
         self.epoch, self.position = epoch + 1, 0
 
     def _handed_out(self, batch: Any) -> Any:

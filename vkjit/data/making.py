@@ -27,6 +27,8 @@ __all__ = ["Maker", "Workers", "collate"]
 def collate(examples: list[Any]) -> Any:
     """Examples stacked along a new first axis, in the structure of the first: tuples, dictionaries, arrays, numbers."""
     first = examples[0]
+    if isinstance(first, (tuple, list, dict)):
+        _check_alike(examples)
     if isinstance(first, (tuple, list)):
         return tuple(collate([e[i] for e in examples]) for i in range(len(first)))
     if isinstance(first, dict):
@@ -39,6 +41,23 @@ def collate(examples: list[Any]) -> Any:
             "or pass collate="
         )
     return np.stack(values)
+
+
+def _check_alike(examples: list[Any]) -> None:
+    """Raises ArgumentError for examples with other parts than the first has: they would be left out without a word."""
+    parts = [set(e) if isinstance(e, dict) else len(e) if isinstance(e, (tuple, list)) else None for e in examples]
+    other = next((i for i, found in enumerate(parts) if found != parts[0]), None)
+    if other is not None:
+        raise ArgumentError(
+            f"examples of different structure can't be stacked: {_structure(examples[0])} and {_structure(examples[other])}; bring "
+            "them to one structure, or pass collate="
+        )
+
+
+def _structure(example: Any) -> str:
+    if isinstance(example, dict):
+        return f"a dictionary of {', '.join(map(repr, example))}"
+    return f"{len(example)} parts" if isinstance(example, (tuple, list)) else f"a {type(example).__name__}"
 
 
 @dataclass(frozen=True, slots=True)

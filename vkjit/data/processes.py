@@ -170,7 +170,9 @@ def _serve(connection: Any, make: Callable[..., Any]) -> None:
     except (BrokenPipeError, ConnectionResetError):
         pass  # nobody is there any more
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is leaving
         blocks.close()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # an exception at the exit would only be printed
 
 
 def _leave(*_: object) -> None:
