@@ -11,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import hashlib
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +30,7 @@ from vkjit.ir.printer import print_module
 from vkjit.jit import Kernel
 from vkjit.testing.impatient import Clock
 from vkjit.testing.mutate import Edit, mutant
+from vkjit.testing.mutate.choices import without_idle_choices
 from vkjit.testing.mutate.trials import CaseProperty, Trial, Trials
 
 __all__ = ["Bench", "Place", "Verdict"]
@@ -35,7 +38,7 @@ __all__ = ["Bench", "Place", "Verdict"]
 CASES = 32
 """Cases per property of a kernel."""
 
-_MOST_SIGNATURES = 24
+_KEPT_TEXTS = 1024
 _SEARCHED = ", sanitized"
 
 
@@ -67,24 +70,21 @@ class Bench:
     ) -> None:
         self.kernel = kernel
         self.device = vk.device()  # the clock's interpreter
-        self._signatures: dict[Any, None] = {}
+        self._signatures: dict[tuple[Any, Any], Kernel] = {}
+        self._functions: list[Any] = []  # of changed kernels
         self._edit: Edit | None = None
         self._made: dict[tuple[Kernel, Edit | None, str], Kernel] = {}
-        trials = [t for p in properties for t in _direct(p)]
+        trials = [t for p in properties for t in self._direct(p)]
         ordered = sorted(places, key=lambda p: p.seconds)
         trials += [self._launched(place, searched) for searched in (False, True) for place in ordered]
         self.trials = Trials(kernel, trials, clock, self._recover)
-        with _watched(kernel, self._signatures):
-            for trial in self.trials.trials:
-                if not trial.name.endswith(_SEARCHED):
-                    self.trials.prove(trial)
-        self._signatures = {s: None for s in self._signatures if self._fits(s)}
 
     def verdict(self, edit: Edit) -> Verdict:
         """What becomes of the kernel with this edit."""
         start = time.thread_time()
         try:
-            state, by = self._judged(edit)
+            with self._watched():
+                state, by = self._judged(edit)
         except CompileError:
             state, by = "invalid", ""
         except InternalError as error:
@@ -92,9 +92,9 @@ class Bench:
         return Verdict(state, by, time.thread_time() - start)
 
     def _judged(self, edit: Edit) -> tuple[str, str]:
-        changed = mutant(self.kernel, edit)
-        self._edit = edit
+        self._edit, self._functions = edit, []
         self._made = {k: v for k, v in self._made.items() if k[1] is None}
+        changed = self._changed(self.kernel, edit, "as it is")
         by = self.trials.failed(changed, self.trials.known())
         if by:
             return "killed", by
@@ -102,36 +102,38 @@ class Bench:
         by = self.trials.failed(changed, others[:2])
         if by:
             return "killed", by
-        if self._same_program(changed, raw=True):
-            return "uncovered", ""
-        if self._same_program(changed, raw=False):
-            return "equivalent", ""
+        if self._same_program(edit, raw=False):
+            self._meet_all_signatures()
+            if self._same_program(edit, raw=True):
+                return "uncovered", ""
+            if self._same_program(edit, raw=False):
+                return "equivalent", ""
         by = self.trials.failed(changed, others[2:])
         return ("killed" if by else "survived"), by
 
-    def _fits(self, signature: Any) -> bool:
-        """Whether it is one of this kernel, not of another one that its factory made."""
-        try:
-            self._text(self.kernel, signature, raw=True)
-        except CompileError:
-            return False
-        return True
+    def _meet_all_signatures(self) -> None:
+        """Runs what hasn't run yet with the unchanged kernel: only then all signatures are known. Most mutants are noticed
+        before anybody asks."""
+        for trial in self.trials.trials:
+            if math.isnan(trial.seconds) and not trial.name.endswith(_SEARCHED):
+                self.trials.prove(trial)
 
-    def _same_program(self, changed: Kernel, *, raw: bool) -> bool:
-        chosen = list(self._signatures)[:_MOST_SIGNATURES]
-        return bool(chosen) and all(
-            self._text(self.kernel, s, raw=raw) == self._text(changed, s, raw=raw) for s in chosen
+    def _same_program(self, edit: Edit, *, raw: bool) -> bool:
+        return bool(self._signatures) and all(
+            self._text(kernel, s, raw=raw) == self._text(self._changed(kernel, edit, "as it is"), s, raw=raw)
+            for (_, s), kernel in self._signatures.items()
         )
 
-    @functools.lru_cache(maxsize=4 * _MOST_SIGNATURES)  # noqa: B019  benches live as long as the program
-    def _text(self, kernel: Kernel, signature: Any, *, raw: bool) -> str:
+    @functools.lru_cache(maxsize=_KEPT_TEXTS)  # noqa: B019  benches live as long as the program
+    def _text(self, kernel: Kernel, signature: Any, *, raw: bool) -> bytes:
+        """The program's text, in short."""
         from vkjit.passes import pipeline
 
         module = frontend.lower_kernel(kernel.expanded_spec, signature)
         if not raw:
             with contextlib.suppress(FeatureError):  # what such a device can't run is compared as it was written
-                module = pipeline.run(module, replace(INTERPRETER_CAPS, kind="discrete"), 2)
-        return print_module(module)
+                module = pipeline.run(without_idle_choices(module), replace(INTERPRETER_CAPS, kind="discrete"), 2)
+        return hashlib.sha256(print_module(module).encode()).digest()
 
     def _launched(self, place: Place, searched: bool) -> Trial:
         words = f"{place.operation.name} ({place.kind}) {list(place.operation.shapes[place.number])}"
@@ -155,11 +157,42 @@ class Bench:
         key = (kernel, edit, mode)
         if key not in self._made:
             made = kernel if edit is None else mutant(kernel, edit)
+            if edit is not None:
+                self._functions.append(made.spec.fn)
             options: dict[str, Any] = {"as it is": {}, "checked": {"debug": True}, "sanitized": {"sanitize": True}}[
                 mode
             ]
             self._made[key] = _with(made, options) if options else made
         return self._made[key]
+
+    def _direct(self, item: KernelProperty) -> Iterator[Trial]:
+        settings = {"max_examples": CASES, "seed": 1, **item.inputs}
+        for trial in CaseProperty(item.kernel, item.reference, settings).trials(item.label):
+            yield Trial(trial.name, self._with_kernel_of(item, trial.run))
+
+    def _with_kernel_of(self, item: KernelProperty, run: Callable[[Kernel], None]) -> Callable[[Kernel], None]:
+        """A factory makes several kernels of one source: each property is that of its own."""
+
+        def run_own(changed: Kernel) -> None:
+            run(item.kernel if changed is self.kernel else self._changed(item.kernel, self._edit, "as it is"))
+
+        return run_own
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Collects the signatures with which the unchanged kernel is launched inside the block."""
+        wanted, original = name_of(self.kernel), Kernel._signature
+
+        def signature(kernel: Kernel, *args: Any) -> Any:
+            made = original(kernel, *args)
+            function = kernel.spec.fn
+            if name_of(kernel) == wanted and not any(function is f for f in self._functions):
+                plain = dataclasses.replace(made, sanitize=(), debug=False, bounds=True, overlaps=())
+                self._signatures.setdefault((function, plain), kernel)
+            return made
+
+        with mock.patch.object(Kernel, "_signature", signature):
+            yield
 
     def _recover(self) -> None:
         """Takes what the devices still have to report."""
@@ -173,31 +206,11 @@ class Bench:
                 break
 
 
-def _direct(item: KernelProperty) -> Iterator[Trial]:
-    settings = {"max_examples": CASES, "seed": 1, **item.inputs}
-    return CaseProperty(item.kernel, item.reference, settings).trials(item.label)
-
-
 def _with(kernel: Kernel, options: dict[str, Any]) -> Kernel:
     made = kernel.variant(**options)
     made.spec = kernel.spec
     made._forget()
     return made
-
-
-@contextlib.contextmanager
-def _watched(kernel: Kernel, signatures: dict[Any, None]) -> Iterator[None]:
-    """Collects the signatures with which the kernel, changed or not, is launched inside the block."""
-    wanted, original = name_of(kernel), Kernel._signature
-
-    def signature(self: Kernel, *args: Any) -> Any:
-        made = original(self, *args)
-        if name_of(self) == wanted:
-            signatures[dataclasses.replace(made, sanitize=(), debug=False, bounds=True, overlaps=())] = None
-        return made
-
-    with mock.patch.object(Kernel, "_signature", signature):
-        yield
 
 
 @contextlib.contextmanager

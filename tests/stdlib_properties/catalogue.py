@@ -154,6 +154,9 @@ _SHARED = (
     KernelProperty(reduce.search_rows, lambda x: x.argmax(axis=2), {
         "elements": {"TAKES": [reduce.greater], "IN": [vk.f32], "SIZE": [32], "DOUBLINGS": [5]},
         "dims": {"R": (1, 600), "A": (1, 2), "B": (1, 2)}, "schedules": False, **_F32}),
+    KernelProperty(reduce.search_rows, lambda x: x.argmax(axis=2), {  # four fours at once, and what is left
+        "elements": {"TAKES": [reduce.greater], "IN": [vk.f32], "SIZE": [32], "DOUBLINGS": [5], "x": (-9.0, 9.0)},
+        "dims": {"R": [511, 512, 1024, 1030], "A": [3], "B": (1, 5)}, "schedules": False, **_F32}, "search_rows, long"),
     KernelProperty(matmul.multiply_tiles, np.matmul, {
         "elements": {"ACC": [vk.f32], "A_ROWS": [False, True], "B_ROWS": [False, True]}, "dims": _MATRIX, **_F32}),
     KernelProperty(matmul.multiply_registers, np.matmul, {

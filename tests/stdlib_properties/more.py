@@ -58,9 +58,9 @@ _LINES = {"ACC": [vk.f32], "SIZE": [32], "LOG": [False, True]}
 _LONG = [(1, 300), 257, 384, 385, 512, 700]
 
 MORE_KERNELS = (
-    KernelProperty(reduce.reduce_groups, lambda x: x.sum(axis=2), {  # four sums at once, from 1024 elements on
+    KernelProperty(reduce.reduce_groups, lambda x: x.sum(axis=2), {  # four sums at once, four rounds from 4096 elements on
         "elements": {k: v for k, v in _SUM.items() if k != "LIMIT"},
-        "dims": {"R": [1, 7, 1023, 1024, 1030, 2100, 3100], "A": (1, 2), "B": (1, 3)}, **_F32}, "reduce_groups, long"),
+        "dims": {"R": [1, 7, 1023, 1024, 1030, 2100, 4095, 4096, 5200], "A": (1, 2), "B": (1, 2)}, **_F32}, "reduce_groups, long"),
     KernelProperty(reduce.reduce_groups, lambda x: np.sqrt((x**2).sum(axis=2)), {
         "elements": {k: v for k, v in _SQUARES.items() if k != "LIMIT"}, "dims": {"R": [1500], "A": [2], "B": [2]},
         **_F32}, "reduce_groups, roots"),
@@ -92,14 +92,14 @@ def _repeated(rng: Any, shape: Any) -> Any:
 
 def _below(rng: Any, shape: Any) -> Any:
     made = rng.integers(0, 5, shape)
-    made.reshape(-1)[-1] = -7
+    made.reshape(-1)[0], made.reshape(-1)[-1] = -1000, -7  # before the array, or in an earlier row
     return made
 
 
 def _above(count: int) -> Any:
     def make(rng: Any, shape: Any) -> Any:
         made = rng.integers(0, count, shape)
-        made.reshape(-1)[0] = count
+        made.reshape(-1)[0], made.reshape(-1)[-1] = count, count + 1000  # in a later row, or past the array
         return made
 
     return make

@@ -82,7 +82,9 @@ def _selecting() -> list[Operation]:
             Operation(
                 f"compaction in tiles, {words}", _compacted(None), _lengths(1, 31, 4096, 4097, 9000), ("gpu",), **given
             ),
-        ]
+            Operation(f"compaction in many tiles, {words}", _compacted(None), _lengths(40_000), ("gpu",),
+                      limits={"compaction.MOST_SEGMENTS": 2}, **given),
+        ]  # fmt: skip
     return made
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
 import vkjit as vk
 from tests.stdlib_properties.catalogue import KernelProperty, _running
@@ -14,6 +15,7 @@ __all__ = ["SUMS"]
 
 _F32 = {"dtypes": [vk.f32]}
 _CHOICES = [False, True]
+_PEAKS = st.sampled_from([0.0] * 60 + [-5.0] * 60 + [200.0])
 _LENGTHS = [1, 31, 33, 127, 128, 129, 300]
 """Lines around a workgroup of 32 invocations, and around four elements for each of them."""
 
@@ -46,6 +48,9 @@ def _along_lines() -> tuple[KernelProperty, ...]:
             "elements": {"ACC": [vk.f32], "SIZE": [32], "x": (-9.0, 9.0)}, **lines, **_F32}),
         KernelProperty(moments.log_sum_exp, _log_sum_exp, {  # far apart, with infinities and NaN
             "elements": {"ACC": [vk.f32], "SIZE": [32]}, **lines, **_F32}, "log_sum_exp, special"),
+        KernelProperty(moments.log_sum_exp, _log_sum_exp, {  # exp of the greatest elements overflows: none may be missed
+            "elements": {"ACC": [vk.f32], "SIZE": [32], "x": _PEAKS}, **lines,
+            "dims": {"A": [3], "B": (1, 5), "R": [33, 128, 129, 300]}, **_F32}, "log_sum_exp, peaks"),
         KernelProperty(scan.running_four, _running, {
             "elements": {**steps, "x": (-2.0, 2.0), "ends": (-2.0, 2.0)},
             "dims": {"A": (1, 2), "B": (1, 10), "R": (1, 70)}, **_F32}),

@@ -1,7 +1,7 @@
 """Whether a changed kernel means the same as the original, as far as the optimiser can tell.
 
 Enters: two kernels, element types, ranks and constants to compile them for. Leaves: whether the optimised programs are
-the same text in all of these.
+the same text in all of these. Which invocation stores what all of them hold is no difference (`choices`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ...jit import Kernel
 from ...passes import pipeline
 from ..drawing import Drawing
 from ..probing import module_of
+from .choices import without_idle_choices
 
 __all__ = ["Program", "same_program"]
 
@@ -39,7 +40,7 @@ class Program:
         for types, constants in itertools.islice(self._combinations(), _MOST):
             try:
                 module = module_of(kernel, types, ranks, constants)
-                yield print_module(pipeline.run(module, _CAPS))
+                yield print_module(pipeline.run(without_idle_choices(module), _CAPS))
             except VkjitError as error:
                 yield f"{type(error).__name__}"
 

@@ -1,0 +1,191 @@
+"""Choices of invocations that make no difference: what the chosen ones store is what each of the others would.
+
+Enters: a module in high form. Leaves: it, with the choice taken out of conditions: of "invocation 0" no other program is
+left than of "all but invocation 0", or of "all". Two programs that are the same afterwards mean the same.
+
+1. The `if` is reached by the whole workgroup together, and not in a loop.
+2. Its condition is a conjunction. Terms computed from ids in the workgroup and constants alone are the choice, tried for
+   all invocations: one at least is chosen. All other terms are the same for the whole workgroup.
+3. Inside, everything is the same for the whole workgroup, and nothing happens but stores. Each invocation that is chosen
+   leaves the same in the same places.
+4. Nothing else in the kernel reads or writes the arrays stored to; of shared memory, nothing reads or writes anything
+   between the `if` and a barrier, on either side.
+
+Rule 4 is what makes it the same for a workgroup which of its invocations stores: no other access of an invocation is in an
+order with the store only because it is its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...ir.core import Module, Op, Region, Value
+from ...ir.ops import OPS, Effect
+from ...ir.types import Array
+from ...passes.memory import AliasClass, alias_class
+from ...passes.uniformity import Divergence, Uniformity
+
+__all__ = ["without_idle_choices"]
+
+_OPERATIONS: dict[str, Any] = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "and": np.logical_and, "or": np.logical_or, "not": np.logical_not,
+}  # fmt: skip
+"""What a choice is made of, over ids and constants."""
+
+
+def without_idle_choices(module: Module) -> Module:
+    """The module, with these conditions changed in place."""
+    analysis = _Reached(module, module.kernel, others_written=True)
+    analysis.settle()
+    sizes = module.kernel.attrs["local_size"]
+    ids = np.indices(sizes[::-1]).reshape(3, -1)[::-1]
+    if ids.shape[1] < 2:
+        return module
+    for op, entry in list(_outside_loops(module.kernel.body)):
+        if analysis.control.get(op) is None:
+            _Choice(module, analysis, op, entry, ids).take_out()
+    return module
+
+
+@dataclass(slots=True)
+class _Reached(Uniformity):
+    """Remembers under which divergence each `if` is reached."""
+
+    control: dict[Op, Divergence | None] = field(default_factory=dict)
+
+    def branch(self, op: Op, outer: Divergence | None, inner: Divergence | None) -> Any:
+        self.control[op] = outer or inner or self.entry
+        return Uniformity.branch(self, op, outer, inner)
+
+
+def _outside_loops(region: Region) -> Iterator[tuple[Op, Region]]:
+    """Each `if` that runs once at most, with the region that it stands in."""
+    for op in region.ops:
+        if op.name == "if":
+            yield op, region
+            for inner in op.regions:
+                yield from _outside_loops(inner)
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """One `if`."""
+
+    module: Module
+    analysis: Uniformity
+    op: Op
+    around: Region
+    ids: Any
+
+    def take_out(self) -> None:
+        """Leaves of the condition what isn't a choice, where the rules hold."""
+        if self.op.results or not self._stores_alike():
+            return
+        terms = list(_terms(self.op.operands[0]))
+        chosen = [(t, v) for t in terms if (v := self._chosen(t)) is not None]
+        kept = [t for t in terms if not any(t is c for c, _ in chosen)]
+        together = np.ones(self.ids.shape[1], bool)
+        for _, which in chosen:
+            together &= which
+        if not chosen or not together.any() or any(self.analysis.scope(t) != "workgroup" for t in kept):
+            return
+        self._replace(kept)
+
+    def _replace(self, kept: list[Value]) -> None:
+        place = self.around.ops.index(self.op)
+        kind = self.op.operands[0].type
+        if not kept:
+            made = [Op("const", [], [kind], {"type": kind, "value": True}, None, self.op.loc)]
+            self.op.operands[0] = made[0].result
+        else:
+            made, last = [], kept[0]
+            for term in kept[1:]:
+                made.append(Op("and", [last, term], [kind], {}, None, self.op.loc))
+                last = made[-1].result
+            self.op.operands[0] = last
+        self.around.ops[place:place] = made
+
+    def _chosen(self, term: Value) -> Any:
+        """For which invocations the term holds; None where it depends on more than their ids."""
+        found = self._number(term)
+        return None if found is None else np.broadcast_to(np.asarray(found, bool), self.ids.shape[1:])
+
+    def _number(self, value: Value) -> Any:
+        op = value.op
+        if op is None:
+            return None
+        if op.name == "const":
+            return op.attrs["value"]
+        if op.name == "local_id":
+            return self.ids[op.attrs["dim"]]
+        if op.name == "cast" and self._narrow(value):
+            return self._number(op.operands[0])
+        if op.name not in _OPERATIONS:
+            return None
+        parts = [self._number(v) for v in op.operands]
+        return None if any(p is None for p in parts) else _OPERATIONS[op.name](*parts)
+
+    def _narrow(self, value: Value) -> bool:
+        """Whether a conversion leaves ids as they are: they are below 2048."""
+        return (
+            str(value.type) in ("i32", "u32", "i64", "u64", "index")
+            and value.op is not None
+            and (str(value.op.operands[0].type) == "index")
+        )
+
+    def _stores_alike(self) -> bool:
+        """Rules 3 and 4."""
+        first, second = self.op.regions
+        inside = set(first.walk())
+        if any(op.name != "yield" for op in second.ops) or not all(map(self._same_for_all, inside)):
+            return False
+        arrays = {alias_class(op.operands[0]) for op in inside if op.name == "store"}
+        return bool(arrays) and all(self._alone(array, inside) for array in arrays)
+
+    def _same_for_all(self, op: Op) -> bool:
+        row = OPS[op.name]
+        quiet = row.effect in (Effect.NONE, Effect.READ, Effect.CONTROL) or op.name in ("store", "yield")
+        return (
+            quiet
+            and not row.convergent
+            and all(self.analysis.scope(v) == "workgroup" for v in (*op.operands, *op.results))
+        )
+
+    def _alone(self, array: AliasClass, inside: set[Op]) -> bool:
+        if isinstance(array, Value) and isinstance(array.type, Array) and array.type.space != "global":
+            return array.type.space == "shared" and self._between_barriers()
+        others = [op for op in self.module.kernel.body.walk() if op not in inside and _touches(op)]
+        return not any(isinstance(v.type, Array) and alias_class(v) == array for op in others for v in op.operands)
+
+    def _between_barriers(self) -> bool:
+        ops = self.around.ops
+        place = ops.index(self.op)
+        return _quiet_to_barrier(ops[place + 1 :]) and _quiet_to_barrier(ops[:place][::-1])
+
+
+def _touches(op: Op) -> bool:
+    """Whether it reads or writes arrays that are its operands: functions have no others."""
+    return op.name == "call" or OPS[op.name].effect in (Effect.READ, Effect.WRITE, Effect.READ_WRITE)
+
+
+def _quiet_to_barrier(ops: list[Op]) -> bool:
+    for op in ops:
+        if op.name == "barrier":
+            return True
+        if op.regions or op.name == "call" or OPS[op.name].effect not in (Effect.NONE, Effect.ALLOCATE):
+            return False
+    return False
+
+
+def _terms(value: Value) -> Iterator[Value]:
+    """The terms of a conjunction."""
+    if value.op is not None and value.op.name == "and":
+        for operand in value.op.operands:
+            yield from _terms(operand)
+    else:
+        yield value
