@@ -32,7 +32,8 @@ from tests.stdlib_properties.selection import SELECTION
 from tests.stdlib_properties.sums import SUMS
 from tests.stdlib_properties.tile_sums import TILE_SUMS
 from tests.stdlib_properties.tiles import TILE_KERNELS, TILE_OPERATIONS
-from vkjit.stdlib import dropout, matmul, reduce, softmax_lines
+from vkjit.stdlib import dropout, matmul, optimizers, reduce, softmax_lines
+from vkjit.stdlib import optimizer_rules as rules
 
 __all__ = ["ALL_KERNELS", "ALL_OPERATIONS"]
 
@@ -135,6 +136,27 @@ def _steps(F: Any, xp: Any, *tensors: Any) -> Any:  # noqa: N803  # as everywher
     return tuple(p.detach() for p in parameters)
 
 
+def _steps_at_once(_: Any, xp: Any, *tensors: Any) -> Any:
+    """A step of three tensors in one launch; their states lie in another order than they."""
+    rate, epsilon, decay = 0.25, 0.125, 0.5
+    parameters, gradients, squares = tensors[:3], tensors[3:6], tensors[6:]
+    if xp is not vk:
+        slopes = [g + decay * p for p, g in zip(parameters, gradients, strict=True)]
+        states = [s * s + d * d for s, d in zip(squares, slopes, strict=True)]
+        made = [p - rate * d / (s.sqrt() + epsilon) for p, d, s in zip(parameters, slopes, states, strict=True)]
+        return (*made, xp.cat(states[::-1]))
+    sizes = [t.shape[0] for t in parameters]
+    table = np.zeros((2, optimizers.MOST_TENSORS), np.int32)
+    table[0, :3] = np.cumsum([0, *sizes[:2]])
+    table[1, :3] = np.cumsum([0, *sizes[:0:-1]])[::-1]
+    values = [t.clone()._array for t in parameters]
+    states = [xp.cat([s * s for s in squares[::-1]])._array]
+    unused = optimizers.unused_arrays(values, vk.f32, states)
+    several = optimizers.Tensors(tuple(values), tuple(states), vk.tensor(table)._array, sum(sizes), unused)
+    optimizers.step_tensors(rules.adagrad, several, [g._array for g in gradients], (rate, epsilon, decay))
+    return tuple(vk.Tensor(a) for a in (*values, *states))
+
+
 CPU: Any = ("cpu", "llvm")
 ALL: Any = (*BOTH, "llvm")
 
@@ -145,6 +167,10 @@ MORE_OPERATIONS = (
               [[(1, 2, 5, 6, 7), (3, 2, 2, 2, 3)]], ALL),
     Operation("conv3d, words", lambda F, xp, x, w: F.conv3d(x, w, padding=1), [[(1, 2, 3, 4, 8), (4, 2, 2, 3, 3)]],
               ("llvmpipe",)),
+    Operation("conv2d, words, strides", lambda F, xp, x, w: F.conv2d(x, w, stride=(1, 2), padding=1),
+              [[(1, 2, 4, 8), (4, 2, 2, 3)]], ("llvmpipe",)),
+    Operation("conv2d, words, dilation", lambda F, xp, x, w: F.conv2d(x, w, dilation=(1, 2), padding=1),
+              [[(1, 2, 4, 8), (4, 2, 2, 3)]], ("llvmpipe",)),
     Operation("conv2d, words, groups", lambda F, xp, x, w: F.conv2d(x, w, padding=1, groups=2),
               [[(2, 6, 4, 8), (10, 3, 3, 3)]], ("llvmpipe",)),
     Operation("conv2d, filters", lambda F, xp, x, w: F.conv2d(x, w, padding=1),  # several blocks of filters, of channels
@@ -156,6 +182,8 @@ MORE_OPERATIONS = (
               limits={"conv_direct.CPU_LOOP": 16, "conv_weights.CPU_LOOP": 64}),
     Operation("max_pool, NaN", lambda F, xp, x: F.max_pool2d(x, 2, 1), [[(1, 2, 5, 6)]], ALL, fixed={0: _odd}, gradients=False),
     Operation("steps of several tensors", _steps, [[(5,), (2, 3), (4,)]], ALL, gradients=False),
+    Operation("steps of several tensors at once", _steps_at_once, [[(5,), (70,), (4,)] * 3, [(1,), (1,), (2,)] * 3],
+              gradients=False),
     Operation("max_pool, apart", lambda F, xp, x: F.max_pool2d(x, 2, 3), [[(2, 2, 7, 8)]], ("llvm",)),
     Operation("matmul, blocks", lambda F, xp, x, y: x @ y, [[(40, 30), (30, 70)], [(2, 300, 5), (2, 5, 300)]], ("llvm",),
               limits={"matmul_panels.BUSY": 0}),
@@ -194,7 +222,7 @@ MORE_OPERATIONS = (
               BOTH, fixed={1: _masked}),
     Operation("masked log_softmax", lambda F, xp, x, m: F.log_softmax(x + m, dim=1)[:, -3:-1], [[(3, 40), (3, 40)]], BOTH,
               fixed={1: _masked}),
-    Operation("masked softmax, long", lambda F, xp, x, m: F.softmax(x + m, dim=1), [[(1, 9000), (1, 9000)]], ("gpu",),
+    Operation("masked softmax, long", lambda F, xp, x, m: F.softmax(x + m, dim=1), [[(1, 9000)] * 2, [(1, 20_000)] * 2], ("gpu",),
               fixed={1: _masked}, gradients=False),
     Operation("group_norm, long", lambda F, xp, x, w, b: F.group_norm(x, 2, w, b), [[(1, 2, 5000), (2,), (2,)]], BOTH),
     Operation("layer_norm, many rows", lambda F, xp, x, w, b: F.layer_norm(x, x.shape[1:], w, b),

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.stdlib_properties.breaking import Verdict
-from tests.stdlib_properties.equivalents import ARGUED
 from vkjit.frontend.source import source_of
 from vkjit.jit import Kernel
 from vkjit.testing.mutate import Edit, mutations
@@ -81,9 +80,7 @@ class Results:
                 self.known[row["mutant"]] = Verdict(row["state"], row["by"], row["seconds"])
 
     def of(self, mutant: Mutant) -> Verdict | None:
-        """The verdict; argued equivalents need none."""
-        if mutant.key in ARGUED:
-            return Verdict("argued", ARGUED[mutant.key], 0.0)
+        """The verdict."""
         return self.known.get(mutant.label)
 
     def begin(self, mutant: Mutant) -> None:
@@ -145,6 +142,6 @@ class _Counts:
     def __str__(self) -> str:
         of: dict[str, Any] = self.of
         killed, missed = of.get("killed", 0), sum(of.get(s, 0) for s in MISSED)
-        others = {"equivalent": "mean the same", "argued": "argued to", "invalid": "don't compile"}
+        others = {"equivalent": "mean the same", "invalid": "don't compile"}
         rest = "".join(f"; {of[s]} {words}" for s, words in others.items() if of.get(s))
         return f"{killed} of {killed + missed} mutants noticed ({self.score:.1%}){rest}"

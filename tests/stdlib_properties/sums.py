@@ -41,6 +41,9 @@ def _along_lines() -> tuple[KernelProperty, ...]:
         KernelProperty(moments.variance(vk.f64), _variance, {
             "elements": {"divisor": (0.5, 9.0), "ACC": [vk.f32], "SUM": [vk.f64], "ROOT": [True], "SIZE": [32],
                          "x": (-9.0, 9.0)}, **lines, **_F32}, "variance, summed in f64"),
+        KernelProperty(moments.variance(vk.f32), _variance, {  # far from 0: no element may be missing from the mean
+            "elements": {"divisor": (0.5, 9.0), "ACC": [vk.f32], "SUM": [vk.f32], "ROOT": [False], "SIZE": [32],
+                         "x": (4096.0, 4104.0)}, **lines, **_F32}, "variance, far from 0"),
         KernelProperty(moments.variance_held(vk.f32), _variance, {
             "elements": {"divisor": (0.5, 9.0), "ACC": [vk.f32], "SUM": [vk.f32], "ROOT": _CHOICES, "SIZE": [32], "HELD": [2],
                          "x": (-9.0, 9.0)}, **lines, "dims": {**lines["dims"], "R": [4, 128, 132, 256]}, **_F32}),

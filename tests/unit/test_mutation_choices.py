@@ -12,6 +12,7 @@ from vkjit.ir.printer import print_module
 from vkjit.ir.verify import verify
 from vkjit.testing.mutate import Edit, mutant, mutations
 from vkjit.testing.mutate.choices import without_idle_choices
+from vkjit.testing.mutate.equivalence import more_barriers
 from vkjit.testing.probing import module_of
 
 X, Y = vk.In[vk.f32, "N"], vk.Out[vk.f32, "M"]
@@ -134,3 +135,11 @@ def test_nobody_chosen_is_a_difference() -> None:
     never = Edit("never", turned.line, turned.start, turned.end_line, turned.end, turned.before, "vk.local_id(0) == 64")
     assert "eq" in _text(mutant(through_shared, never)).partition("barrier")[2]
     assert _text(mutant(through_shared, never)) != _text(through_shared)
+
+
+def test_more_barriers_are_no_difference_and_fewer_are() -> None:
+    one, two = "load\n  barrier\nstore", "barrier\nload\n  barrier\n  barrier\nstore\nbarrier"
+    assert more_barriers(one, two) and more_barriers(one, one)
+    assert not more_barriers(two, one)
+    assert not more_barriers(one, "load\n  barrier\nload\nstore")
+    assert not more_barriers(one, "load\n  barrier")
