@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vkjit.runtime import _vk, native, queue_graph
-from vkjit.runtime.buffer import VulkanBuffer
+from vkjit.runtime.buffer import Storage, VulkanBuffer
 from vkjit.runtime.pipeline import VulkanKernel
 from vkjit.runtime.queue import Queue
 
@@ -257,7 +257,7 @@ def tracing() -> Iterator[Trace]:
     trace = Trace()
     recorder = _Recorder(trace, _vk.load().ffi)
     wrapped: list[tuple[_vk.Functions, str]] = []
-    look_up, order, made = _vk.Functions.__getattr__, queue_graph._Recorder.order, VulkanBuffer.__init__
+    look_up, order, made = _vk.Functions.__getattr__, queue_graph._Recorder.order, Storage.buffer
     dispatch, emit, create, new_command = Queue.dispatch, Queue.emit, Queue._create, Queue.new_command
     again = VulkanBuffer.again
 
@@ -299,13 +299,14 @@ def tracing() -> Iterator[Trace]:
         recorder.queues[recorder.number(prepared.owner.value)] = id(self)
         return prepared
 
-    def traced_buffer(self: VulkanBuffer, *rest: Any) -> None:
-        made(self, *rest)
-        recorder.buffers.append(weakref.ref(self))
+    def traced_buffer(self: Storage, *rest: Any) -> VulkanBuffer:
+        buffer = made(self, *rest)
+        recorder.buffers.append(weakref.ref(buffer))
+        return buffer
 
     def traced_again(*arguments: Any) -> Any:
         found = again(*arguments)
-        if found is not None:  # made without the constructor
+        if found is not None:  # kept since it was dropped
             recorder.buffers.append(weakref.ref(found))
         return found
 
@@ -319,7 +320,7 @@ def tracing() -> Iterator[Trace]:
         (Queue, "emit", traced_emit, emit),
         (Queue, "_create", traced_create, create),
         (Queue, "new_command", traced_new_command, new_command),
-        (VulkanBuffer, "__init__", traced_buffer, made),
+        (Storage, "buffer", traced_buffer, made),
         (VulkanBuffer, "again", staticmethod(traced_again), staticmethod(again)),
         (queue_graph._Recorder, "order", traced_order, order),
     ]

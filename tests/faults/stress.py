@@ -78,8 +78,8 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), behind)))}
 
 
-def run_program(code: str, status: int, seconds: list[float]) -> str | None:
-    """What was wrong with the end of a process, or None; how long it took is appended."""
+def run_program(code: str, status: int, seconds: list[float] | None = None) -> str | None:
+    """What was wrong with the end of a process, or None; how long it took is appended to `seconds`."""
     begun = time.perf_counter()
     try:
         done = subprocess.run(
@@ -88,7 +88,8 @@ def run_program(code: str, status: int, seconds: list[float]) -> str | None:
     except subprocess.TimeoutExpired:
         return f"hangs:\n{code}"
     finally:
-        seconds.append(time.perf_counter() - begun)
+        if seconds is not None:
+            seconds.append(time.perf_counter() - begun)
     if (done.returncode, done.stdout, done.stderr) == (status, "", ""):
         return None
     return f"ended with {done.returncode}, expected {status}:\n{code}\n{done.stdout}{done.stderr}"
@@ -98,9 +99,11 @@ def exits(device: str, count: int, jobs: int) -> list[str]:
     """The complaints about `count` processes, `jobs` at a time."""
     seconds: list[float] = []
     with ThreadPoolExecutor(jobs) as pool:
-        found = list(pool.map(lambda program: run_program(*program, seconds), itertools.islice(programs(device), count)))
+        found = list(pool.map(lambda p: run_program(*p, seconds=seconds), itertools.islice(programs(device), count)))
     if seconds:
-        print(f"{device}: a process took {statistics.median(seconds):.1f} s, the longest {max(seconds):.1f} s", flush=True)
+        print(
+            f"{device}: a process took {statistics.median(seconds):.1f} s, the longest {max(seconds):.1f} s", flush=True
+        )
     return [complaint for complaint in found if complaint is not None]
 
 
