@@ -15,7 +15,8 @@ from vkjit.testing.mutate.choices import without_idle_choices
 from vkjit.testing.mutate.equivalence import more_barriers
 from vkjit.testing.probing import module_of
 
-X, Y = vk.In[vk.f32, "N"], vk.Out[vk.f32, "M"]
+X = vk.In[vk.f32, "N"]
+Y = vk.Out[vk.f32, "M"]
 
 
 def _sums(y: Any) -> Any:
