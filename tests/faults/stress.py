@@ -99,7 +99,7 @@ def exits(device: str, count: int, jobs: int) -> list[str]:
     """The complaints about `count` processes, `jobs` at a time."""
     seconds: list[float] = []
     with ThreadPoolExecutor(jobs) as pool:
-        found = list(pool.map(lambda p: run_program(*p, seconds=seconds), itertools.islice(programs(device), count)))
+        found = list(pool.map(lambda p: run_program(p[0], p[1], seconds), itertools.islice(programs(device), count)))
     if seconds:
         print(
             f"{device}: a process took {statistics.median(seconds):.1f} s, the longest {max(seconds):.1f} s", flush=True
