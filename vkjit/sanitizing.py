@@ -27,6 +27,7 @@ from .passes.sanitize.plan import (
     RECORD_WORDS,
     SITE_BITS,
     Hidden,
+    HostValue,
     SanitizerPlan,
 )
 from .plan import Grid, LaunchPlan
@@ -74,7 +75,7 @@ def launch(plan: LaunchPlan, groups: Grid, values: Sequence[Any], found: list[Sa
             reports += canaries.reports(artifact.name)
     finally:
         shadows.close()
-    reports += _reports(expected, artifact, groups, records)
+    reports += _reports(expected, artifact, groups, records, values)
     if found is not None:
         found += reports
     elif reports:
@@ -135,12 +136,14 @@ class _Shadows:
             return np.int64(cells.scales[hidden.arg])
         from . import dtypes
 
-        buffer = self.buffers[hidden.role]
+        buffer = self.buffers["records" if hidden.role == "values" else hidden.role]
         dtype = dtypes.u32 if hidden.role in ("records", "written") else dtypes.u64
         return DeviceArray(buffer, 0, dtype, (buffer.nbytes // dtype.itemsize,), (1,))
 
     def records(self) -> npt.NDArray[np.uint32]:
-        """One row per report site."""
+        """One row per report site; none where nothing can be reported."""
+        if "records" not in self.buffers:
+            return np.zeros((0, RECORD_WORDS), np.uint32)
         raw = np.empty(4 * RECORD_WORDS * self.record_count, dtype=np.uint8)
         self.device.read(self.buffers["records"], 0, raw)
         return raw.view(np.uint32).reshape(self.record_count, RECORD_WORDS)
@@ -206,14 +209,19 @@ def _stretches(ranges: dict[int, tuple[int, int]]) -> list[tuple[int, int, list[
 
 
 def _reports(
-    expected: SanitizerPlan, artifact: KernelArtifact, groups: Grid, records: npt.NDArray[np.uint32]
+    expected: SanitizerPlan,
+    artifact: KernelArtifact,
+    groups: Grid,
+    records: npt.NDArray[np.uint32],
+    arguments: Sequence[Any],
 ) -> list[SanitizerReport]:
     """The findings in the order of the source, one per place and other side."""
     if not records[:, 0].any():
         return []
     made: dict[tuple[Any, ...], SanitizerReport] = {}
     for number in np.flatnonzero(records[:, 0]).tolist():
-        report = _report(expected, artifact, groups, artifact.sites[number], number, records[number])
+        values = _values(expected.value_kinds.get(number, ()), records[number], arguments)
+        report = _report(expected, artifact, groups, artifact.sites[number], values, records[number])
         ends = {report.loc} if report.other is None else {report.loc, report.other.loc}
         made.setdefault((report.kind, frozenset(ends)), report)
     racing = {loc for report in made.values() if report.other is not None for loc in (report.loc, report.other.loc)}
@@ -226,12 +234,11 @@ def _report(
     artifact: KernelArtifact,
     groups: Grid,
     site: ReportSite,
-    number: int,
+    values: tuple[Any, ...],
     words: npt.NDArray[np.uint32],
 ) -> SanitizerReport:
-    values = _values(expected.value_kinds.get(number, ()), words)
     local = _local_size(artifact)
-    where = _invocation((int(words[1]), int(words[2]), int(words[3])), local)
+    where = _invocation(int(words[0]) - 1, int(words[1]), groups, local)
     kind, other = _KINDS[site.kind], None
     if site.kind == "race":
         other = _other_side(expected, int(values[-1]), groups, local)
@@ -247,11 +254,19 @@ def _local_size(artifact: KernelArtifact) -> Triple:
     return size
 
 
-def _values(kinds: tuple[str, ...], words: npt.NDArray[np.uint32]) -> tuple[Any, ...]:
+def _values(
+    kinds: tuple[str | HostValue, ...], words: npt.NDArray[np.uint32], arguments: Sequence[Any]
+) -> tuple[Any, ...]:
+    """What the record holds, and what the arguments of the launch say."""
     raw = np.ascontiguousarray(words[FIRST_VALUE:])
     found: list[Any] = []
-    for position, kind in enumerate(kinds):
+    position = 0
+    for kind in kinds:
+        if isinstance(kind, HostValue):
+            found.append(kind.number if kind.arg < 0 else arguments[kind.arg].shape[kind.axis])
+            continue
         pair = raw[2 * position : 2 * position + 2]
+        position += 1
         if kind == "f32":
             found.append(float(pair[:1].view(np.float32)[0]))
         else:
@@ -260,10 +275,11 @@ def _values(kinds: tuple[str, ...], words: npt.NDArray[np.uint32]) -> tuple[Any,
     return tuple(found)
 
 
-def _invocation(global_id: Triple, local: Triple) -> Invocation:
-    groups = [g // s for g, s in zip(global_id, local, strict=True)]
-    locals_ = [g % s for g, s in zip(global_id, local, strict=True)]
-    return Invocation(global_id, (groups[0], groups[1], groups[2]), (locals_[0], locals_[1], locals_[2]))
+def _invocation(group: int, number: int, groups: Grid, local: Triple) -> Invocation:
+    """The invocation of a number in the workgroup of a number."""
+    group_id, local_id = _unravel(group, groups), _unravel(number, local)
+    ids = [g * s + i for g, s, i in zip(group_id, local, local_id, strict=True)]
+    return Invocation((ids[0], ids[1], ids[2]), group_id, local_id)
 
 
 def _other_side(expected: SanitizerPlan, word: int, groups: Grid, local: Triple) -> Access:
@@ -271,10 +287,7 @@ def _other_side(expected: SanitizerPlan, word: int, groups: Grid, local: Triple)
     site = (word >> HASH_BITS) & ((1 << SITE_BITS) - 1)
     invocation = (word >> (HASH_BITS + SITE_BITS + EPOCH_BITS)) & ((1 << LOCAL_BITS) - 1)
     group = word >> (HASH_BITS + SITE_BITS + EPOCH_BITS + LOCAL_BITS)
-    group_id = _unravel(group, groups)
-    local_id = _unravel(invocation, local)
-    ids = [g * s + i for g, s, i in zip(group_id, local, local_id, strict=True)]
-    who = Invocation((ids[0], ids[1], ids[2]), group_id, local_id)
+    who = _invocation(group, invocation, groups, local)
     entry = expected.sites[site] if site < len(expected.sites) else None
     return Access(UNKNOWN if entry is None else entry.loc, "access" if entry is None else entry.how, who)
 

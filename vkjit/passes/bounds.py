@@ -31,6 +31,7 @@ from ..ir.core import Function, Module, Op, Region, Value
 from ..ir.matrices import units_of
 from ..ir.rewrite import clone_op, constant_of, is_constant, replace_uses, resolve
 from ..ir.types import Array, Matrix
+from .alike import Alike
 from .arithmetic.division import is_non_negative
 from .loop_ranges import LIMIT, MOST_OPERATIONS, MOST_SANITIZED, Ends, may_be_copied
 from .trip_bound import Intervals
@@ -180,20 +181,44 @@ class _Checker:
         inside = facts | _loop_facts(loop)
         before = Builder(Region(), loop.loc)
         ends = Ends(loop, before)
-        conditions: list[Value] = []
+        known: list[_Hoisted] = []
         for op in loop.regions[0].ops:
             unsure = self.unsure(op, inside) if op.name in _ACCESSES else []
             places = [ends.of(op.operands[1 + axis]) for axis in unsure]
             if not unsure or any(place is None for place in places):
                 continue
             self.raw.add(op)
-            for axis, place in zip(unsure, places, strict=True):
-                conditions += [self.comparison(end, op.operands[0], axis, before) for end in place or ()]
-        if not conditions:
+            known += [
+                _Hoisted(op.operands[0], axis, op.operands[1 + axis], place)
+                for axis, place in zip(unsure, places, strict=True)
+                if place is not None
+            ]
+        if not known:
             return None
+        conditions = [
+            self.comparison(end, one.array, one.axis, before)
+            for one in (self.outermost(known) if self.sanitized else known)
+            for end in one.ends
+        ]
         conditions += [_in_range(before, value, before.index(LIMIT)) for value in ends.limits]
         builder.region.ops += before.region.ops
         return _all(conditions, builder)
+
+    def outermost(self, known: list[_Hoisted]) -> list[_Hoisted]:
+        """Of indices that differ by constants the least and the greatest: where both are in range, all between are. Their
+        difference is below `LIMIT`, so that nothing wraps between them.
+        """
+        alike = Alike()
+        groups: dict[object, list[tuple[int, int]]] = {}
+        for number, one in enumerate(known):
+            terms, constant = alike.sum(one.index)
+            extent = self.compared(one.index, one.array, one.axis)[1]
+            groups.setdefault((extent, terms), []).append((constant, number))
+        kept: set[int] = set()
+        for members in groups.values():
+            near = max(members)[0] - min(members)[0] < LIMIT
+            kept |= {min(members)[1], max(members)[1]} if near else {number for _, number in members}
+        return [one for number, one in enumerate(known) if number in kept]
 
     def division(self, op: Op, builder: Builder) -> None:
         divisor = op.operands[1]
@@ -323,6 +348,16 @@ class _Checker:
             return f"index {{0}} is outside {name}, shape ({{1}},)"
         index, shape = (", ".join(f"{{{first + axis}}}" for axis in range(rank)) for first in (0, rank))
         return f"index ({index}) is outside {name}, shape ({shape})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Hoisted:
+    """An index along an axis of an array, and what it is at both ends of a loop."""
+
+    array: Value
+    axis: int
+    index: Value
+    ends: tuple[Value, ...]
 
 
 def _parts(value: Value) -> tuple[Value | None, int]:

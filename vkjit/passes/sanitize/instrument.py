@@ -14,6 +14,7 @@ from typing import ClassVar, Protocol
 from ...ir.builder import Builder
 from ...ir.core import Module, Op, Region
 from .arithmetic import Arithmetic
+from .deferred import defer_records
 from .endless import Endless
 from .initialised import Initialised
 from .promises import Promises
@@ -29,7 +30,7 @@ __all__ = ["Sanitize"]
 class Sanitize:
     """Does nothing to kernels without the attribute. See the module's docstring.
 
-    `deferred`: see `records`. `one_thread`: see `state`. `shared_bytes`: what a workgroup may have of shared memory.
+    `deferred`: see the module of that name. `one_thread`: see `state`. `shared_bytes`: what a workgroup may have of shared memory.
     """
 
     name: ClassVar[str] = "sanitize"
@@ -59,7 +60,7 @@ class Sanitize:
         promises.finish()
         if state.has("loops"):
             Endless(state).run(module.kernel.body)
-        write_records(state, deferred=self.deferred)
+        (defer_records if self.deferred else write_records)(state)
         state.finish()
         return module
 

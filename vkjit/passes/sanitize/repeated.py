@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...errors import Loc
-from ...ir.core import Op, Region, Value
-from ...ir.ops import OPS, Effect
+from ...ir.core import Op, Region
 from ...ir.rewrite import LOOPS
+from ..alike import Alike
 
 __all__ = ["repeated_reads"]
 
@@ -29,17 +29,16 @@ def repeated_reads(body: Region) -> set[Op]:
 
 @dataclass(slots=True)
 class _Finder:
-    """`numbers` of values by what makes them; `found` so far."""
+    """The loads `found` so far."""
 
-    values: dict[Value, int] = field(default_factory=dict)
-    numbers: dict[object, int] = field(default_factory=dict)
+    alike: Alike = field(default_factory=Alike)
     found: set[Op] = field(default_factory=set)
 
     def region(self, region: Region, seen: set[_Read]) -> None:
         """Goes through a region; `seen` has the reads of this epoch that stand on the way to the current place."""
         for op in region.ops:
             if op.name == "load":
-                key = (op.loc, tuple(self.number(value) for value in op.operands))
+                key = (op.loc, tuple(self.alike.number(value) for value in op.operands))
                 if key in seen:
                     self.found.add(op)
                 seen.add(key)
@@ -55,20 +54,3 @@ class _Finder:
             self.region(region, set() if passes and op.name in LOOPS else set(seen))
         if passes:
             seen.clear()
-
-    def number(self, value: Value) -> int:
-        """Equal for values that are made alike."""
-        if value not in self.values:
-            key = self.key(value)
-            self.values[value] = self.numbers.setdefault(key, len(self.numbers))
-        return self.values[value]
-
-    def key(self, value: Value) -> object:
-        op = value.op
-        if op is None or op.regions or len(op.results) != 1:
-            return value
-        row = OPS[op.name]
-        if row.effect != Effect.NONE or row.convergent or not row.speculatable:
-            return value
-        attrs = tuple(sorted((name, repr(attr)) for name, attr in op.attrs.items()))
-        return op.name, str(value.type), attrs, *(self.number(operand) for operand in op.operands)
