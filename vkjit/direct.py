@@ -24,7 +24,7 @@ from .frontend.signature import stands_for_itself
 from .plan import Grid, LaunchPlan
 from .runtime.array import DeviceArray
 from .runtime.artifact import ArgField
-from .runtime.direct import ARRAYS, Calls, DirectLaunch
+from .runtime.direct import ARRAYS, Calls, DirectLaunch, Way
 
 __all__ = ["Launched", "Shorts"]
 
@@ -53,7 +53,7 @@ class _Known:
     the grids that were found for shapes.
     """
 
-    calls: Calls
+    way: Way
     arrays: tuple[int, ...]
     others: tuple[int, ...]
     plans: dict[Any, tuple[LaunchPlan, tuple[Captures, ...]]]
@@ -61,19 +61,24 @@ class _Known:
 
 
 class Shorts:
-    """The short ways of a kernel. `ways` has a function by number of arguments, or by grid and number of arguments."""
+    """The short ways of a kernel. `ways` are by number of arguments, or by grid and number of arguments."""
 
     def __init__(self, spec: KernelSpec, captures: Captures) -> None:
         self._spec = spec
         self._captures = captures
         self._known: dict[Any, _Known] = {}
-        self.ways: dict[Any, Callable[[tuple[Any, ...]], bool]] = {}
+        self.ways: dict[Any, Way] = {}
 
     def remember(
-        self, groups: Grid | None, args: Sequence[Any], slots: Sequence[tuple[int, bool, bool]], launched: Launched
+        self,
+        groups: Grid | None,
+        given: tuple[Any, ...],
+        args: Sequence[Any],
+        slots: Sequence[tuple[int, bool, bool]],
+        launched: Launched,
     ) -> None:
-        """Takes a launch. `slots` says of each argument the number of its parameter, whether that is an array, and whether
-        its value counts.
+        """Takes a launch: the arguments as they were `given`, and with arrays in place of tensors. `slots` says of each argument
+        the number of its parameter, whether that is an array, and whether its value counts.
         """
         name = len(args) if groups is None else (groups, len(args))
         if sum(is_array for _, is_array, _ in slots) not in ARRAYS or min(launched.grid) == 0:
@@ -87,7 +92,7 @@ class Shorts:
         known = self._known.get(name)
         if known is None:
             known = self._known[name] = self._form(slots)
-        calls = known.calls
+        way, calls = known.way, known.way.calls
         arrays = [args[place].__vkjit_array__ for place in calls.arrays]
         others = () if calls.others is None else calls.others(args)
         key = (arrays[0].buffer.device, *(a.form for a in arrays))
@@ -96,14 +101,14 @@ class Shorts:
         if others:
             key += calls.kinds(others)
         if len(calls.entries) >= _MOST_ENTRIES:
-            calls.entries.clear()
+            way.forget()
             known.plans.clear()
             known.shapes.clear()
         plan, captures = known.plans.setdefault(key, (launched.plan, launched.captures))
         if plan is not launched.plan:
             if not any(c.changed() for c in captures):
                 return  # a function of the user chooses workgroups by shape
-            calls.entries.pop(key, None)
+            way.forget(key)
             known.plans[key], known.shapes[key] = (launched.plan, launched.captures), {}
         fields = _Fields(self._spec, known, arrays, launched)
         launch = fields.launch(known.shapes.setdefault(key, {}), arrays)
@@ -111,9 +116,9 @@ class Shorts:
             entry = launched.plan.direct(launch)
             if entry is None:
                 return
-            calls.entries[key] = entry
+            way.know(key, entry, launch, given)
         if name not in self.ways:
-            self.ways[name] = calls.function()
+            self.ways[name] = way
 
     def _form(self, slots: Sequence[tuple[int, bool, bool]]) -> _Known:
         spec = self._spec
@@ -132,9 +137,12 @@ class Shorts:
             blocks=findings.OPEN,
             overlap=_overlap(written),
             told=tuple(place for place, is_written in zip(arrays, written, strict=True) if is_written),
+            other_places=others,
+            by_value=tuple(slots[place][2] for place in others),
+            cells=None if checks else tuple(cells),
             missing=MISSING,
         )
-        return _Known(calls, numbers, tuple(slots[place][0] for place in others), {}, {})
+        return _Known(Way(calls), numbers, tuple(slots[place][0] for place in others), {}, {})
 
 
 def _unchanged(cells: Sequence[tuple[Any, Any]], checks: Sequence[Callable[[], bool]]) -> Callable[[], bool]:
@@ -226,7 +234,7 @@ class _Fields:
     def launch(self, grids: dict[Any, Grid], arrays: Sequence[DeviceArray]) -> DirectLaunch:
         """The description. `grids` takes what was found for the shapes, where nothing simpler serves."""
         plan, launched = self._launched.plan, self._launched
-        pick = _picker([self._place(field) for field in plan.artifact.fields])
+        taken = tuple(self._place(field) for field in plan.artifact.fields)
         plain = launched.simple and all(_is_plain(dim) for _, _, dim in self._dims)
         over, grid = self._over() if plain and self._spec.over is not None else ((), None)
         pairs, mixed = self._pairs() if plain else ([], False)
@@ -243,12 +251,14 @@ class _Fields:
             left,
             right,
             mixed,
-            pick,
+            _picker(taken),
             launched.grid,
             grid,
             over,
             launched.local,
             _fresh(launched.captures),
+            taken,
+            tuple(pairs),
         )
 
     def _extent(self, number: int, axis: int) -> int:

@@ -183,9 +183,9 @@ class Kernel(Tunable):
         """Launches; returns the Outs that were left out (one, or a tuple in order), or None."""
         __tracebackhide__ = True
         if not kwargs:
-            short = self._ways.get(len(args))
-            if short is not None and short(args):
-                return None
+            way = self._ways.get(len(args))
+            if way is not None and (((ask := way.call) and ask(way.current.queue, args)) or way.short(args)):
+                return None  # as `Way.launch`, which would be another call
         if self._cost is not None and spans.listeners:
             return self._launch_stating_cost(None, *args, **kwargs)
         return self._launch(None, *args, **kwargs)
@@ -201,8 +201,8 @@ class Kernel(Tunable):
     def _launch(self, groups: Grid | None, /, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         if groups is not None and not kwargs:
-            short = self._ways.get((groups, len(args)))
-            if short is not None and short(args):
+            way = self._ways.get((groups, len(args)))
+            if way is not None and way.launch(args):
                 return None
         if self._captures.changed():
             self._forget()
@@ -282,7 +282,7 @@ class Kernel(Tunable):
         if staged:
             staging.copy_back(device, staged, written)
         elif call is not None and not signature.overlaps:  # of which keys know nothing but that there are some
-            self._remember(call, chosen, signature, grid, values, made, bound, wrap)
+            self._remember(call, args, chosen, signature, grid, values, made, bound, wrap)
         for tensor in changed:
             tensor.__vkjit_written__()
         results = records.typed(spec, structs | {i: wrap(values[i]) for i in made})
@@ -315,8 +315,8 @@ class Kernel(Tunable):
         return staging.stage(device, list(hosts.values()), written, [spec.params[i].name for i in hosts]), written
 
     def _remember(
-        self, call: Call, chosen: LaunchPlan, signature: Signature, grid: Grid, values: list[Any], made: list[int],
-        bound: dict[str, DType], wrap: Callable[[DeviceArray], Any],
+        self, call: Call, args: tuple[Any, ...], chosen: LaunchPlan, signature: Signature, grid: Grid, values: list[Any],
+        made: list[int], bound: dict[str, DType], wrap: Callable[[DeviceArray], Any],
     ) -> None:  # fmt: skip
         """Keeps a launch for calls that are alike."""
         params = self.spec.params
@@ -346,7 +346,7 @@ class Kernel(Tunable):
             simple = not callable(tune_choice(self._local)) and (groups is not None or not callable(self._groups))
             types = {i: fit.types for i, fit in fits}
             launched = Launched(chosen, grid, values, types, signature.local_size, simple, captures)
-            self._shorts.remember(groups, [v for _, v in call.values], self._keys.slots_of(form, ()), launched)
+            self._shorts.remember(groups, args, [v for _, v in call.values], self._keys.slots_of(form, ()), launched)
 
     def _device_of(self, spec: KernelSpec, values: list[Any]) -> tuple[Device, Callable[[DeviceArray], Any]]:
         """The device of the arguments (else the default device), with tensors replaced by their device arrays; and how

@@ -34,7 +34,7 @@ def recorded(flags: int, block: bytes) -> list[tuple[Any, ...]]:
     record[native.BLOCK :] = block
     assert native.groups(record) == (4, 5, 6)
     memory = (ctypes.c_uint64 * ((len(record) + 7) // 8)).from_buffer_copy(bytes(record) + bytes(-len(record) % 8))
-    address = plan._compile_recorder(native._TEXT, "vkjit_record")
+    address = plan._compile_recorder(native.TEXT, "vkjit_record")
     ctypes.PYFUNCTYPE(None, pointer)(address)(ctypes.addressof(memory) | flags)
     return calls
 

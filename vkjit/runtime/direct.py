@@ -12,12 +12,13 @@ The functions are written out in `_gen_direct` and `_gen_repeat`. Everything tha
 from __future__ import annotations
 
 import struct
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..dtypes import DType
-from . import native
+from . import native, native_plan
 from ._gen_direct import MAKERS
 from ._gen_repeat import MAKING, RECORDING, RECORDING_FEW, WRITING
 from .array import DeviceArray
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from .queue import Queue
     from .repeat import Launching
 
-__all__ = ["ARRAYS", "Calls", "DirectEntry", "DirectLaunch", "DirectRecorder", "Made", "Maker", "Repeater"]
+__all__ = ["ARRAYS", "Calls", "DirectEntry", "DirectLaunch", "DirectRecorder", "Made", "Maker", "Repeater", "Way"]
 
 ARRAYS = frozenset(MAKERS)
 """The numbers of arrays of launches that have a short way."""
@@ -55,6 +56,9 @@ False where that is left to others, and nothing has happened.
 _NATIVE_AFTER = 8
 """Submissions by this way after which the native recorder is compiled: short programs do without."""
 
+_MOST_PLANS = 4
+"""Plans that machine code tries for a call."""
+
 
 @dataclass(frozen=True, slots=True)
 class Calls:
@@ -65,7 +69,8 @@ class Calls:
     compiled: `names` are look-ups that must find the same objects (`missing`: nothing), `more` what must be True besides; `blocks`
     is filled while every launch has to go the long way. `overlap` adds to the key of arrays in the same buffers. `told` are the
     places of what learns that it was written. `entries` may grow later; a key is the device, the forms of the arrays, what
-    `overlap` and `kinds` say.
+    `overlap` and `kinds` say. For machine code, `other_places` are those of arguments that are no arrays, `by_value` says whether
+    their values count, and `cells`, with what they must hold, are all that `more` looks at, or it is None.
     """
 
     arrays: tuple[int, ...]
@@ -77,12 +82,11 @@ class Calls:
     blocks: list[Any]
     overlap: Callable[[tuple[DeviceArray, ...]], tuple[Any, ...]]
     told: tuple[int, ...]
+    other_places: tuple[int, ...] = ()
+    by_value: tuple[bool, ...] = ()
+    cells: tuple[tuple[Any, Any], ...] | None = ()
     missing: object = None
     entries: dict[Any, DirectEntry] = field(default_factory=dict)
-
-    def function(self) -> Callable[[tuple[Any, ...]], bool]:
-        """Launches with these positional arguments; False where that is left to the long way."""
-        return MAKERS[len(self.arrays)](self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +94,8 @@ class DirectLaunch:
     """What is launched for a key, as long as `fresh` says True. Words are those of the arrays, one after another, then the
     other arguments, then `constants`, then, where the kernel reports, the address of the launch's slot.
 
-    `left` and `right` take words that must be equal, unless not `mixed` and all shapes are equal; `pick` those that
-    the argument block holds, in its struct format `block` (without byte order). The grid is `groups`, or what
+    `left` and `right` take words that must be equal, those of `pairs`, unless not `mixed` and all shapes are equal; `pick` those
+    that the argument block holds, at `places`, in its struct format `block` (without byte order). The grid is `groups`, or what
     `grid` finds (None: it doesn't know), or, with `over`, follows from the words there (the extents along x, and y
     if there are two) and the workgroup's size `local`.
     """
@@ -107,6 +111,63 @@ class DirectLaunch:
     over: tuple[int, ...] = ()
     local: tuple[int, int, int] = (1, 1, 1)
     fresh: Callable[[], bool] | None = None
+    places: tuple[int, ...] = ()
+    pairs: tuple[tuple[int, int], ...] = ()
+
+
+class Way:
+    """The short way of one form of calls: `short(args)` in Python, and, where there is some, machine code (see `native_code`)
+    that is asked first: `call(current.queue, args)`. Both say whether they have launched.
+    """
+
+    __slots__ = ("__weakref__", "_plans", "_recorder", "call", "calls", "current", "short")
+
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls
+        self.short = MAKERS[len(calls.arrays)](calls)
+        self._leave()
+
+    def _leave(self) -> None:
+        self.call: native_plan.Launcher | None = None
+        self.current: Any = None
+        self._recorder: DirectRecorder | None = None
+        self._plans: list[native_plan.Plan] = []
+
+    def know(self, key: Any, entry: DirectEntry, launch: DirectLaunch, args: Sequence[Any]) -> None:
+        """Takes the entry of a launch that has these arguments."""
+        self.calls.entries[key] = entry
+        recorder: DirectRecorder = entry[1]
+        plan = native_plan.plan(self.calls, launch, args, entry)
+        if plan is not None:
+            self._add(recorder, plan)
+
+    def forget(self, key: Any = None) -> None:
+        """Drops an entry, or all of them."""
+        if key is None:
+            self.calls.entries.clear()
+        else:
+            self.calls.entries.pop(key, None)
+        self._leave()
+
+    def _add(self, recorder: DirectRecorder, plan: native_plan.Plan) -> None:
+        """Has machine code try a plan before the others; those of another device, and the oldest of many, are dropped."""
+        if recorder is not self._recorder:
+            self._leave()
+            self._recorder, self.current = recorder, recorder.current
+        self._plans = [plan, *self._plans[: _MOST_PLANS - 1]]
+        for one, following in zip(self._plans, [*self._plans[1:], None], strict=True):
+            one.follow(following)
+        recorder.enable(self)
+
+    def launch(self, args: tuple[Any, ...]) -> bool:
+        """Launches with these positional arguments; False where that is left to the long way."""
+        native = self.call
+        return (native is not None and native(self.current.queue, args)) or self.short(args)
+
+    def enable(self) -> None:
+        """Asks machine code from now on."""
+        if self._plans:
+            self.call = native_plan.launcher(self._plans[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,23 +194,39 @@ class DirectRecorder:
 
     def __init__(self, queue: Queue, current: Any, limits: tuple[int, int, int]) -> None:
         """`current.queue` is the queue of the thread that asks, `limits` are the most workgroups along each axis."""
-        self._queue = queue
+        self.queue = queue
         self.current = current
-        self._limits = limits
+        self.limits = limits
         self._submissions = 0
         self._ffi = queue.vulkan.ffi
         self.call: Callable[[int], None] | None = None
+        self._launches = False
+        self._ways: weakref.WeakSet[Way] = weakref.WeakSet()
         self._table: Any = None
 
     def submitted(self) -> None:
-        """Counts submissions, and has the native recorder compiled when that begins to be worth it."""
+        """Counts submissions, and has native code compiled when that begins to be worth it."""
         self._submissions += 1
-        if self._submissions == _NATIVE_AFTER and self._make_table():
-            self.call = native.recorder()
+        if self._submissions == _NATIVE_AFTER:
+            self._use_native_code()
+
+    def _use_native_code(self) -> None:
+        if self.call is None and self._make_table():
+            self.call, self._launches = native.recorder(), native_plan.available()
+            for way in list(self._ways):
+                self.enable(way)
+
+    def enable(self, way: Way) -> None:
+        """Has a way ask machine code, at once or as soon as there is some."""
+        self._ways.add(way)
+        if self._launches:
+            way.enable()
 
     def entry(self, kernel: VulkanKernel, launch: DirectLaunch, claim: Callable[[], int] | None = None) -> DirectEntry:
         """The launch made ready; its order of fields is that of the generated functions. `claim` gives each launch a slot."""
         self._make_table()
+        if native.at_once():
+            self._use_native_code()
         size = kernel.artifact.block_size
         memory = native.Record(native.BLOCK + size)
         place = self._ffi.from_buffer(memory)  # never resized, so it stays where it is
@@ -160,10 +237,10 @@ class DirectRecorder:
         kernel.records[address] = memory
         flat = launch.grid is None and len(launch.over) < 2  # y and z stay
         packer = struct.Struct((native.FLAT if flat else native.DEEP) + launch.block)
-        deep = (launch.over[1], launch.local[1], self._limits[1]) if len(launch.over) > 1 else None
+        deep = (launch.over[1], launch.local[1], self.limits[1]) if len(launch.over) > 1 else None
         return (
             self.current, self, kernel, launch.constants, launch.left, launch.right, launch.mixed, launch.pick,
-            launch.over[0] if launch.over else None, launch.local[0], self._limits[0], launch.grid, deep, x,
+            launch.over[0] if launch.over else None, launch.local[0], self.limits[0], launch.grid, deep, x,
             packer.pack_into, native.FLAT_PLACE if flat else 0, memory,
             tuple(address | flags for flags in range(4)), place + native.BLOCK, launch.fresh, claim,
         )  # fmt: skip
@@ -215,7 +292,7 @@ class DirectRecorder:
         """Fills the table of the driver's functions; False where they aren't the driver's own, as in tests."""
         if self._table is None:
             self._table = self._ffi.new("char[]", native.TABLE.size)
-        f, (stages, barrier) = self._queue.functions, self._queue.barriers[0]
+        f, (stages, barrier) = self.queue.functions, self.queue.barriers[0]
         calls = (f.vkCmdBindPipeline, f.vkCmdPushConstants, f.vkCmdDispatch, f.vkCmdPipelineBarrier)
         if not all(isinstance(call, self._ffi.CData) for call in calls):
             return False

@@ -10,7 +10,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +19,13 @@ from ..dtypes import DType
 from ..errors import ArgumentError
 from .array import DeviceArray, contiguous_strides
 from .artifact import KernelArtifact
-from .direct import DirectEntry, DirectLaunch, Maker, Repeater
 from .graph import DeviceGraph, Entry
 from .repeat import Launching
 from .streams import DeviceEvent, DeviceStream, ImmediateEvent, ImmediateStream
 from .ways import Table, new_table
+
+if TYPE_CHECKING:
+    from .direct import DirectEntry, DirectLaunch, Maker, Repeater
 
 __all__ = ["Buffer", "Device", "DeviceArray", "DeviceCaps", "LoadedKernel", "MatrixShape", "contiguous_strides"]
 

@@ -1,8 +1,7 @@
 """A few machine instructions that hand one launch to the driver: what would be four calls from Python becomes one.
 
 Enters: from above, a compiler of LLVM's text, where one is installed. Leaves: `recorder()`, a function that takes the
-address of a record and calls the driver, or None. Holds: nothing here touches Python's objects, so the function keeps the
-interpreter's lock and is called without any of ctypes' conversions but that of one number.
+address of a record and calls the driver, or None. Holds: it keeps the interpreter's lock.
 
 A record lies at a multiple of eight and holds, in bytes: 0 the address of a table, 8 pipeline, 16 layout, 24 size of the
 argument block, 32 workgroups along y and z (u32), 40 command buffer, 48 workgroups along x (u32), 56 the argument block. The
@@ -19,6 +18,7 @@ import struct
 from collections.abc import Callable
 
 from ..errors import VkjitError
+from . import cpython
 
 __all__ = [
     "BARRIER",
@@ -29,7 +29,10 @@ __all__ = [
     "FLAT_PLACE",
     "RECORD",
     "TABLE",
+    "TEXT",
     "Record",
+    "at_once",
+    "compiled",
     "groups",
     "made_by",
     "recorder",
@@ -53,7 +56,7 @@ class Record(bytearray):
     __slots__ = ("__weakref__",)
 
 
-_TEXT = """
+TEXT = """
 define void @vkjit_record(i64 %flagged) {
 entry:
   %address = and i64 %flagged, -8
@@ -110,6 +113,8 @@ pushed:
 }
 """
 
+"""The recorder in LLVM's text: `vkjit_record`."""
+
 _makers: list[Callable[[str, str], int]] = []
 
 
@@ -125,13 +130,45 @@ def made_by(maker: Callable[[str, str], int]) -> None:
     _makers[:] = [maker]
 
 
-@functools.cache
-def recorder() -> Callable[[int], None] | None:
-    """The function, compiled when it is first asked for; None where that isn't possible or VKJIT_NATIVE_LAUNCH is 0."""
-    if not _makers or ctypes.sizeof(ctypes.c_void_p) != 8 or os.environ.get("VKJIT_NATIVE_LAUNCH", "") == "0":
+def _setting() -> str:
+    return os.environ.get("VKJIT_NATIVE_LAUNCH", "")
+
+
+def at_once() -> bool:
+    """Whether VKJIT_NATIVE_LAUNCH is 1: machine code from the first launch on, as tests want it."""
+    return _setting() == "1"
+
+
+def compiled(text: Callable[[], str], entry: str) -> int | None:
+    """The address of a function in this text; None where it can't be made, or VKJIT_NATIVE_LAUNCH is 0."""
+    if not _makers or ctypes.sizeof(ctypes.c_void_p) != 8 or _setting() == "0":
         return None
     try:
-        address = _makers[0](_TEXT, "vkjit_record")
+        return _makers[0](text(), entry)
     except VkjitError:
         return None
-    return ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(address)
+
+
+_METHOD = """
+define i64 @vkjit_record_method(i64 %owner, ptr %args, i64 %count) {{
+  %given = load i64, ptr %args
+  %read = inttoptr i64 {read} to ptr
+  %flagged = call i64 %read(i64 %given)
+  call void @vkjit_record(i64 %flagged)
+  %counted = inttoptr i64 {counted} to ptr
+  call void %counted(i64 {none})
+  ret i64 {none}
+}}
+"""
+
+
+@functools.cache
+def recorder() -> Callable[[int], None] | None:
+    """The function, compiled when it is first asked for; None where that isn't possible."""
+    if not cpython.usable():
+        address = compiled(lambda: TEXT, "vkjit_record")
+        return None if address is None else ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(address)
+    read, counted = cpython.api("PyLong_AsUnsignedLongLong"), cpython.api("Py_IncRef")
+    text = TEXT + _METHOD.format(read=read, counted=counted, none=id(None))
+    address = compiled(lambda: text, "vkjit_record_method")
+    return None if address is None else cpython.method(address, None)

@@ -467,6 +467,8 @@ class Tensor(TensorMethods):
         return id(self)
 
 
+# machine code that launches may count instead of calling it
+Tensor.__vkjit_written__.counter = (Tensor, "_version", Version, "value")  # type: ignore[attr-defined]
 # launches read it of each argument, and the slot itself costs them no call
 Tensor.__vkjit_array__ = vars(Tensor)["_array"]  # type: ignore[method-assign]
 
