@@ -1,4 +1,4 @@
-"""Rows of a table by index, the gradient of the table, and one-hot vectors.
+"""Rows of a table by index, the gradient of the table, sums and extremes of runs of rows (bags), and one-hot vectors.
 
 Enters: a table (V, D), dense integer indices (M,), and the gradient (M, D) of the rows taken. Leaves: the arrays that the
 caller gives. The gradient needs no sorting and no atomics: `link` finds for each index its next occurrence, then the first
@@ -17,7 +17,7 @@ from vkjit.runtime.interface import DeviceArray
 from .partial import accumulator, scratch
 from .registry import CPU_LOOP
 
-__all__ = ["embedding", "gradient", "one_hot"]
+__all__ = ["bag_places", "bag_sums", "embedding", "gradient", "one_hot"]
 
 T = TypeVar("T", bound=vk.Element)
 K = TypeVar("K", bound=vk.Element)
@@ -83,6 +83,39 @@ def ones_at(where: vk.In[K, "M"], y: vk.Out[R, "M C"]):
 
 
 @vk.kernel(over="y", debug=False)
+def sums_of_bags(x: vk.In[T, "M D"], offsets: vk.In[K, "E"], y: vk.Out[A, "B D"]):
+    """y[b] = the sum of x from row offsets[b] up to offsets[b + 1], in order."""
+    d, b = vk.global_id(0), vk.global_id(1)
+    first, last = vk.i64(offsets[b]), vk.i64(offsets[b + 1])
+    if b == 0:
+        assert first == 0, f"the first bag begins at {first}: offsets begin with 0"
+    assert first <= last, f"a bag begins at {first} and ends at {last}: offsets don't fall"
+    assert last <= x.shape[0], f"a bag ends at {last}: there are {x.shape[0]} indices"
+    if b == y.shape[0] - 1:
+        assert last == x.shape[0], f"the last bag ends at {last}: there are {x.shape[0]} indices"
+    total = A(0)
+    for m in range(vk.max(first, 0), vk.min(last, x.shape[0])):
+        total += A(x[m, d])
+    y[b, d] = total
+
+
+@vk.kernel(over="y", debug=False)
+def places_of_bags(
+    x: vk.In[T, "M D"], where: vk.In[K, "M"], offsets: vk.In[R, "E"], y: vk.Out[vk.i64, "B D"], skipped: vk.i64
+):
+    """y[b, d] = the row of x between offsets[b] and offsets[b + 1] with the largest element, the first of them, but none whose
+    index in `where` is `skipped`; -1 where there is none. NaN is the largest."""
+    d, b = vk.global_id(0), vk.global_id(1)
+    place = vk.i64(-1)
+    most = T(0)
+    for m in range(vk.max(vk.i64(offsets[b]), 0), vk.min(vk.i64(offsets[b + 1]), x.shape[0])):
+        value = x[m, d]
+        if vk.i64(where[m]) != skipped and (place < 0 or value > most or (value != value and most == most)):
+            place, most = vk.i64(m), value
+    y[b, d] = place
+
+
+@vk.kernel(over="y", debug=False)
 def converted(x: vk.In[A, "V D"], y: vk.Out[T, "V D"]):
     d, v = vk.global_id(0), vk.global_id(1)
     y[v, d] = T(x[v, d])
@@ -110,6 +143,23 @@ def gradient(g: DeviceArray, where: DeviceArray, y: DeviceArray, *, skipped: int
         chain_sums(part, places, following, later, total, skipped)
     if total is not y:
         converted(total, y)
+
+
+def bag_sums(x: DeviceArray, offsets: DeviceArray, y: DeviceArray) -> None:
+    """y[b] = the sum of x's rows from offsets[b] up to offsets[b + 1]; offsets that aren't those of all rows are reported."""
+    if 0 in y.shape:
+        return
+    dtype = accumulator(y.dtype)
+    total = y if y.dtype is dtype else scratch(y.shape, dtype, y.device)
+    sums_of_bags(x, offsets, total)
+    if total is not y:
+        converted(total, y)
+
+
+def bag_places(x: DeviceArray, where: DeviceArray, offsets: DeviceArray, y: DeviceArray, *, skipped: int = -1) -> None:
+    """y = for each bag and column the row of the first largest element of x, -1 where the bag has none but `skipped`."""
+    if 0 not in y.shape:
+        places_of_bags(x, where, offsets, y, skipped)
 
 
 def _words(array: DeviceArray) -> int:

@@ -88,6 +88,10 @@ SMOOTH: dict[str, tuple[Callable[..., Any], list[Any]]] = {
         lambda x, t: F.binary_cross_entropy_with_logits(x, t),
         [normal(2, 3), between(0.2, 0.8, 2, 3)],
     ),
+    "bag_sum": (
+        lambda w: F.embedding_bag(vk.tensor(ROWS).reshape(-1), w, vk.tensor([0, 1, 1]), mode="sum") ** 2,
+        [normal(4, 3)],
+    ),
     "convolution": (
         lambda x, w, b: F.conv2d(x, w, b, padding=1) ** 2,
         [normal(1, 2, 4, 4), normal(3, 2, 3, 3), normal(3)],

@@ -31,8 +31,9 @@ def there_and_back(model: nn.Module, **options: Any) -> Any:
 
 
 ARGUMENTS: dict[str, Any] = {
-    "Bilinear": (2, 3, 4, False), "ChannelShuffle": (2,), "Embedding": (5, 4, 1), "Fold": ((4, 4), 2), "GroupNorm": (2, 4),
-    "LayerNorm": ((3, 4), 1e-3, True, False), "RMSNorm": (4,), "Linear": (3, 2, False), "LocalResponseNorm": (2,),
+    "Bilinear": (2, 3, 4, False), "ChannelShuffle": (2,), "Embedding": (5, 4, 1), "EmbeddingBag": (5, 4), "Fold": ((4, 4), 2),
+    "GroupNorm": (2, 4), "LayerNorm": ((3, 4), 1e-3, True, False), "RMSNorm": (4,), "Linear": (3, 2, False),
+    "LocalResponseNorm": (2,),
     "LSTM": (3, 4, 2, True, True, 0.25, True, 2), "GRU": (3, 4), "RNN": (3, 4, 1, "relu", False),
     "LSTMCell": (3, 4), "GRUCell": (3, 4, False), "RNNCell": (3, 4, True, "relu"),
     "MultiheadAttention": (8, 2, 0.5, False, True, True, 4, 6, True), "PixelShuffle": (2,), "PixelUnshuffle": (2,),

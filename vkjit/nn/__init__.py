@@ -29,7 +29,7 @@ from .container import ModuleDict, ModuleList, ParameterDict, ParameterList, Seq
 from .convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from .distance import Bilinear, CosineSimilarity, PairwiseDistance
 from .dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
-from .embedding import Embedding
+from .embedding import Embedding, EmbeddingBag
 from .flow import Flow, flow
 from .instancenorm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, LocalResponseNorm
 from .linear import Identity, Linear
@@ -158,7 +158,7 @@ __all__ = [
     "Dropout1d",
     "Dropout2d",
     "Dropout3d",
-    "Embedding",
+    "Embedding", "EmbeddingBag",
     "FeatureAlphaDropout",
     "Flatten",
     "Flow",

@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from .. import dtypes
+from ..autograd.mode import no_grad
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..stdlib import dropout as dropout_kernels
 from ..stdlib import embedding as kernels
+from ..stdlib.partial import accumulator
 from . import creation, random
+from .arithmetic import where
 from .dispatch import operation
+from .indexing import index_add
 from .maps import common_device
 from .nn_common import dense, floats, result, shaped
+from .reductions import norm
 from .tensor import Tensor
 
 __all__ = ["dropout", "dropout1d", "dropout2d", "dropout3d", "embedding", "one_hot"]
@@ -26,7 +31,7 @@ def _indices(x: Any, name: str) -> Tensor:
 
 
 @operation("embedding")
-def _embedding(table: Tensor, indices: Tensor, *, skipped: int) -> Tensor:  # noqa: ARG001  # for the gradient
+def _embedding(table: Tensor, indices: Tensor, *, skipped: int, by_frequency: bool = False) -> Tensor:  # noqa: ARG001  # for the gradient
     y = result((*indices.shape, table.shape[1]), table.dtype, table)
     kernels.embedding(
         dense(table), shaped(dense(indices), indices.numel()), shaped(y._array, indices.numel(), table.shape[1])
@@ -43,20 +48,63 @@ def embedding_gradient(g: Tensor, indices: Tensor, *, rows: int, skipped: int) -
     return y
 
 
-def embedding(indices: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
-    """weight[indices]: rows of the table weight (V, D); indices of any shape give (*shape, D).
+def shares(indices: Tensor, rows: int, like: Tensor) -> Tensor:
+    """1 divided by how often each index occurs among all, with an axis of 1 behind; not recorded."""
+    flat: Any = indices.reshape(-1).to(dtypes.i64)
+    kind = accumulator(like.dtype)
+    ones = creation.ones(flat.shape, dtype=kind, device=like.device)
+    counts: Any = index_add(creation.zeros(rows, dtype=kind, device=like.device), 0, flat, ones)
+    return (1 / counts[flat]).to(like.dtype).reshape(*indices.shape, 1)  # type: ignore[no-any-return]
 
-    The row padding_idx gets no gradient. An index out of range is reported at the next read.
-    """
-    _indices(indices, "embedding")
-    floats(weight, "embedding", "the weight")
+
+def renormalised_(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> None:
+    """Scales the rows that indices name, in place, so that none has a norm above max_norm."""
+    with no_grad():
+        flat: Any = indices.reshape(-1)
+        rows: Any = _embedding(weight, flat, skipped=-1)
+        lengths: Any = norm(rows, norm_type, -1, True)
+        scaled = rows * where(lengths > max_norm, max_norm / (lengths + 1e-7), 1.0)
+        weight[flat.to(dtypes.i64)] = scaled  # rows that come twice get the same values twice
+
+
+def table_of(name: str, weight: Any, padding_idx: int | None, max_norm: float | None, sparse: bool) -> int:
+    """Checks a table and its options; gives the row that gets no gradient, or -1."""
+    floats(weight, name, "the weight")
     if weight.ndim != 2:
-        raise ShapeError(f"embedding(): the weight has shape {weight.shape}, expected (rows, width)")
+        raise ShapeError(f"{name}(): the weight has shape {weight.shape}, expected (rows, width)")
+    if sparse:
+        raise ArgumentError(f"{name}(): there are no sparse gradients: leave out sparse=True, gradients are dense")
+    if max_norm is not None and not max_norm >= 0:
+        raise ArgumentError(f"{name}(): max_norm={max_norm}, expected at least 0")
     rows = weight.shape[0]
     if padding_idx is not None and not -rows <= padding_idx < rows:
-        raise ArgumentError(f"embedding(): padding_idx={padding_idx} is no row of a table of {rows}")
+        raise ArgumentError(f"{name}(): padding_idx={padding_idx} is no row of a table of {rows}")
+    return -1 if padding_idx is None else padding_idx % rows
+
+
+def embedding(
+    indices: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """weight[indices]: rows of the table weight (V, D); indices of any shape give (*shape, D).
+
+    The row padding_idx gets no gradient. max_norm: rows that are looked up are first scaled in place to a norm (of order norm_type)
+    of at most that. scale_grad_by_freq: gradients are divided by how often their row occurs among the indices. An index out of
+    range is reported at the next read.
+    """
+    _indices(indices, "embedding")
+    skipped = table_of("embedding", weight, padding_idx, max_norm, sparse)
     common_device((indices, weight))
-    return _embedding(weight, indices, skipped=-1 if padding_idx is None else padding_idx % rows)
+    if max_norm is not None:
+        renormalised_(weight, indices, float(max_norm), norm_type)
+    if scale_grad_by_freq:
+        return _embedding(weight, indices, skipped=skipped, by_frequency=True)
+    return _embedding(weight, indices, skipped=skipped)
 
 
 def one_hot(indices: Tensor, num_classes: int = -1) -> Tensor:

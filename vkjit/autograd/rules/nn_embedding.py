@@ -1,10 +1,11 @@
-"""Gradients of embeddings and dropout."""
+"""Gradients of embeddings, bags and dropout."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...tensor.nn_embedding import _embedding, embedding_gradient, seeded_dropout
+from ...tensor.nn_bags import bag_numbers
+from ...tensor.nn_embedding import _embedding, embedding_gradient, seeded_dropout, shares
 from ..tape import Node, rule
 
 
@@ -12,8 +13,10 @@ from ..tape import Node, rule
 def _of_embedding(node: Node, gradient: Any) -> tuple[Any, ...]:
     table = node.edges[0]
     assert table is not None
-    skipped = node.params["skipped"]
-    return embedding_gradient(gradient, node.input(1), rows=table.shape[0], skipped=skipped), None
+    indices, rows = node.input(1), table.shape[0]
+    if node.params.get("by_frequency"):
+        gradient = gradient * shares(indices, rows, gradient)
+    return embedding_gradient(gradient, indices, rows=rows, skipped=node.params["skipped"]), None
 
 
 @rule("embedding_gradient", inputs=True)
@@ -23,6 +26,13 @@ def _of_embedding_gradient(node: Node, gradient: Any) -> tuple[Any, ...]:
     if skipped >= 0:
         taken = taken * (indices != skipped).unsqueeze(-1).to(taken.dtype)
     return taken, None
+
+
+@rule("bag_sum")
+def _of_bag_sum(node: Node, gradient: Any) -> tuple[Any, ...]:
+    values = node.edges[0]
+    assert values is not None
+    return (_embedding(gradient, bag_numbers(node.params["offsets"], values.shape[0]), skipped=-1),)
 
 
 @rule("dropout")
