@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 import vkjit as vk
 from vkjit.testing.case import array, decode, encode
 from vkjit.testing.dimensions import Dimensions, size_table
-from vkjit.testing.drawing import layouts_for
-from vkjit.testing.elements import PATTERNS, SPECIAL_KINDS, fill, special_values
+from vkjit.testing.directed import directed_cases
+from vkjit.testing.drawing import Drawing, layouts_for
+from vkjit.testing.elements import PATTERNS, SPECIAL_KINDS, domain_of, fill, special_values
 from vkjit.testing.layouts import Layout, image, strays, view_of
 
 T = TypeVar("T", bound=vk.Element)
@@ -204,3 +205,13 @@ def test_arrays_for_single_runs_keep_their_layout() -> None:
         scale, {"a": 2.0, "x": given_array, "y": vk.testing.out(vk.f32, (4,))}, device="interpreter"
     )
     assert outputs["y"].tolist() == [0, 2, 4, 6]
+
+
+def test_bounds_may_count_from_the_end() -> None:
+    assert domain_of("index", ("-N", "N-1")).bounds({"N": 5}) == (-5, 4)
+    assert domain_of("index", (" -2*N + 1", -1)).bounds({"N": 5}) == (-9, -1)
+
+
+def test_first_cases_hold_numbers_far_below_zero() -> None:
+    cases = list(directed_cases(Drawing(scale, [vk.device("interpreter")], dims={"N": (1, None)}, dtypes=[vk.f32])))
+    assert any((case.arguments["x"].values < -4000).all() for case in cases if case.arguments["x"].dtype is vk.f32)

@@ -149,6 +149,33 @@ def test_results_that_a_rounding_decides_are_left_open() -> None:
     assert undecided.tolist() == [True, False]
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_roundings_that_cancel_are_allowed_for(seed: int) -> None:
+    @vk.kernel(over="y")
+    def determinant(
+        a: vk.In[vk.f32, "N"], b: vk.In[vk.f32, "N"], c: vk.In[vk.f32, "N"], d: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]
+    ):  # fmt: skip
+        i = vk.global_id(0)
+        y[i] = a[i] * b[i] - c[i] * d[i]
+
+    near_one = dict.fromkeys("abcd", (1, 1.01))
+    vk.testing.check_kernel(
+        determinant, lambda a, b, c, d: a * b - c * d, elements=near_one, special=False, devices="interpreter", seed=seed,
+        max_examples=20,
+    )  # fmt: skip
+
+
+def test_wide_runs_see_what_directed_ones_cancel() -> None:
+    @vk.kernel(over="y")
+    def determinant(x: vk.In[vk.f32, "4 N"], y: vk.Out[vk.f32, "N"]):
+        i = vk.global_id(0)
+        y[i] = x[0, i] * x[1, i] - x[2, i] * x[3, i]
+
+    rows = np.random.default_rng(0).uniform(1, 1.01, (4, 200)).astype(np.float32)
+    wide = Shadow(determinant).wide_spread(Case({}, {}, {"x": array(rows), "y": out(vk.f32, (200,))}), PLAIN)["y"]
+    assert (wide > 2.0**-24 / 20).all() and (wide < 2.0**-22).all()  # two roundings of numbers near 1
+
+
 def plain(found: Any, expected: Any, dtype: Any = vk.f32, **bounds: Any) -> Any:
     return compare(np.asarray(found, dtype.numpy), np.asarray(expected), dtype, Bounds(lambda: 0.0, None, **bounds))
 

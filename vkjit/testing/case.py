@@ -110,6 +110,12 @@ class Case:
         """Elements of all arrays; those that an axis repeats count once."""
         return sum(int(np.prod(a.distinct_shape)) for a in self.arrays().values())
 
+    def is_finite(self) -> bool:
+        """Whether no argument holds NaN or an infinity."""
+        held: list[Any] = [v.distinct for v in self.arrays().values() if v.values is not None and v.dtype.is_float]
+        held += [v for v in self.arguments.values() if isinstance(v, float)]
+        return all(bool(np.isfinite(v).all()) for v in held)
+
     def numpy_arguments(self, spec: KernelSpec, *, outs: bool = False) -> dict[str, Any]:
         """Arguments to call the kernel with, for a specification with structs taken apart: NumPy arrays that have the case's
         strides, structured ones and records for structs. Outs are left out where their shape follows from the dimensions,

@@ -38,10 +38,11 @@ class Bounds:
     given: Tolerance | None = None
     exact: bool = False
     blur: Callable[[], Array | None] | None = None
+    wide: Callable[[], Array] | None = None
 
     def of_rows(self, shape: tuple[int, ...]) -> Bounds:
         """The same for an array whose rows come in any order: each row gets what the widest one gets."""
-        spread, blur = self.spread, self.blur
+        spread, blur, wide = self.spread, self.blur, self.wide
 
         def widest() -> tuple[Array, npt.NDArray[np.bool_]]:
             distance, undecided = spread() if spread is not None else (np.zeros(shape), np.zeros(shape, np.bool_))
@@ -51,7 +52,10 @@ class Bounds:
             unsure = None if blur is None else blur()
             return None if unsure is None else _over_rows(unsure, shape)
 
-        return replace(self, spread=None if spread is None else widest, blur=None if blur is None else blurred)
+        return replace(
+            self, spread=None if spread is None else widest, blur=None if blur is None else blurred,
+            wide=None if wide is None else lambda: _over_rows(wide(), shape),
+        )  # fmt: skip
 
 
 def _over_rows(values: Array, shape: tuple[int, ...]) -> Array:
@@ -104,6 +108,9 @@ def compare(found: Array, expected: Array, dtype: DType, bounds: Bounds) -> Diff
         if unsure is not None:
             allowed = allowed + SPREAD_FACTOR * unsure
             wrong &= ~(distance <= allowed)
+    if bounds.given is None and bounds.wide is not None and np.isfinite(distance[wrong]).any():
+        allowed = np.maximum(allowed, SPREAD_FACTOR * bounds.wide())
+        wrong &= ~(distance <= allowed)
     return Difference(wrong, found, wanted, np.asarray(allowed), dtype) if wrong.any() else None
 
 

@@ -77,7 +77,7 @@ class _Builder:
     # -- the kinds of case
 
     def plain(self) -> Iterator[Case | None]:
-        """Small sizes and one past two tiles, values of both signs, large and negative ones."""
+        """Small sizes and one past two tiles, values of both signs, negative ones, large ones of either sign."""
         yield self.case(self.sizes(3), counting)
         yield self.case(self.sizes(1), counting)
         for name in self.plain_names or [""]:
@@ -85,6 +85,7 @@ class _Builder:
             yield self.case(long, alternating)
         yield self.case(self.sizes(3), negative)
         yield self.case(self.sizes(3), large)
+        yield self.case(self.sizes(3), deep)
         yield self.case(self.sizes(3), small_fractions)
 
     def past(self) -> Iterator[Case | None]:
@@ -326,6 +327,11 @@ def negative(count: int, dtype: DType, low: Any, high: Any) -> Any:
 def large(count: int, dtype: DType, low: Any, high: Any) -> Any:
     """Thousands."""
     return _clipped(5000 + (np.arange(count) * 37) % 1009, dtype, low, high)
+
+
+def deep(count: int, dtype: DType, low: Any, high: Any) -> Any:
+    """Thousands below zero: further down than where most functions still tell a number from zero."""
+    return _clipped(-5000 - (np.arange(count) * 37) % 1009, dtype, low, high)
 
 
 def small_fractions(count: int, dtype: DType, low: Any, high: Any) -> Any:

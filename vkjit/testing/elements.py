@@ -37,7 +37,7 @@ class Domain:
     """What an argument may hold: a range (inclusive), `choices`, or a hypothesis `strategy` of elements; all None:
     anything.
 
-    Bounds may be texts over dimension names, such as "N-1".
+    Bounds may be texts over dimension names, such as "N-1" and "-N".
     """
 
     low: Any = None
@@ -86,7 +86,8 @@ def _evaluate(value: Any, env: Mapping[str, Any]) -> Any:
     """A number, or the value of a text over dimension names."""
     if not isinstance(value, str):
         return value
-    shape = parse_dims(value).evaluate(env)
+    text = "".join(value.split())  # one number, whose parts may stand apart: "N - 1"
+    shape = parse_dims(f"0{text}" if text.startswith("-") else text).evaluate(env)  # indices from the end: "-N"
     if shape is None or len(shape) != 1:
         raise ArgumentError(f"{value!r} can't be computed from the dimensions {', '.join(env) or '(there are none)'}")
     return shape[0]

@@ -190,7 +190,10 @@ class Examiner:
         """Outputs that differ from the reference or, without one, from the first run. Those that the reference leaves out
         aren't compared; nor are, where properties stand in for a reference, those that may come in any order or as they
         like."""
-        spread = _Once(lambda: self.shadow.spread(case, PLAIN))
+        spread, wide = (
+            _Once(lambda: self.shadow.spread(case, PLAIN)),
+            _Once(lambda: self.shadow.wide_spread(case, PLAIN)),
+        )
         kind = "disagreement" if expected is None else "reference"
         compared = list(runs[1:]) if expected is None else [*runs[1:], *runs[:1]]
         wanted = expected
@@ -199,7 +202,7 @@ class Examiner:
         for name in self.outputs:
             if name not in (wanted or {}) or (expected is None and not self._has_to_agree(name)):
                 continue
-            bounds = self._bounds(case, name, spread, expected)
+            bounds = self._bounds(case, name, spread, wide, expected)
             for run in compared:
                 difference = self._compared(case, run, name, wanted or {}, bounds)
                 if difference is not None:
@@ -299,7 +302,7 @@ class Examiner:
 
     # -- how exact results have to be
 
-    def _bounds(self, case: Case, name: str, spread: Any, expected: Mapping[str, Any] | None) -> Bounds:
+    def _bounds(self, case: Case, name: str, spread: Any, wide: Any, expected: Mapping[str, Any] | None) -> Bounds:
         if self.reference is None and self.kernel._strict and self._strictly_exact(case):
             return Bounds(lambda: 0.0, None, self.tolerance, exact=True)
         blur = None
@@ -309,7 +312,9 @@ class Examiner:
             def blur() -> Any:
                 return uncertainty(reference, self.spec, case, name, wanted, precise=self.precise, loose=self._loose)
 
-        return Bounds(lambda: self._budget(case), lambda: spread()[name], self.tolerance, blur=blur)
+        return Bounds(
+            lambda: self._budget(case), lambda: spread()[name], self.tolerance, blur=blur, wide=lambda: wide()[name]
+        )
 
     def _strictly_exact(self, case: Case) -> bool:
         launch = self.shadow.launch(case)
@@ -331,6 +336,8 @@ class Examiner:
 
 def _name_of(judge: Callable[..., Any]) -> str:
     name = getattr(judge, "__name__", "")
+    if name == "<lambda>":
+        return f"the property at {judge.__code__.co_filename}:{judge.__code__.co_firstlineno}"
     return "the test's own assertion" if not name or name.startswith(("<", "test")) else f"the property {name}"
 
 

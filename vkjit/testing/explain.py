@@ -21,10 +21,11 @@ from .directed import directed_cases
 from .failures import CheckFailure, Origin
 from .finding import Finding
 from .hints import Hints
-from .localise import Mend, guards_of, mend
+from .localise import ALL, FINITE, Mend, guards_of, mend
 from .minimise import grown, minimise
 from .run import executors
 from .schedules import PLAIN, Schedule
+from .screening import is_still_wrong
 from .search import Search
 
 __all__ = ["Explainer"]
@@ -73,15 +74,25 @@ class Explainer:
         cases = [finding.case, *(f.case for f in self.search.larger)]
         directed = itertools.islice(directed_cases(self.drawing), _CASES_TO_MEND + MOST_CASES)
         cases += [case for case in directed if case.size() <= _LARGEST_TO_MEND][:_CASES_TO_MEND]
+        odd = [case for case in cases if not case.is_finite()]
+        finite = [case for case in cases if case.is_finite()]
 
-        def passes(kernel: Kernel) -> bool:
+        def passes(kernel: Kernel) -> str:
             only = executors(kernel, "interpreter", self.search.groups)
+            if is_still_wrong(only[0], finding):
+                return ""
             examiner = self.search.examiner_of(kernel, only)
             schedules = {e.name: finding.schedule for e in only}
-            return all(examiner.examine(case, schedules) is None for case in cases)
 
-        def confirmed(kernel: Kernel) -> bool:
-            return self._searched(kernel, {}) is None
+            def right(some: list[Case]) -> bool:
+                return all(examiner.examine(case, schedules) is None for case in some)
+
+            if finding.case.is_finite():
+                return "" if not right(finite) else ALL if right(odd) else FINITE
+            return ALL if right(cases) else ""
+
+        def confirmed(kernel: Kernel, which: str) -> bool:
+            return self._searched(kernel, {} if which == ALL else {"special": False}) is None
 
         schedule = replace(finding.schedule, optimisation=None, debug=None)
         finding = replace(finding, schedule=schedule)

@@ -180,7 +180,11 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
     def _where(self) -> list[str]:
         """The lines of the kernel's source."""
         mended = [] if self.mend is None else [f"{self.mend}:", _place(self.mend.loc)]
-        if self.error is not None or self.reports or not self.lines:
+        if self.error is not None or self.reports:
+            return mended
+        if self.array and self.kind != "outside" and not self.origin.stores:
+            return [f"nothing in the kernel writes {self.array}: it holds what it held before the launch", *mended]
+        if not self.lines:
             return mended
         if self.write is not None:
             x, y, z = self.write.invocation

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..errors import CompileError, Loc, VkjitError
@@ -17,10 +17,11 @@ from ..frontend.source import source_of
 from ..jit import Kernel
 from .impatient import impatient
 from .mutate.edits import Edit
+from .mutate.grids import grids
 from .mutate.mutant import mutant
 from .mutate.repairs import repairs
 
-__all__ = ["Mend", "guards_of", "mend"]
+__all__ = ["ALL", "FINITE", "Mend", "guards_of", "mend"]
 
 _SECONDS_OF_ONE = 1.0
 """What one change may take; loops may have become endless."""
@@ -30,46 +31,72 @@ _SECONDS_TO_CONFIRM = 3.0
 _PRESERVING = frozenset({"wider"})
 """Kinds of changes that give the same wherever nothing overflows."""
 
-Passes = Callable[[Kernel], bool]
+Judged = Callable[[Kernel], str]
+"""Which cases a kernel passes: ALL, FINITE (those without NaN and infinities), or nothing."""
+
+Confirmed = Callable[[Kernel, str], bool]
+
+ALL, FINITE = "all", "finite"
 
 
 @dataclass(frozen=True, slots=True)
 class Mend:
-    """A change that makes the kernel pass all that was tried."""
+    """A change that makes the kernel pass all that was tried, or all of it without NaN and infinities."""
 
     edit: Edit
     loc: Loc
+    finite: bool = False
 
     def __str__(self) -> str:
         before, after = " ".join(self.edit.before.split()), self.edit.after
+        kind = "inputs without NaN and infinities" if self.finite else "inputs"
         return (
-            f"with {after!r} in place of {before!r} in line {self.edit.line}, all inputs that were tried come out right"
+            f"with {after!r} in place of {before!r} in line {self.edit.line}, all {kind} that were tried come out right"
         )
 
 
 def mend(
-    kernel: Kernel, passes: Passes, confirmed: Passes, *, preserving: bool = False, seconds: float = 3.0
+    kernel: Kernel, passes: Judged, confirmed: Confirmed, *, preserving: bool = False, seconds: float = 3.0
 ) -> Mend | None:
-    """The first small change with which `passes` holds, and `confirmed`, which takes longer; None where there is none, or time
-    runs out. What leaves right results as they are (`_PRESERVING`) needs no confirmation; with `preserving`, nothing else is
-    tried."""
+    """The first small change with which `passes` says ALL, and that is `confirmed`, which takes longer; else the first one that
+    is right without NaN and infinities; None where there is none, or time runs out. What leaves right results as they are
+    (`_PRESERVING`) needs no confirmation; with `preserving`, nothing else is tried."""
     deadline = time.thread_time() + seconds
     file = source_of(kernel.spec.fn).file
-    for edit in repairs(kernel):
-        if preserving and edit.kind not in _PRESERVING:
-            continue
+    nearly: tuple[Edit, Kernel] | None = None
+    for edit, change in _changes(kernel, preserving):
         if time.thread_time() > deadline:
-            return None
-        with contextlib.suppress(VkjitError, ArithmeticError, ValueError, MemoryError):
-            changed = mutant(kernel, edit)
+            break
+        with contextlib.suppress(*_UNFIT):
+            changed = change()
             with impatient(_SECONDS_OF_ONE):
-                right = passes(changed)
-            if right and edit.kind not in _PRESERVING:
-                with impatient(_SECONDS_TO_CONFIRM):
-                    right = confirmed(changed)
-            if right:
+                said = passes(changed)
+            if said == FINITE and nearly is None:
+                nearly = edit, changed
+            if said == ALL and (edit.kind in _PRESERVING or _is_confirmed(changed, confirmed, ALL)):
                 return Mend(edit, edit.loc(file))
+    with contextlib.suppress(*_UNFIT):
+        if nearly is not None and _is_confirmed(nearly[1], confirmed, FINITE):
+            return Mend(nearly[0], nearly[0].loc(file), finite=True)
     return None
+
+
+_UNFIT = (VkjitError, ArithmeticError, ValueError, MemoryError)
+
+
+def _changes(kernel: Kernel, preserving: bool) -> Iterator[tuple[Edit, Callable[[], Kernel]]]:
+    """The changes to try, each with what makes the changed kernel."""
+    if not preserving:
+        for edit, changed in grids(kernel):
+            yield edit, lambda changed=changed: changed  # type: ignore[misc]
+    for edit in repairs(kernel):
+        if not preserving or edit.kind in _PRESERVING:
+            yield edit, lambda edit=edit: mutant(kernel, edit)  # type: ignore[misc]
+
+
+def _is_confirmed(changed: Kernel, confirmed: Confirmed, said: str) -> bool:
+    with impatient(_SECONDS_TO_CONFIRM):
+        return confirmed(changed, said)
 
 
 def guards_of(kernel: Kernel, stores: Sequence[Loc]) -> list[Loc]:

@@ -15,6 +15,7 @@ import sys
 import textwrap
 import zlib
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -37,6 +38,10 @@ _LITERAL = 256
 """Arrays of more elements are written as compressed bytes."""
 
 
+_CHECKS = {"division_by_zero": "division", "loop_limit": "loops", "integer_overflow": "overflow", "nan_birth": "nan"}
+"""Which check finds what the usual ones don't."""
+
+
 def script_of(kernel: Kernel, finding: Finding, groups: Any = None) -> str:
     """The script."""
     title = f'"""{kernel.name}: a failing case, found by a property test."""'
@@ -50,41 +55,89 @@ def _imports(kernel: Kernel) -> str:
     lines = ["import numpy as np", "", "import vkjit as vk"]
     function = kernel.spec.fn
     file = inspect.getsourcefile(function)
-    top_level = "<locals>" not in function.__qualname__ and function.__globals__.get(function.__name__) is not None
+    place = _place_of(kernel)
     package = getattr(sys.modules.get(function.__module__), "__package__", "")
-    if top_level and package:
-        return "\n".join([*lines, f"from {function.__module__} import {function.__name__} as kernel"])
-    if file is not None and top_level and os.path.exists(file):
+    if place and package:
+        head, _, rest = place.partition(".")
+        imported = f"from {function.__module__} import {head} as kernel"
+        return "\n".join([*lines, imported, *([f"kernel = kernel.{rest}"] if rest else [])])
+    if file is not None and place and os.path.exists(file):
         loading = f"""
             import importlib.util
 
             spec = importlib.util.spec_from_file_location({Path(file).stem!r}, {os.path.abspath(file)!r})
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
-            kernel = module.{function.__name__}"""
+            kernel = module.{place}"""
         text = textwrap.dedent(loading).strip()
         imported, rest = text.split("\n\n", 1)
         return "\n".join([imported, "", *lines, "", rest])
-    return "\n".join([*lines, "from typing import TypeVar", "", *_written_out(kernel)])
+    return "\n".join([*lines, "from typing import Any, TypeVar", "", *_written_out(kernel)])
+
+
+def _place_of(kernel: Kernel) -> str:
+    """Where the module holds the kernel: under the function's name, in a class, below other decorators, or by another name;
+    empty where it doesn't."""
+    function = kernel.spec.fn
+    around = function.__globals__
+    wrapped = (function.__name__ + ".__wrapped__" * depth for depth in range(1, 4))
+    other = (n for n, v in around.items() if isinstance(v, Kernel) and v.spec.fn is function and n.isidentifier())
+    for place in (function.__qualname__, *wrapped, *other):
+        names = place.split(".")
+        found = around.get(names[0])
+        for name in names[1:]:
+            found = getattr(found, name, None)
+        if isinstance(found, Kernel) and found.spec.fn is function:
+            return place
+    return ""
 
 
 def _written_out(kernel: Kernel) -> list[str]:
-    """The kernel's own source, with the numbers and type variables that it takes from around it."""
+    """The kernel's own source, with what it takes from around it: numbers, type variables, structs, device functions."""
     function = kernel.spec.fn
     try:
         source = textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
         return [f"kernel = ...  # {kernel.name}: its source isn't available"]
-    around: dict[str, Any] = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        around[name] = cell.cell_contents
-    around.update({n: function.__globals__[n] for n in function.__code__.co_names if n in function.__globals__})
-    lines = [f"{n} = {v!r}" for n, v in around.items() if isinstance(v, (bool, int, float, str))]
-    lines += _types_in(kernel, source)
+    lines = [*_taken_from_around(function, set()), *_types_in(kernel, source)]
     variables = {p.dtype.__name__ for p in kernel.spec.params if p.dtype is not None and not isinstance(p.dtype, DType)}
     lines += [f'{name} = TypeVar("{name}", bound=vk.Element)' for name in sorted(variables)]
     start = next((i for i, line in enumerate(source.splitlines()) if ".kernel" in line), 0)
     return [*lines, "", "", *source.splitlines()[start:], "", "", f"kernel = {function.__name__}"]
+
+
+def _taken_from_around(function: Any, seen: set[str]) -> list[str]:
+    """Definitions of what a function uses: modules, numbers and types by value, device functions in full, what they use first."""
+    around: dict[str, Any] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        around[name] = cell.cell_contents
+    around.update({n: function.__globals__[n] for n in function.__code__.co_names if n in function.__globals__})
+    lines: list[str] = []
+    for name, value in around.items():
+        if name in seen or name in ("vk", "np"):
+            continue
+        seen.add(name)
+        if isinstance(value, ModuleType):
+            lines.append(f"import {value.__name__} as {name}")
+        elif isinstance(value, DeviceFunction):
+            lines += _device_function(name, value, seen)
+        elif _is_plain(value):
+            lines.append(f"{name} = {constant_text(value)}")
+    return lines
+
+
+def _device_function(name: str, value: DeviceFunction, seen: set[str]) -> list[str]:
+    function = value.fn
+    lines = _taken_from_around(function, seen)
+    with contextlib.suppress(OSError, TypeError):
+        lines += ["", "", *textwrap.dedent(inspect.getsource(function)).splitlines(), ""]
+    return lines if name == function.__name__ else [*lines, f"{name} = {function.__name__}"]
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return type(value) is tuple and all(map(_is_plain, value))
+    return isinstance(value, (bool, int, float, str, DType, np.generic))
 
 
 def _types_in(kernel: Kernel, source: str) -> list[str]:
@@ -202,12 +255,19 @@ def _check(finding: Finding, groups: Any) -> str:
     if finding.kind == "sanitizer":
         groups_text = "" if groups is None else f", groups={groups!r}"
         aliases = f", aliases={list(finding.case.aliases)!r}" if finding.case.aliases else ""
+        kind = finding.reports[0].kind
+        checks = f", checks={_CHECKS[kind]!r}" if kind in _CHECKS else ""
+        more = f"{groups_text}{aliases}{checks}"
         return (
-            f"# the sanitizer found {finding.reports[0].kind}\n"
-            f"reports = vk.testing.run_sanitized(kernel, arguments, device={finding.executor!r}{groups_text}{aliases})\n"
+            f"# the sanitizer found {kind}\n"
+            f"reports = vk.testing.run_sanitized(kernel, arguments, device={finding.executor!r}{more})\n"
             "assert not reports, '\\n'.join(map(str, reports))\nprint('nothing is found any more')"
         )
-    if finding.kind in ("report", "outside", "property"):
+    if finding.kind == "property":
+        said = "" if finding.error is None else " ".join(finding.error.message.split())
+        words = f"this program doesn't ask whether it holds of what is printed: {said}"
+        return f"# when it was found, {said}\nprint({call})\nraise SystemExit({words!r})"
+    if finding.kind in ("report", "outside"):
         what = "raised " + type(finding.error).__name__ if finding.error is not None else "wrote outside of an array"
         return f"# this {what} when it was found\n{call}\nprint('no error any more')"
     name = finding.array

@@ -30,7 +30,7 @@ from .run import Executor, executors
 from .schedules import FREE, PLAIN, Schedule, choices_for
 from .tolerances import as_tolerance
 
-__all__ = ["Search", "functions_of"]
+__all__ = ["Search", "functions_of", "searched_checks"]
 
 
 class _BrokenError(AssertionError):
@@ -68,12 +68,11 @@ class Search:
     def examiner_of(self, kernel: Kernel, on: list[Executor]) -> Examiner:
         """Examines cases of a kernel, by the settings of the check, on these executors."""
         settings = self.settings
-        checks = checks_of(settings["sanitize"])
         return Examiner(
             kernel, self.reference, on, groups=self.groups, tolerance=as_tolerance(settings["tolerance"]),
             precise=settings["precise"], partial=settings["partial"], judges=self.judges,
             unordered=settings["unordered"],
-            checks=(*checks, "division") if settings["sanitize"] is True else checks,
+            checks=searched_checks(settings["sanitize"]),
         )  # fmt: skip
 
     def _choices(self) -> dict[str, list[tuple[str, list[Any]]]]:
@@ -201,6 +200,12 @@ class Search:
             if found is not None and found.sort == original.sort:
                 return found
         return None
+
+
+def searched_checks(sanitize: Any) -> tuple[str, ...]:
+    """The sanitizer's checks of a search: the usual ones, division by zero and loops without end, or those asked for."""
+    checks = checks_of(sanitize)
+    return (*checks, "division", "loops") if sanitize is True else checks
 
 
 def functions_of(given: Any) -> tuple[Callable[..., Any], ...]:

@@ -45,7 +45,13 @@ _ROUNDED = frozenset({"add", "sub", "mul", "fma"})
 
 _DIRECTED = ("up", "down", "out", "in")
 RUNS = 8
-"""Perturbed runs: four with all errors in one direction, the others at random."""
+"""Perturbed runs: four with all errors in one direction, the others with signs at random."""
+
+_WIDE = 16.0
+"""By how much the errors of wide runs are larger: parts of a unit in the last place would be lost in the result's rounding, and
+two errors of one unit cancel in every second run."""
+
+_WIDE_RUNS = 4
 
 
 def epsilon(dtype: DType) -> float:
@@ -70,10 +76,17 @@ class _State:
 
     direction: str | None = None  # None: no perturbation
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    scale: float = 1.0  # how many times as large random errors are
     writes: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # array name: numbers of sites, of invocations
     sites: list[Loc] = field(default_factory=list)
     grid: Grid | None = None
     sights: Sights = field(default_factory=Sights)
+
+    def chances(self, shape: tuple[int, ...]) -> Any:
+        """Factors of errors: signs, in wide runs numbers in between."""
+        if self.scale == 1:
+            return np.where(self.random.random(shape) < 0.5, -1.0, 1.0)
+        return self.random.uniform(-self.scale, self.scale, shape)
 
     def moved(self, value: Any, size: float, where: Any) -> Any:
         """The value, moved by up to `size` of its magnitude where the flags say so."""
@@ -81,7 +94,7 @@ class _State:
             return value
         with np.errstate(all="ignore"):
             if self.direction == "random":
-                amount = self.random.uniform(-size, size, value.shape).astype(value.dtype) * np.abs(value)
+                amount = (size * self.chances(value.shape)).astype(value.dtype) * np.abs(value)
             elif self.direction in ("up", "down"):
                 amount = np.abs(value) * value.dtype.type(size if self.direction == "up" else -size)
             else:
@@ -238,7 +251,7 @@ def _after_sums(compiler: FunctionCompiler, op: Op, state: _State, steps: Sequen
         for inner in steps:
             inner(absolute, mask)
         found, sign = frame[target], {"down": -1.0, "in": -1.0}.get(state.direction, 1.0)
-        amount = state.random.uniform(-size, size, found.shape) if state.direction == "random" else sign * size
+        amount = size * state.chances(found.shape) if state.direction == "random" else sign * size
         with np.errstate(all="ignore"):
             magnitude = np.maximum(np.abs(absolute[target]), np.abs(found)).astype(np.float64)
             moved = (found + amount * magnitude).astype(found.dtype)
@@ -265,7 +278,7 @@ def _after_atomic(compiler: FunctionCompiler, op: Op, state: _State) -> Step:
         counts, total = np.bincount(back), np.bincount(back, weights=terms)
         held = decode(cells[places], dtype)
         size = half * counts * (total + np.abs(held))
-        sign = state.random.uniform(-1, 1, len(places)) if state.direction == "random" else 1.0
+        sign = state.chances((len(places),)) if state.direction == "random" else 1.0
         sign = -sign if state.direction in ("down", "in") else sign
         with np.errstate(all="ignore"):
             cells[places] = memory.codec.encode((held + sign * size).astype(held.dtype))
@@ -372,20 +385,36 @@ class Shadow:
 
         Raises what the kernel reports in a perturbed run.
         """
-        plain = self.run(case, schedule)
-        arrays = case.arrays()
-        base = {n: decode(raw, arrays[n].dtype) for n, raw in plain.raw.items()}
+        base = self._outputs(case, self.run(case, schedule))
         widest = {n: np.zeros(b.shape) for n, b in base.items()}
         undecided = {n: np.zeros(b.shape, bool) for n, b in base.items()}
         for number in range(RUNS):
             self._state.direction = _DIRECTED[number] if number < len(_DIRECTED) else "random"
             self._state.random = np.random.default_rng(number)
-            outcome = self._executor.run(case, schedule)
-            for name, raw in outcome.raw.items():
-                found = decode(raw, arrays[name].dtype)
+            for name, found in self._outputs(case, self._executor.run(case, schedule)).items():
                 _widen(base[name], found, widest[name], undecided[name])
         self._state.direction = None
         return {n: (widest[n], undecided[n]) for n in base}
+
+    def wide_spread(self, case: Case, schedule: Schedule) -> dict[str, Any]:
+        """The same distances, measured with larger errors and divided by as much: errors of any size between the bounds, so that
+        none of them cancel each other. Where a branch depends on roundings, it says more than `spread`."""
+        base = self._outputs(case, self.run(case, schedule))
+        widest = {n: np.zeros(b.shape) for n, b in base.items()}
+        self._state.scale = _WIDE
+        try:
+            for number in range(_WIDE_RUNS):
+                self._state.direction, self._state.random = "random", np.random.default_rng(RUNS + number)
+                with contextlib.suppress(KernelError):  # an index that comes of a rounding, moved too far
+                    for name, found in self._outputs(case, self._executor.run(case, schedule)).items():
+                        _widen(base[name], found, widest[name], np.zeros(found.shape, bool))
+        finally:
+            self._state.direction, self._state.scale = None, 1.0
+        return {n: w / _WIDE for n, w in widest.items()}
+
+    def _outputs(self, case: Case, outcome: Outcome) -> dict[str, Any]:
+        arrays = case.arrays()
+        return {n: decode(raw, arrays[n].dtype) for n, raw in outcome.raw.items()}
 
 
 def _widen(base: Any, found: Any, widest: Any, undecided: Any) -> None:

@@ -1,15 +1,16 @@
 """Small changes that mend common mistakes: the way back from the mutations.
 
-Enters: a kernel. Leaves: `Edit`s: what `mutations` lists, and identities of reductions, rounding up in place of down,
-wider products, missing barriers, comparisons that NaN doesn't pass.
+Enters: a kernel. Leaves: `Edit`s, likely ones first: what `mutations` lists, and identities of reductions, other sizes that the
+kernel knows, rounding up in place of down, wider products, an index in place of another one.
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import Any
 
-from ...frontend.source import source_of
+from ...frontend.source import FunctionSource, source_of
 from ...jit import Kernel
 from .edits import Edit, replaced
 from .operators import mutations, text_of
@@ -17,50 +18,163 @@ from .operators import mutations, text_of
 __all__ = ["repairs"]
 
 _IDENTITIES = ("0", "1", "-1", "-1e999", "1e999", "2147483647", "-2147483648")
+_WIDEST: dict[Any, str] = {2147483647: "9223372036854775807", 2147483648: "9223372036854775808"}
+"""What ends a range of 32 bits, and what the same range of 64."""
+
 _COSTLY = {"dropped statement", "dropped store", "dropped barrier", "removed atomic", "dropped mask"}
 """Mutations that mend nothing."""
+
+_RANKS = {
+    "comparison": 0, "identity": 0, "rounding up": 0, "wider": 0, "off by one": 1, "wrong function": 1, "swapped index": 1,
+    "another size": 2, "another index": 2, "wrong operator": 3,
+}  # fmt: skip
+"""Which kinds are tried before which; all others come last."""
+
+_STARTS = {"full", "where", "min", "max", "fmin", "fmax", "float", "int"}
+"""Functions whose arguments may be what a reduction begins with, as those of conversions are."""
+
+_PLACES = {"global_id", "local_id", "group_id", "index", "range", "unroll", "grid_stride"}
+"""What gives indices."""
 
 
 def repairs(kernel: Kernel) -> list[Edit]:
     """The changes to try, likely ones first."""
     source = source_of(kernel.spec.fn)
-    collector = _Collector(source.lines)
+    collector = _Collector(source, [n for n in kernel.declared_local() or () if n > 1])
     for statement in source.node.body:
         collector.visit(statement)
     usual = [e for e in mutations(kernel) if e.kind not in _COSTLY]
-    return list(dict.fromkeys([*collector.found, *usual]))
+    unique = dict.fromkeys([*collector.found, *usual])
+    return sorted(unique, key=lambda e: _RANKS.get(e.kind, len(_RANKS)))
 
 
 class _Collector(ast.NodeVisitor):
     """Collects what only mends."""
 
-    def __init__(self, lines: Any) -> None:
-        self.lines = lines
+    def __init__(self, source: FunctionSource, local: list[int]) -> None:
+        self.lines = source.lines
         self.found: list[Edit] = []
+        self.sizes = list(dict.fromkeys([*local, *sorted(n.value for n in _numbers(source.node))]))
+        self.indices = list(dict.fromkeys(_indices(source.node)))
+
+    def add(self, kind: str, node: ast.AST, after: str) -> None:
+        self.found.append(replaced(kind, node, self.lines, after))
+
+    # -- numbers
 
     def visit_Constant(self, node: ast.Constant) -> None:
-        if isinstance(node.value, bool) or not isinstance(node.value, (int, float)):
+        """The first one in place of the second, a size in place of another: half, twice, or one that the kernel has elsewhere."""
+        if type(node.value) is int and node.value == 1:
+            self.add("off by one", node, "0")
+        if type(node.value) is not int or node.value < 2:
             return
-        for text in _IDENTITIES:
-            if text != str(node.value):
-                self.found.append(replaced("identity", node, self.lines, text))
+        near = [2 * node.value, node.value // 2]
+        for other in dict.fromkeys([*near, *self.sizes]):
+            if other > 1 and abs(other - node.value) > 1:
+                self.add("another size", node, str(other))
+
+    def _begins(self, node: ast.AST) -> None:
+        """What a value may begin with, in place of a number that one begins with."""
+        if isinstance(node, ast.IfExp):
+            self._begins(node.body)
+            self._begins(node.orelse)
+        elif isinstance(node, ast.Tuple):
+            for item in node.elts:
+                self._begins(item)
+        elif isinstance(node, ast.UnaryOp):
+            self._begins(node.operand)
+        elif isinstance(node, ast.Call) and (_name(node) in _STARTS or _is_type(_name(node))):
+            for argument in node.args:
+                self._begins(argument)
+        elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
+            texts = [*_IDENTITIES, *([_WIDEST[node.value]] if node.value in _WIDEST else [])]
+            for text in texts:
+                if text != str(node.value):
+                    self.add("identity", node, text)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self._begins(node.value)
+        self.generic_visit(node)
+
+    def visit_keyword(self, node: ast.keyword) -> None:
+        if node.arg == "pad":
+            self._begins(node.value)
+        self.generic_visit(node)
+
+    # -- expressions
 
     def visit_Call(self, node: ast.Call) -> None:
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        name = _name(node)
         if name in ("local", "shared"):
             return  # how much memory there is
-        if name != "range":
-            self.generic_visit(node)
-            return
-        for argument in node.args:
-            if not isinstance(argument, ast.Constant):
-                self.visit(argument)
+        if name in ("get", "put"):
+            for argument in node.args:
+                self._other_indices(argument)
+        if name in _STARTS or _is_type(name):
+            for argument in node.args:
+                if not isinstance(argument, ast.Call):
+                    self._begins(argument)
+        self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        self._other_indices(node.slice)
+        self.generic_visit(node)
+
+    def _other_indices(self, node: ast.AST) -> None:
+        """Another index in place of each."""
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name) and part.id in self.indices:
+                for other in self.indices:
+                    if other != part.id:
+                        self.add("another index", part, other)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
         left, right = text_of(self.lines, node.left), text_of(self.lines, node.right)
+        one = isinstance(node.right, ast.Constant) and type(node.right.value) is int and node.right.value == 1
+        if one and isinstance(node.op, (ast.Add, ast.Sub)):
+            self.add("off by one", node, left)
         if isinstance(node.op, ast.FloorDiv):
-            self.found.append(replaced("rounding up", node, self.lines, f"(({left}) + ({right}) - 1) // ({right})"))
+            self.add("rounding up", node, f"(({left}) + ({right}) - 1) // ({right})")
         if isinstance(node.op, (ast.Mult, ast.Add)):
             sign = "*" if isinstance(node.op, ast.Mult) else "+"
-            self.found.append(replaced("wider", node, self.lines, f"vk.i64({left}) {sign} vk.i64({right})"))
+            self.add("wider", node, f"vk.i64({left}) {sign} vk.i64({right})")
         self.generic_visit(node)
+
+
+def _name(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def _is_type(name: str) -> bool:
+    """Whether that is the name of a conversion, as f32 or x.dtype."""
+    return name == "dtype" or len(name) == 1 or (name[:1] in "iufb" and name[1:2].isdigit())
+
+
+def _numbers(node: ast.AST) -> Iterator[Any]:
+    """The whole numbers above 1 of a definition, decorators included."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Constant) and type(part.value) is int and 1 < part.value < 1 << 20:
+            yield part
+
+
+def _indices(node: ast.AST) -> Iterator[str]:
+    """The names of indices: of ids, of loops over ranges, of sizes."""
+    for part in ast.walk(node):
+        pairs: list[tuple[Any, Any]] = []
+        if isinstance(part, ast.Assign) and len(part.targets) == 1:
+            target, value = part.targets[0], part.value
+            both = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+            pairs = list(zip(target.elts, value.elts, strict=False)) if both else [(target, value)]  # type: ignore[attr-defined]
+        elif isinstance(part, ast.For):
+            pairs = [(part.target, part.iter)]
+        for target, value in pairs:
+            if _gives_indices(value):
+                yield from (n.id for n in ast.walk(target) if isinstance(n, ast.Name))
+
+
+def _gives_indices(node: ast.AST) -> bool:
+    return any(
+        (isinstance(part, ast.Call) and _name(part) in _PLACES)
+        or (isinstance(part, ast.Attribute) and part.attr == "shape")
+        for part in ast.walk(node)
+    )
