@@ -138,7 +138,8 @@ def test_what_was_made_before_an_error_is_handed_out(workers: int) -> None:
                 raise ValueError("no example 5")
             return index
 
-    loader, found = data.DataLoader(Broken(), 2, workers=workers), []
+    loader = data.DataLoader(Broken(), 2, workers=workers)
+    found: list[Any] = []
     with pytest.raises(ValueError, match="no example 5"):
         found.extend(batch.tolist() for batch in loader)
     assert found == [[0, 1], [2, 3]] and loader.position == 2

@@ -79,7 +79,10 @@ def test_assignment_and_deletion_keep_the_registries_in_step() -> None:
         net.scale = vk.ones(2)
     del net.body
     assert names(net.named_parameters()) == ["scale"]
-    net.offset = 3  # type: ignore[assignment]  # no tensor any more: an attribute as any other
+    with pytest.raises(ArgumentError, match="offset is a buffer, a tensor or None, found int"):
+        net.offset = 3  # type: ignore[assignment]
+    del net.offset
+    net.offset = 3  # type: ignore[assignment]  # no buffer any more: an attribute as any other
     assert "offset" not in dict(net.named_buffers())
 
 

@@ -6,22 +6,26 @@ were, so that dropout masks are the same.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ArgumentError
 from .mode import enable_grad, is_grad_enabled, no_grad, state
-from .tape import Node, backward, is_filling, record, rule
+from .tape import Node, backward_since, is_filling, mark, record, rule
 
 __all__ = ["checkpoint"]
 
 
-def checkpoint(function: Callable[..., Any], *args: Any) -> Any:
-    """function(*args), keeping only the arguments for backward, which runs the function again.
+def checkpoint(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """function(*args, **options), keeping only the arguments for backward, which runs the function again.
 
-    The result is a tensor or a tuple of tensors. Parameters that the function uses get their gradients too; so `backward()`
-    can go through it, `vk.autograd.grad()` can't. The function must compute the same when it runs again.
+    The result is a tensor or a tuple of tensors. Parameters that the function uses get their gradients too, and so do tensors in
+    `options`, in lists, or of the scope around the function; so `backward()` can go through it, `vk.autograd.grad()` can't. The
+    function must compute the same when it runs again.
     """
+    if options:
+        function = functools.partial(function, **options)
     if not is_grad_enabled():
         return function(*args)
     from ..tensor import creation, random
@@ -56,7 +60,7 @@ def _checkpoint(node: Node, *gradients: Any) -> Sequence[Any]:
     for position, tensor in enumerate(own):
         if node.needs[position + 1]:
             tensor.requires_grad_()
-    now, cast = random.get_rng_state(), state.autocast
+    now, cast, begin = random.get_rng_state(), state.autocast, mark()
     random.set_rng_state(node.params["drawn"])
     state.autocast = node.params["cast"]
     try:
@@ -68,5 +72,6 @@ def _checkpoint(node: Node, *gradients: Any) -> Sequence[Any]:
     outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     wanted = [(t, g) for t, g in zip(outputs, gradients, strict=True) if g is not None and t.requires_grad]
     if wanted:
-        backward([t for t, _ in wanted], [g for _, g in wanted])
+        # what the function found around it is somebody else's, who may walk it again
+        backward_since(begin, [t for t, _ in wanted], [g for _, g in wanted])
     return (None, *(a.grad if isinstance(a, Tensor) else None for a in own))

@@ -32,8 +32,10 @@ __all__ = [
     "RemovableHandle",
     "RuleRow",
     "backward",
+    "backward_since",
     "grad",
     "is_filling",
+    "mark",
     "put",
     "record",
     "rule",
@@ -341,15 +343,17 @@ class _Walk:
             self.found[id(meta)] = gradient
         return gradient
 
-    def run(self, roots: Sequence[GradMeta], *, retain_graph: bool, fill: bool) -> None:
-        """Walks from the roots; with `fill`, adds to `.grad` of leaves and of tensors that retain theirs."""
+    def run(self, roots: Sequence[GradMeta], *, retain_graph: bool, fill: bool, since: int = 0) -> None:
+        """Walks from the roots; with `fill`, adds to `.grad` of leaves and of tensors that retain theirs. Nodes older than `since`
+        are retained in any case.
+        """
         outer, state.filling = state.filling, fill
         try:
-            self._walk(roots, retain_graph, fill)
+            self._walk(roots, retain_graph, fill, since)
         finally:
             state.filling = outer
 
-    def _walk(self, roots: Sequence[GradMeta], retain_graph: bool, fill: bool) -> None:
+    def _walk(self, roots: Sequence[GradMeta], retain_graph: bool, fill: bool, since: int) -> None:
         fills = _Fills()
         vjp = _vjp()
         for node in _collect([meta.node for meta in roots if meta.node is not None]):
@@ -365,7 +369,7 @@ class _Walk:
                 if need and gradient is not None:
                     assert edge is not None
                     self.deliver(edge, _fitted(node, edge, gradient))
-            if not retain_graph:
+            if not retain_graph and node.number >= since:
                 node.release()
         for meta, _ in list(self._pending.values()):
             gradient = self.take(meta)
@@ -445,6 +449,18 @@ def backward(
     create_graph: bool = False,
 ) -> None:
     """Adds to `.grad` of every leaf that requires a gradient: the gradient of the tensors, weighted by `gradients`."""
+    backward_since(0, tensors, gradients, retain_graph=retain_graph, create_graph=create_graph)
+
+
+def backward_since(
+    since: int,
+    tensors: Sequence[Tensor],
+    gradients: Sequence[Tensor | None] | None = None,
+    *,
+    retain_graph: bool = False,
+    create_graph: bool = False,
+) -> None:
+    """As `backward`; what was recorded before the `mark()` that `since` is can be walked again in any case."""
     for tensor in tensors:
         if not tensor.requires_grad:
             raise ArgumentError(
@@ -457,7 +473,12 @@ def backward(
     for tensor, gradient in zip(tensors, gradients or [None] * len(tensors), strict=True):
         walk.deliver(tensor.meta, _seed(tensor, gradient))
     with set_grad_enabled(create_graph):
-        walk.run([t.meta for t in tensors], retain_graph=retain_graph or create_graph, fill=True)
+        walk.run([t.meta for t in tensors], retain_graph=retain_graph or create_graph, fill=True, since=since)
+
+
+def mark() -> int:
+    """A moment: what is recorded later has a larger number."""
+    return next(_sequence)
 
 
 def grad(

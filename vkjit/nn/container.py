@@ -18,6 +18,28 @@ def _position(index: int, length: int, owner: str) -> int:
     return index % length
 
 
+def _number(owner: Module, modules: list[Any]) -> None:
+    """Gives a container these modules, with numbers as names."""
+    for module in modules:
+        if not isinstance(module, Module):
+            raise ArgumentError(f"a child of a module is a vk.nn.Module, found {type(module).__name__}")
+    for name in list(owner._modules):
+        delattr(owner, name)
+    for position, module in enumerate(modules):
+        owner.add_module(str(position), module)
+
+
+def _delete(owner: Any, index: int | slice) -> None:
+    """Takes modules out of a container in order."""
+    numbered = list(owner._modules) == [str(i) for i in range(len(owner))]
+    chosen = index if isinstance(index, slice) else _position(index, len(owner), type(owner).__name__)
+    names = list(owner._modules)[chosen]
+    for name in [names] if isinstance(names, str) else names:
+        delattr(owner, name)
+    if numbered:
+        _number(owner, list(owner))
+
+
 class Sequential(Module):
     """Modules called one after the other; made of modules, or of one mapping of names to modules."""
 
@@ -44,6 +66,31 @@ class Sequential(Module):
         """Adds a module at the end."""
         self.add_module(str(len(self)), module)
         return self
+
+    def extend(self, modules: Iterable[Module]) -> Sequential:
+        """Adds modules at the end."""
+        for module in list(modules):
+            self.append(module)
+        return self
+
+    def insert(self, index: int, module: Module) -> Sequential:
+        """Adds a module before the one at an index; the modules are numbered anew."""
+        order = list(self)
+        order.insert(index, module)
+        _number(self, order)
+        return self
+
+    def pop(self, index: int = -1) -> Any:
+        """Takes a module out; the others are numbered anew where names are numbers."""
+        module = self[index]
+        del self[index]
+        return module
+
+    def __delitem__(self, index: int | slice) -> None:
+        _delete(self, index)
+
+    def __add__(self, other: Sequential) -> Sequential:
+        return Sequential(*self, *other)
 
     def __len__(self) -> int:
         return len(self._modules)
@@ -78,7 +125,7 @@ class ModuleList(Module):
 
     def extend(self, modules: Iterable[Module]) -> ModuleList:
         """Adds modules at the end."""
-        for module in modules:
+        for module in list(modules):
             self.append(module)
         return self
 
@@ -86,8 +133,22 @@ class ModuleList(Module):
         """Adds a module before the one at an index."""
         order = list(self._modules.values())
         order.insert(index, module)
-        for position, item in enumerate(order):
-            setattr(self, str(position), item)
+        _number(self, order)
+
+    def pop(self, index: int = -1) -> Any:
+        """Takes a module out; the others are numbered anew."""
+        module = self[index]
+        del self[index]
+        return module
+
+    def __delitem__(self, index: int | slice) -> None:
+        _delete(self, index)
+
+    def __add__(self, other: Iterable[Module]) -> ModuleList:
+        return ModuleList([*self, *other])
+
+    def __iadd__(self, modules: Iterable[Module]) -> ModuleList:
+        return self.extend(modules)
 
     def __len__(self) -> int:
         return len(self._modules)

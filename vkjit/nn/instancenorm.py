@@ -49,11 +49,15 @@ class _InstanceNorm(Module):
         self.register_buffer("num_batches_tracked", counter)
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Ones, zeros, and no statistics."""
+    def reset_running_stats(self) -> None:
+        """Mean 0, variance 1."""
         if self.running_mean is not None and self.running_var is not None:
             init.zeros_(self.running_mean)
             init.ones_(self.running_var)
+
+    def reset_parameters(self) -> None:
+        """Ones, zeros, and no statistics."""
+        self.reset_running_stats()
         if self.weight is not None:
             init.ones_(self.weight)
         if self.bias is not None:

@@ -64,7 +64,7 @@ class Module:
     # -- attributes
 
     def __setattr__(self, name: str, value: Any) -> None:
-        registries = (self._parameters, self._buffers, self._modules)
+        registries: tuple[dict[str, Any], ...] = (self._parameters, self._buffers, self._modules)
         home: Any = None
         if isinstance(value, Parameter):
             home = self._parameters
@@ -78,6 +78,11 @@ class Module:
             raise ArgumentError(
                 f"{type(self).__name__}.{name} is a parameter, found a plain tensor: wrap it in vk.nn.Parameter(...)"
             )
+        else:
+            kinds = ("parameter, a vk.nn.Parameter", "buffer, a tensor", "child, a vk.nn.Module")
+            kind = next((k for k, r in zip(kinds, registries, strict=True) if name in r), None)
+            if kind is not None:
+                raise ArgumentError(f"{type(self).__name__}.{name} is a {kind} or None, found {type(value).__name__}")
         for registry in registries:
             if registry is not home:
                 registry.pop(name, None)

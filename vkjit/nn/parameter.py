@@ -57,10 +57,13 @@ def replace_memory(target: Tensor, value: Tensor) -> None:
     """
     if not target.is_leaf:
         raise ArgumentError("only leaves can be given other memory: this tensor is the result of a recorded operation")
-    gradient, wanted = target.grad, target.requires_grad
+    gradient, before = target.grad, target.meta
     fresh = Tensor(value._array)
     target._array, target._version, target._history = fresh._array, fresh._version, fresh._history
     target._is_view, target._root = False, None
-    target.meta = GradMeta(value.shape, value.dtype, value.device, requires_grad=wanted)
+    if (before.shape, before.dtype, before.device) == (value.shape, value.dtype, value.device):
+        return  # what has been recorded of the leaf still reaches it
+    target.meta = GradMeta(value.shape, value.dtype, value.device, requires_grad=before.requires_grad)
+    target.meta.hooks = before.hooks
     if gradient is not None and gradient.shape == value.shape:
         target.meta.grad = gradient.detach().to(dtype=value.dtype, device=value.device)

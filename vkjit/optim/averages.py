@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..autograd.mode import no_grad
+from ..dtypes import f32
 from ..errors import ArgumentError
+from ..tensor.creation import tensor
 from ..tensor.tensor import Tensor
 
 __all__ = ["EMA"]
@@ -16,18 +18,30 @@ __all__ = ["EMA"]
 class EMA:
     """average = decay * average + (1 - decay) * parameter, at each `update()`.
 
-    parameters: of the model; warmup: the decay of step t is at most (1 + t) / (10 + t), so that the start counts less.
+    parameters: of the model; warmup: the decay of step t is at most (1 + t) / (10 + t), so that the start counts less. Averages
+    of 16-bit floats are kept in f32: in 16 bits they would soon stop, as a step's share is less than half of what can be told.
     """
 
     def __init__(self, parameters: Iterable[Tensor], decay: float = 0.999, *, warmup: bool = False) -> None:
         if not 0 <= decay < 1:
             raise ArgumentError(f"EMA: decay lies in [0, 1), found {decay!r}")
+        if not isinstance(parameters, Iterable):
+            raise ArgumentError(
+                f"EMA takes the parameters of a model, found a {type(parameters).__name__}: pass its parameters()"
+            )
         self.parameters = list(parameters)
+        other = next((p for p in self.parameters if not isinstance(p, Tensor)), None)
+        if other is not None:
+            raise ArgumentError(
+                f"EMA takes the parameters of a model, found a {type(other).__name__}: pass model.parameters()"
+            )
         if not self.parameters:
             raise ArgumentError("EMA needs at least one parameter, found none")
         self.decay, self.warmup, self.updates = decay, warmup, 0
         with no_grad():
-            self.averages: list[Any] = [p.detach().clone() for p in self.parameters]
+            self.averages: list[Any] = [
+                p.detach().to(f32 if p.dtype.itemsize == 2 else p.dtype, copy=True) for p in self.parameters
+            ]
 
     def update(self) -> None:
         """Takes the parameters of now into the averages; call it after `optimizer.step()`."""
@@ -57,7 +71,9 @@ class EMA:
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Goes on from what `state_dict` gave; tensors are copied."""
-        given = state_dict["averages"]
+        if not isinstance(state_dict, Mapping) or not {"averages", "updates"} <= set(state_dict):
+            raise ArgumentError('the state of an EMA is a mapping with "averages" and "updates"')
+        given = [v if isinstance(v, Tensor) else tensor(v) for v in state_dict["averages"]]
         if [tuple(v.shape) for v in given] != [a.shape for a in self.averages]:
             raise ArgumentError("the averages of the state don't have the shapes of the parameters")
         with no_grad():

@@ -116,5 +116,19 @@ class GradScaler:
         return {"scale": self._scale, "good_steps": self._good_steps}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Goes on from what `state_dict` gave."""
-        self._scale, self._good_steps = float(state_dict["scale"]), int(state_dict["good_steps"])
+        """Goes on from what `state_dict` gave, here or in PyTorch, whose factors and interval are taken over. Raises ArgumentError
+        for other states, before anything is changed.
+        """
+        given = dict(state_dict) if isinstance(state_dict, Mapping) else {}
+        steps = given.pop("good_steps", given.pop("_growth_tracker", None))
+        scale = given.pop("scale", None)
+        numbers = (scale, steps, *given.values())
+        if not all(isinstance(n, (int, float)) and math.isfinite(n) and n >= 0 for n in numbers) or not scale:
+            raise ArgumentError(
+                f"the state of a GradScaler has a scale above 0 and good_steps of at least 0, found {state_dict!r}"
+            )
+        unknown = sorted(set(given) - {"growth_factor", "backoff_factor", "growth_interval"})
+        if unknown:
+            raise ArgumentError(f"GradScaler has no {unknown[0]!r} in its state")
+        vars(self).update(given)
+        self._scale, self._good_steps = float(scale), int(steps)

@@ -278,6 +278,11 @@ class _Made(LRScheduler):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Goes on from what `state_dict` gave."""
+        missing = sorted({"schedulers", "last_epoch", "base_lrs"} - set(state_dict))
+        if missing:
+            raise ArgumentError(
+                f"the state of a {type(self).__name__} lacks {', '.join(missing)}: it is another schedule's"
+            )
         parts = state_dict["schedulers"]
         if len(parts) != len(self.schedulers):
             raise ArgumentError(f"the state has {len(parts)} schedules, this one {len(self.schedulers)}")

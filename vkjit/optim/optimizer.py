@@ -191,6 +191,8 @@ class Optimizer:
         """The steps of one group: parameters of one plan together."""
         negate = bool(group.get("maximize"))
         for plan, parameters in plans.items():
+            for parameter in parameters:
+                _check_devices(parameter, self.state[parameter], plan.states)
             self._batches.run(number, plan, parameters, self.state, negate)
             self._after(parameters, group)
             for parameter in parameters:
@@ -269,6 +271,16 @@ def _check_states(
                     "this step would make the optimiser's state inside the captured graph, where each replay makes it anew: take "
                     "an ordinary step before the captured one"
                 )
+
+
+def _check_devices(parameter: Tensor, state: Mapping[str, Any], names: Sequence[str]) -> None:
+    device = parameter._array.device
+    for name in names:
+        if state[name]._array.device is not device:
+            raise ArgumentError(
+                f"{name} of a parameter of shape {parameter.shape} lies on {state[name].device}, the parameter on {device}: it has "
+                "been moved since; optimizer.load_state_dict(optimizer.state_dict()) moves the state to it"
+            )
 
 
 def _host_values(state: Mapping[str, Any]) -> dict[str, Any]:

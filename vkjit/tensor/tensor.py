@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Sequence
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -271,8 +272,17 @@ class Tensor(TensorMethods):
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
-        if value is not None and value.shape != self.shape:
+        if value is None:
+            self.meta.grad = None
+            return
+        if not isinstance(value, Tensor):
+            raise ArgumentError(f"a gradient is a tensor or None, found {type(value).__name__}: use vk.tensor(...)")
+        if value.shape != self.shape:
             raise ArgumentError(f"a gradient of shape {value.shape} doesn't fit a tensor of {self.shape}")
+        if not value.dtype.is_float or value.device is not self.device:
+            raise ArgumentError(
+                f"a gradient holds floats and lies with its tensor, on {self.device}: found {value.dtype} on {value.device}"
+            )
         self.meta.grad = value
 
     def retain_grad(self) -> None:
@@ -320,6 +330,20 @@ class Tensor(TensorMethods):
             copied.grad = self.grad.detach().clone()
         memo[id(self)] = copied
         return copied
+
+    def __copy__(self) -> Tensor:
+        """Another object for the same tensor."""
+        made = object.__new__(type(self))
+        for kind in type(self).__mro__:
+            for slot in vars(kind).values():
+                if isinstance(slot, MemberDescriptorType):
+                    slot.__set__(made, slot.__get__(self))
+        return made
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        raise ArgumentError(
+            "tensors can't be pickled: save them with vk.io.save or vk.io.save_checkpoint, or send .numpy() to another process"
+        )
 
     def alias(self) -> Tensor:
         """Another object for the same tensor: memory, version and place on the tape are shared."""
