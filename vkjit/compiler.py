@@ -38,24 +38,27 @@ _BACK_ENDS = {"llvm-cpu": ("cpu",)}
 
 
 class _Uncollected:
-    """While any thread is inside, Python doesn't look for cycles: a compiler makes many objects and keeps most of them."""
+    """While any thread is inside, Python doesn't look for cycles: a compiler makes many objects and keeps most of them.
+
+    A thread that Ctrl-C kept from leaving does so with its next visit.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
+        self._lock = threading.RLock()
+        self._inside: set[int] = set()
         self._was_on = False
 
     def __enter__(self) -> None:
         with self._lock:
-            if self._inside == 0:
+            if not self._inside:
                 self._was_on = gc.isenabled()
-                gc.disable()
-            self._inside += 1
+            self._inside.add(threading.get_ident())
+            gc.disable()
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._inside -= 1
-            if self._inside == 0 and self._was_on:
+            self._inside.discard(threading.get_ident())
+            if not self._inside and self._was_on:
                 gc.enable()
 
     def forget(self) -> None:

@@ -7,7 +7,6 @@ hand, in order with everything else on the device; grids, shapes and the choice 
 from __future__ import annotations
 
 import struct
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +15,7 @@ from . import arguments, plan, staging
 from .devices import device as open_device
 from .errors import ArgumentError, DeviceError
 from .runtime.graph import Capture, DeviceGraph, Launch, Place
+from .runtime.handles import new_lock
 from .runtime.interface import Device, DeviceArray
 
 __all__ = ["Graph", "capture"]
@@ -33,7 +33,7 @@ class Graph:
         self._places: dict[str, list[Place]] = {}
         self._graph: DeviceGraph | None = None
         self._state = "its capture hasn't ended"
-        self._lock = threading.RLock()
+        self._lock = new_lock()
 
     def __repr__(self) -> str:
         steps = "closed" if self._graph is None else f"{len(self._graph.entries)} steps"

@@ -12,7 +12,6 @@ import functools
 import inspect
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import FunctionType
@@ -32,6 +31,7 @@ from .frontend import ArrayArg, ConstArg, DeviceFunction, KernelSpec, ScalarArg,
 from .plan import Grid, LaunchPlan
 from .recipe import MOST_RECIPES, Call, Fit, Keys, Recipe, constant_captures, sanitized, settled
 from .runtime import spans, ways
+from .runtime.handles import new_lock
 from .runtime.interface import Device, DeviceArray
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Kernel(Tunable):
         self._parameters = tuple(p.name for p in self._expanded.params)
         self._cost: Callable[[dict[str, Any]], Any] | None = None
         self._keys = Keys(self.spec, groups, local)
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._tunable, self.tuned = is_tunable(self.spec, local), {}
         functools.update_wrapper(self, fn)
         ways.follow(self)

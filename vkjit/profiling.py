@@ -25,6 +25,7 @@ from .devices import device as open_device
 from .errors import ArgumentError, DeviceError
 from .runtime import spans
 from .runtime.graph import shadowing, uncover
+from .runtime.handles import new_lock
 from .runtime.interface import Device
 from .runtime.streams import DeviceEvent
 
@@ -105,7 +106,7 @@ class Profile:
         self._shadows: list[str] = []
         self._zero: DeviceEvent | None = None
         self._begun = self._ended = 0
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._latest = threading.local()
 
     @property

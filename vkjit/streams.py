@@ -61,8 +61,13 @@ class Stream:
         return hash(id(self._stream))
 
     def __enter__(self) -> Stream:
-        self._of_thread.former = (*getattr(self._of_thread, "former", ()), self.device.stream)
-        self.device.stream = self._stream
+        former, here = getattr(self._of_thread, "former", ()), self.device.stream
+        self._of_thread.former = (*former, here)
+        try:
+            self.device.stream = self._stream
+        except BaseException:  # an interruption: the block isn't entered, and nobody calls __exit__
+            self._of_thread.former, self.device.stream = former, here
+            raise
         return self
 
     def __exit__(

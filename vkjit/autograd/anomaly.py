@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import linecache
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
 from ..errors import VkjitError
+from ..runtime.handles import new_lock
 from . import tape
 from .mode import set_grad_enabled, state
 
@@ -33,7 +33,7 @@ _CALLERS = 3
 """How many callers of the line are shown beside it."""
 
 _users = 0
-_lock = threading.Lock()
+_lock = new_lock()
 
 
 @dataclass(frozen=True, slots=True)

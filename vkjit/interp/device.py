@@ -9,7 +9,6 @@ from __future__ import annotations
 import bisect
 import os
 import sys
-import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from ..errors import ArgumentError, DeviceError, FeatureError, KernelError, OutO
 from ..ir.core import Module
 from ..runtime import ledger
 from ..runtime.artifact import REPORT_WORDS, KernelArtifact
+from ..runtime.handles import new_lock
 from ..runtime.interface import Buffer, Device, DeviceCaps, LoadedKernel
 from .batch import Grid, Log, Triple
 from .block import Arguments
@@ -106,7 +106,7 @@ class InterpreterDevice(Device):
         self.index = index
         self.order = order
         self.closed = False
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._next = _FIRST_ADDRESS
         self._bases: list[int] = []
         self._buffers: dict[int, weakref.ref[InterpreterBuffer]] = {}

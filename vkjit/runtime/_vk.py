@@ -12,11 +12,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-import threading
 import weakref
 from typing import Any
 
 from ..errors import DeviceError, DeviceLostError, DriverNotFoundError, FeatureError, OutOfMemoryError
+from .handles import new_lock
 
 __all__ = ["Functions", "Vulkan", "install_hint", "load"]
 
@@ -209,7 +209,7 @@ class Vulkan:
         return part
 
 
-_lock = threading.Lock()
+_lock = new_lock()
 _loaded: list[Vulkan] = []
 
 

@@ -93,6 +93,7 @@ class VulkanDevice(Device):
         self._arguments: dict[Queue, tuple[VulkanBuffer, int]] = {}
         self._measured: QueueEvent | None = None
         self._cuda: CudaShare | None = None
+        self._closing = False
         self._clock = CudaClock(bytes.fromhex(info.uuid)) if CudaClock.wanted(info.vendor) else None
         _open_devices.add(self)
         close_at_exit(self)
@@ -225,6 +226,7 @@ class VulkanDevice(Device):
     def close(self) -> None:
         if self._handle.closed or self._group.abandoned:
             return
+        self._closing = True  # also where Ctrl-C ends this half way; then the next call, or the exit, does the rest
         lost = self._group.failure
         if lost is None:
             with contextlib.suppress(DeviceError):
@@ -259,7 +261,9 @@ class VulkanDevice(Device):
     @property
     def closed(self) -> bool:
         """True when the device can't be used any more because it was closed or lost."""
-        return self._handle.closed or isinstance(self._group.failure, (DeviceLostError, OutOfMemoryError))
+        return (
+            self._handle.closed or self._closing or isinstance(self._group.failure, (DeviceLostError, OutOfMemoryError))
+        )
 
     @property
     def report_address(self) -> int:

@@ -16,12 +16,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["Handle", "close_at_exit", "live_counts", "on_fork"]
+__all__ = ["Handle", "close_at_exit", "live_counts", "new_lock", "on_fork"]
 
 _lock = threading.RLock()  # finalizers and handlers of signals may come in between
 _live: Counter[str] = Counter()
 _close_at_exit: list[weakref.ref[Any]] = []
 _forget_in_child: list[Callable[[], None]] = []
+_renewed: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class Closable(Protocol):
@@ -57,6 +58,15 @@ class Handle:
         self.value = None
 
 
+def new_lock() -> Any:
+    """A lock that a child of a fork finds free where another thread of the parent held it. Whoever has it may take it again, as
+    finalizers and handlers of signals do, which run in the middle of anything.
+    """
+    lock = threading.RLock()
+    _renewed.add(lock)
+    return lock
+
+
 def live_counts() -> dict[str, int]:
     """How many native objects of each kind are alive; kinds without any are left out."""
     with _lock:
@@ -89,6 +99,9 @@ def _in_child() -> None:
     _lock = threading.RLock()  # another thread of the parent may have held the old one
     _close_at_exit.clear()
     _live.clear()
+    for lock in list(_renewed):
+        if not lock._is_owned():
+            lock._at_fork_reinit()
     for forget in _forget_in_child:
         forget()
 

@@ -7,7 +7,6 @@ reading and launching raise ArgumentError, so nothing is ever computed from valu
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from .. import dtypes
 from ..errors import ArgumentError
 from .artifact import KernelArtifact
+from .handles import new_lock
 from .interface import Buffer, Device, DeviceCaps, LoadedKernel
 
 __all__ = ["META_KIND", "MetaBuffer", "MetaDevice", "meta_device"]
@@ -62,7 +62,7 @@ class MetaDevice(Device):
 
     def __init__(self) -> None:
         self.name, self.caps, self.index = META_KIND, _CAPS, -1
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def allocate(self, nbytes: int) -> Buffer:
         """A buffer that knows its size."""

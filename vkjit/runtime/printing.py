@@ -8,7 +8,6 @@ what had no room in a buffer of `PRINT_BYTES` is counted and announced.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .artifact import PRINT_BYTES, PRINT_CAPACITY, PRINT_HEAD, KernelArtifact
+from .handles import new_lock
 
 if TYPE_CHECKING:
     from .buffer import VulkanBuffer
@@ -47,7 +47,7 @@ class Prints:
         self._fill = fill
         self._read = read
         self._pending: list[tuple[KernelArtifact, VulkanBuffer]] = []
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def begin(self, artifact: KernelArtifact) -> VulkanBuffer:
         """An empty buffer for a launch of the kernel."""

@@ -143,6 +143,11 @@ class Queue(SentWork):
 
         Returns the open submission.
         """
+        if self.group.sending:
+            raise DeviceError(
+                "a handler of a signal, or a finalizer, launched or copied while work was being sent to the device: "
+                "have it set a flag, and launch where that is looked at"
+            )
         submission = self._open or self._begin()
         epoch, hazard = self.epoch, False
         for buffer in reads:
@@ -175,13 +180,12 @@ class Queue(SentWork):
                 raise _foreign(buffer)
         own: list[VulkanBuffer] = []
         guests: list[VulkanBuffer] = []
-        barrier = False
         lent = {b.queue for b in (*reads, *writes) if b.queue is not None and b.queue.foreign and b.queue.lends(b)}
         for lender in lent:
             self._borrow(lender)
         writes = [b for b in writes if b.queue not in lent]
         for buffer in writes:
-            barrier |= self._move_here(buffer)
+            self._move_here(buffer)
         for buffer in reads:
             home = buffer.queue
             if home is self or home is None:
@@ -190,13 +194,11 @@ class Queue(SentWork):
             if home in lent:
                 continue
             if buffer.readers is None and home.is_complete(buffer.last_use):
-                self._move_here(buffer)  # nobody is at it: from now on it needs no asking
+                self._move_here(buffer, idle=True)  # nobody is at it: from now on it needs no asking
                 own.append(buffer)
                 continue
             self.wait_for(home, buffer.last_write)
             guests.append(buffer)
-        if barrier:
-            self._barrier(self._open or self._begin())
         submission = self._order(own, writes)
         for buffer in guests:
             buffer.readers = {**(buffer.readers or {}), self: self.serial}
@@ -219,20 +221,25 @@ class Queue(SentWork):
         self.wait_for(lender, NOW)
         self._lenders.add(lender)
 
-    def _move_here(self, buffer: VulkanBuffer) -> bool:
-        """Makes this queue the buffer's home, after all uses elsewhere; whether a barrier has to come first."""
+    def _move_here(self, buffer: VulkanBuffer, idle: bool = False) -> None:
+        """Makes this queue the buffer's home, after all uses elsewhere; `idle`: they are complete.
+
+        The open submission waits for them, so that the buffer counts as used by it from now on, whether anything is recorded or,
+        after an interruption, not. What this queue itself has read meanwhile counts as read since the last barrier.
+        """
         home, readers = buffer.queue, buffer.readers or {}
         if home is self and not readers:
-            return False
+            return
         if home is not None and home is not self:
             self.wait_for(home, buffer.last_use)
-            buffer.read_epoch = buffer.write_epoch = 0
-            buffer.last_use = buffer.last_write = 0
-        for queue, serial in readers.items():
+        for queue, number in readers.items():
             if queue is not self:
-                self.wait_for(queue, serial)
+                self.wait_for(queue, number)
+        serial = 0 if idle else (self._open or self._begin()).serial
+        if home is not self:  # with no call up to the end of the function
+            buffer.write_epoch, buffer.last_use, buffer.last_write = 0, serial, serial
+        buffer.read_epoch = self.epoch if self in readers else 0 if home is not self else buffer.read_epoch
         buffer.queue, buffer.readers = self, None
-        return self in readers
 
     def wait_for(self, other: Queue, serial: int) -> None:
         """Has what is recorded here from now on wait, on the device, for submission `serial` of another queue."""
@@ -332,7 +339,7 @@ class Queue(SentWork):
 
     def open_ticket(self) -> int:
         """The open command buffer as a number, for launches that record into it without asking; 0 where they may not."""
-        if self.group.failure is not None or self.group.watchers:
+        if self.group.failure is not None or self.group.watchers or self.group.sending:
             return 0
         self.ticket = (self._open or self._begin()).number
         return self.ticket
@@ -419,6 +426,7 @@ class Queue(SentWork):
 
     def _submit(self, submission: Submission, info: Any) -> None:
         self.check()
+        self.ticket = 0
         null, (stages, barrier) = self.vulkan.null, self.barriers[2]
         command = submission.command
         self._pipeline_barrier(command, self.barriers[1][0], stages, 0, 1, barrier, 0, null, 0, null)
@@ -431,23 +439,28 @@ class Queue(SentWork):
         """Sends a submission, whose own command buffer may have to be ended first; what has completed meanwhile is noted."""
         self.check()
         try:
+            self.group.sending = True
             self._go(submission, info, ends)
         except DeviceError:
+            if self.group.failure is None:
+                self._go_on(submission, info, ends)
             raise
-        except BaseException as error:  # an interruption in between: what has begun goes to its end, once
-            self._go_on(submission, info, ends, error)
+        except BaseException:  # an interruption in between: what has begun goes to its end, once
+            self._go_on(submission, info, ends)
             raise
+        finally:
+            self.group.sending = False
         self.poll()
         self._prepare()
 
-    def _go_on(self, submission: Submission, info: Any, ends: bool, error: BaseException) -> None:
+    def _go_on(self, submission: Submission, info: Any, ends: bool) -> None:
         """As `_go`, after an interruption; one more ends the use of the device, rather than lose what was recorded."""
         try:
             self._go(submission, info, ends)
-        except BaseException:
+        except BaseException as error:
             if self.group.failure is None:
-                why = f"sending work to the device was interrupted twice ({type(error).__name__}): what was launched is lost"
-                self.group.fail(DeviceLostError(f"{why}; open the device again"))
+                why = f"what was launched couldn't be sent to the device ({error or type(error).__name__}) and is lost"
+                self.group.fail(DeviceLostError(f"{why}: open the device again"))
             raise
 
     def _go(self, submission: Submission, info: Any, ends: bool) -> None:

@@ -44,6 +44,8 @@ class QueueGroup:
         self.kernels: weakref.WeakSet[VulkanKernel] = weakref.WeakSet()
         self.exports = False  # whether timelines can be given to other libraries
         self.watchers: set[object] = set()
+        self.sending = False
+        """Whether a submission is under way, in which handlers of signals and finalizers may not launch."""
 
     def check(self) -> None:
         """Raises when the device can't be used any more."""

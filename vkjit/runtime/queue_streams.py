@@ -6,6 +6,7 @@ nothing to the device; a timestamp's place is used again only when the device ha
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError, DeviceError, FeatureError
@@ -81,6 +82,7 @@ class QueueEvent(DeviceEvent):
             raise ArgumentError("an event without timing has no time: make both with timing=True")
         if self._stamp is None or start._stamp is None:
             raise DeviceError("an event that was never recorded has no time")
+        self.device.timestamps.check()
         self.synchronize()
         start.synchronize()
         return self.device.timestamps.difference(start._stamp, self._stamp)
@@ -105,7 +107,8 @@ class Stamp:
         self.serial = serial
 
     def __del__(self) -> None:
-        self._timestamps.free.append((self.place, self.queue, self.serial))
+        with contextlib.suppress(AttributeError):  # it was never made whole
+            self._timestamps.free.append((self.place, self.queue, self.serial))
 
 
 class Timestamps:
@@ -142,6 +145,11 @@ class Timestamps:
         if ticks > self._mask >> 1:
             ticks -= self._mask + 1
         return int(ticks * self._period)
+
+    def check(self) -> None:
+        """Raises DeviceError when they are gone."""
+        if self._pool.closed:
+            raise DeviceError("the device was closed, and with it the times of its events")
 
     def close(self) -> None:
         self._pool.close()

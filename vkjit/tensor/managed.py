@@ -7,7 +7,6 @@ with; results of operations are ordinary tensors where they were computed.
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from ..autograd.tape import GradMeta
 from ..devices import default_device
 from ..errors import ArgumentError
 from ..runtime.graph import is_capturing
+from ..runtime.handles import new_lock
 from ..runtime.interface import Buffer, Device, DeviceArray
 from .tensor import Tensor, Version
 
@@ -31,7 +31,7 @@ class _Home:
 
     def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def on(self, device: Device) -> Buffer:
         """The memory on this device, moved there if need be. Raises OutOfMemoryError, and then it stays where it is."""

@@ -7,13 +7,13 @@ each tensor takes the next counters, so that `manual_seed` and the states of gen
 from __future__ import annotations
 
 import secrets
-import threading
 from typing import Any
 
 import numpy as np
 
 from .. import dtypes
 from ..errors import ArgumentError, DTypeError
+from ..runtime.handles import new_lock
 from ..runtime.interface import DeviceArray
 from ..stdlib import random as kernels
 from . import creation
@@ -30,7 +30,7 @@ class Generator:
     """A stream of random numbers: a seed (63 bits) and how many counters have been used."""
 
     def __init__(self, seed: int | None = None) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._seed = 0
         self._counter = 0
         self.manual_seed(secrets.randbits(63) if seed is None else seed)
