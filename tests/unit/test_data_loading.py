@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -154,6 +155,23 @@ def test_examples_of_different_structure_are_refused(examples: list[Any]) -> Non
 def test_a_place_without_its_numbers_is_refused() -> None:
     with pytest.raises(ArgumentError, match="lacks position, seed"):
         data.DataLoader([1, 2]).load_state_dict({"epoch": 1})
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork()")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_fork_does_not_wait_for_workers_it_has_not() -> None:
+    loader = iter(data.DataLoader(Noisy(), 2, workers=2, to_device=False))
+    next(loader)
+    child = os.fork()
+    if not child:
+        try:
+            next(loader)
+        except vk.VkjitError:
+            os._exit(7)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert len(list(loader)) > 0
 
 
 def test_errors_of_threads_arrive_and_threads_end() -> None:
@@ -446,6 +464,19 @@ def test_transforms_of_images() -> None:
     both = transforms.Compose(transforms.RandomCrop((4, 4)), transforms.ToFloat())
     one, other = (both(image, np.random.default_rng(5)) for _ in range(2))
     np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("mean", "deviation"), [([0.5], [0.0]), ([0.5, 0.5], 1.0), (0.5, -1.0)])
+def test_deviations_are_above_zero_and_one_per_mean(mean: Any, deviation: Any) -> None:
+    with pytest.raises(ArgumentError, match="Normalize takes two numbers"):
+        transforms.Normalize(mean, deviation)
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 2), (2, 2, 3), (2, 2)])
+def test_channels_that_are_normalised_come_first(shape: tuple[int, ...]) -> None:
+    normalize = transforms.Normalize([0.5] * 3, [1.0] * 3)
+    with pytest.raises(ArgumentError, match="Normalize has 3 channels"):
+        normalize(np.ones(shape, np.float32), np.random.default_rng(0))
 
 
 def test_labels_become_vectors() -> None:

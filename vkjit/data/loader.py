@@ -8,6 +8,7 @@ iteration was broken off and resumed.
 from __future__ import annotations
 
 import collections
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from .. import dtypes
 from ..devices import device as open_device
-from ..errors import ArgumentError
+from ..errors import ArgumentError, VkjitError
 from ..tensor import api as _api  # noqa: F401  # puts the methods on Tensor
 from ..tensor import creation
 from .making import Maker, Workers, collate
@@ -163,7 +164,12 @@ class DataLoader:
         target = open_device(self._device) if self.to_device else None
         waiting: collections.deque[Any] = collections.deque()
         error: Exception | None = None
+        owner = os.getpid()
         while True:
+            if os.getpid() != owner:
+                raise VkjitError(
+                    "this iteration was begun before fork(), and its workers answer the other process: iterate over the loader anew"
+                )
             try:
                 batch, more = next(made)
             except StopIteration:

@@ -8,6 +8,7 @@ epoch, whoever makes it.
 from __future__ import annotations
 
 import collections
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ class Workers:
                 yield from _by_threads(pool, maker, batches, seed, epoch, under_way)
             return
         try:
-            if self._started is None:
+            if self._started is None or self._started.owner != os.getpid():  # a fork's: it answers the other one
                 self._started = _started(self.count, maker)
             yield from _by_processes(self._started, batches, seed, epoch, under_way)
         except ProcessEnded as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import itertools
 import multiprocessing
+import os
 import queue
 import signal
 import threading
@@ -51,6 +52,8 @@ class Processes:
     def __init__(self, count: int, make: Callable[..., Any]) -> None:
         # started from nothing: a copy of a process with open devices and threads of its own would not work
         context = multiprocessing.get_context("spawn")
+        self.owner = os.getpid()
+        """The process that talks to them."""
         self._workers: list[_Worker] = []
         self._blocks = OpenBlocks()
         self._lock = threading.Lock()

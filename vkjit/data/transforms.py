@@ -100,12 +100,26 @@ class Normalize:
     mean: Any
     deviation: Any
 
+    def __post_init__(self) -> None:
+        mean, deviation = (np.asarray(v, np.float32) for v in (self.mean, self.deviation))
+        if mean.shape != deviation.shape or mean.ndim > 1 or not (deviation > 0).all():
+            raise ArgumentError(
+                "Normalize takes two numbers, or one of each per channel, and deviations above 0, found "
+                f"{self.mean!r} and {self.deviation!r}"
+            )
+
     def __call__(self, value: Any, generator: Generator) -> Array:
         del generator
         mean, deviation = (np.asarray(v, np.float32) for v in (self.mean, self.deviation))
+        image = np.asarray(value, np.float32)
         if mean.ndim:
+            if image.ndim != 3 or len(image) != len(mean):
+                raise ArgumentError(
+                    f"Normalize has {len(mean)} channels, found shape {image.shape}, expected ({len(mean)}, H, W): ToFloat() makes "
+                    "that of (H, W, C)"
+                )
             mean, deviation = mean[:, None, None], deviation[:, None, None]
-        made: Array = (np.asarray(value, np.float32) - mean) / deviation
+        made: Array = (image - mean) / deviation
         return made
 
 
