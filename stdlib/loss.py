@@ -57,6 +57,9 @@ def huber(x, y, delta):
 
 @vk.func
 def binary_cross_entropy(x, t):
+    assert 0 <= x <= 1, (
+        f"binary_cross_entropy: {x} is no probability, expected 0 to 1: take the sigmoid, or the form with logits"
+    )
     return -(t * vk.max(vk.log(x), LEAST_LOG) + (1 - t) * vk.max(vk.log(1 - x), LEAST_LOG))
 
 

@@ -152,7 +152,9 @@ __version__ = "0.1.0"
 _MODULES = ("array_api", "autograd", "data", "io", "linalg", "nn", "optim", "special", "stdlib", "tensor", "testing")
 _FROM = {
     "checking": ("check",),
-    "autograd": ("enable_grad", "grad", "is_grad_enabled", "no_grad", "set_grad_enabled"),
+    "autograd": (
+        "autocast", "enable_grad", "grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled",
+    ),
     "graphs": ("Graph", "capture"),
     "inspection": ("Inspection", "inspect"),
     "memory": (
@@ -183,6 +185,9 @@ if TYPE_CHECKING:
         grad as grad,
     )
     from .autograd import (
+        inference_mode as inference_mode,
+    )
+    from .autograd import (
         is_grad_enabled as is_grad_enabled,
     )
     from .autograd import (
@@ -190,6 +195,9 @@ if TYPE_CHECKING:
     )
     from .autograd import (
         set_grad_enabled as set_grad_enabled,
+    )
+    from .autograd.autocast import (
+        autocast as autocast,
     )
     from .checking import (
         check as check,

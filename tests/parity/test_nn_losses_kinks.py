@@ -36,3 +36,14 @@ def test_hinges(name: str, device: Any) -> None:
         outcomes.append((loss.detach().numpy(), arguments[0].grad.numpy()))
     for found, expected in zip(*outcomes, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("value", [-0.25, 1.5, float("nan")])
+def test_what_is_no_probability_is_reported(value: float, device: Any) -> None:
+    inside, target = [0.0, 1.0, 0.5], [0.0, 1.0, 1.0]
+    expected = torch.nn.functional.binary_cross_entropy(torch.tensor(inside), torch.tensor(target))
+    assert F.binary_cross_entropy(vk.tensor(inside), vk.tensor(target)).item() == pytest.approx(expected.item())
+    with pytest.raises(RuntimeError, match="between 0 and 1"):
+        torch.nn.functional.binary_cross_entropy(torch.tensor([value]), torch.tensor([1.0]))
+    with pytest.raises(vk.KernelAssertionError, match="is no probability, expected 0 to 1"):
+        F.binary_cross_entropy(vk.tensor([0.5, value]), vk.tensor([1.0, 1.0])).item()

@@ -55,6 +55,14 @@ def test_autocast_ends_and_can_be_switched_off_within() -> None:
         assert ((a @ a) + a).dtype is vk.f32
     assert (a @ a).dtype is vk.f32
     assert autocast(vk.bf16)(lambda: a @ a)().dtype is vk.bf16
+    with vk.autocast("cuda", dtype=vk.f16):  # PyTorch's form
+        assert (a @ a).dtype is vk.f16
+    assert vk.autocast("cpu")(lambda: a @ a)().dtype is vk.bf16
+    assert vk.autocast("cpu", enabled=False)(lambda: a @ a)().dtype is vk.f32
+    with pytest.raises(vk.DTypeError, match="one type, found vk.bf16 and dtype=vk.f16"):
+        vk.autocast(vk.bf16, vk.f16)
+    with pytest.raises(vk.DTypeError, match="found 'f16'"):
+        vk.autocast("cuda", "f16")  # type: ignore[arg-type]
     with pytest.raises(vk.DTypeError, match="f16 or bf16"):
         autocast(vk.f32)
 

@@ -41,6 +41,10 @@ def test_nothing_is_recorded_without_need(device: Any) -> None:
         assert not (x * 2).requires_grad
         with vk.enable_grad():
             assert (x * 2).requires_grad
+    with vk.inference_mode(), vk.inference_mode(False):
+        assert (x * 2).requires_grad
+    assert not vk.inference_mode(lambda: x * 2)().requires_grad
+    assert not vk.inference_mode()(lambda: x * 2)().requires_grad
     assert not (x.detach() * 2).requires_grad
     assert not (x > 1).requires_grad
     assert (x * 2).requires_grad and not (x * 2).is_leaf

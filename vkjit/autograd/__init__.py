@@ -6,10 +6,10 @@ from .anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
 from .autocast import autocast
 from .checkpoint import checkpoint
 from .function import Function
-from .mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from .mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .tape import backward, grad
 
 __all__ = [
-    "Function", "autocast", "backward", "checkpoint", "detect_anomaly", "enable_grad", "grad", "is_anomaly_enabled",
-    "is_grad_enabled", "no_grad", "set_detect_anomaly", "set_grad_enabled",
+    "Function", "autocast", "backward", "checkpoint", "detect_anomaly", "enable_grad", "grad", "inference_mode",
+    "is_anomaly_enabled", "is_grad_enabled", "no_grad", "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip

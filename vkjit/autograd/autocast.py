@@ -32,12 +32,19 @@ PRECISE = frozenset({
 
 
 class autocast:  # noqa: N801  # PyTorch's name
-    """Context manager and decorator: `with vk.autograd.autocast(vk.bf16): loss = ...`; call backward() outside of it.
+    """Context manager and decorator: `with vk.autocast(vk.bf16): loss = ...`; call backward() outside of it.
 
-    dtype: vk.f16 or vk.bf16. With f16 scale the loss by `vk.optim.GradScaler`, whose range it lacks. Parameters stay f32.
+    dtype: vk.f16 or vk.bf16 (default). With f16 scale the loss by `vk.optim.GradScaler`, whose range it lacks. Parameters stay f32.
+    device_type: the type, or the name of a kind of device as PyTorch takes it, which changes nothing: it holds on every device.
     """
 
-    def __init__(self, dtype: DType = dtypes.bf16, enabled: bool = True) -> None:
+    def __init__(
+        self, device_type: DType | str | None = None, dtype: DType | None = None, enabled: bool = True
+    ) -> None:
+        if dtype is None:
+            dtype = dtypes.bf16 if device_type is None or isinstance(device_type, str) else device_type
+        elif device_type is not None and not isinstance(device_type, str):
+            raise DTypeError(f"autocast takes one type, found {device_type!r} and dtype={dtype!r}")
         if dtype not in (dtypes.f16, dtypes.bf16):
             raise DTypeError(f"autocast computes products in f16 or bf16, found {dtype!r}")
         self._dtype = dtype if enabled else None
@@ -55,7 +62,7 @@ class autocast:  # noqa: N801  # PyTorch's name
     def __call__(self, function: F) -> F:
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with autocast(self._dtype or dtypes.bf16, self._dtype is not None):
+            with autocast(self._dtype, enabled=self._dtype is not None):
                 return function(*args, **kwargs)
 
         return wrapped  # type: ignore[return-value]  # the wrapped function keeps the signature

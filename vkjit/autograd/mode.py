@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from ..dtypes import DType
 
-__all__ = ["enable_grad", "is_grad_enabled", "no_grad", "set_grad_enabled", "state"]
+__all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled", "state"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -93,3 +93,12 @@ def no_grad() -> set_grad_enabled:
 def enable_grad() -> set_grad_enabled:
     """Records inside a `no_grad` block again."""
     return set_grad_enabled(True)
+
+
+def inference_mode(mode: bool | Callable[..., Any] = True) -> Any:
+    """Another name of `no_grad`, also as `@vk.inference_mode`; with mode=False of `enable_grad`. What is made inside may be used in
+    recorded operations later, as a constant.
+    """
+    if callable(mode):
+        return no_grad()(mode)
+    return set_grad_enabled(not mode)

@@ -98,7 +98,10 @@ class SmoothL1Loss(_Loss):
 
 
 class BCELoss(_Loss):
-    """-(target log x + (1 - target) log(1 - x)) of probabilities x; logarithms are cut off at -100."""
+    """-(target log x + (1 - target) log(1 - x)) of probabilities x; logarithms are cut off at -100.
+
+    Probabilities that aren't between 0 and 1, NaN too, are reported at the next read.
+    """
 
     def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
         super().__init__(weight, reduction)

@@ -125,7 +125,10 @@ def huber_loss(x: Tensor, target: Tensor, reduction: str = "mean", delta: float 
 
 
 def binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean") -> Tensor:
-    """-(target log x + (1 - target) log(1 - x)) of probabilities x, logarithms limited to -100; reduced."""
+    """-(target log x + (1 - target) log(1 - x)) of probabilities x, logarithms limited to -100; reduced.
+
+    What isn't between 0 and 1, NaN too, is reported at the next read. Targets aren't looked at.
+    """
     x, target = _checked(x, target, "binary_cross_entropy", same=True)
     losses: Any = binary_entropy(x, target)
     return reduced(losses if weight is None else losses * weight, reduction, "binary_cross_entropy")
