@@ -136,6 +136,16 @@ def _steps(F: Any, xp: Any, *tensors: Any) -> Any:  # noqa: N803  # as everywher
     return tuple(p.detach() for p in parameters)
 
 
+def _bags(mode: str) -> Any:
+    """Bags of rows, of which the padding is left out."""
+    return lambda F, xp, x, w, o: F.embedding_bag(x, w, o, mode=mode, padding_idx=1)
+
+
+def _beginnings(rng: Any, shape: Any) -> Any:
+    """Where bags begin, in indices of nine: an empty one among them."""
+    return np.array([0, 3, 3, 7])[: shape[0]]
+
+
 def _steps_at_once(_: Any, xp: Any, *tensors: Any) -> Any:
     """A step of three tensors in one launch; their states lie in another order than they."""
     rate, epsilon, decay = 0.25, 0.125, 0.5
@@ -195,6 +205,14 @@ MORE_OPERATIONS = (
     Operation("embedding, below", lambda F, xp, x, w: F.embedding(x, w), [[(7,), (5, 3)]], BOTH, fixed={0: _below}, refused=True),
     Operation("embedding, above", lambda F, xp, x, w: F.embedding(x, w), [[(7,), (5, 3)]], BOTH, fixed={0: _above(5)},
               refused=True),
+    *(Operation(f"embedding_bag, {mode}", _bags(mode), [[(9,), (5, 3), (4,)], [(12,), (6, 35), (1,)]], fixed={
+        0: lambda rng, shape: rng.integers(0, 4, shape), 2: _beginnings}) for mode in ("sum", "mean", "max")),
+    Operation("embedding_bag, offsets that fall", _bags("sum"), [[(5,), (5, 3), (3,)]], fixed={
+        0: lambda rng, shape: rng.integers(0, 4, shape), 2: lambda rng, shape: np.array([0, 4, 2])}, refused=True),
+    Operation("embedding_bag, not from 0", _bags("sum"), [[(5,), (5, 3), (3,)]], fixed={
+        0: lambda rng, shape: rng.integers(0, 4, shape), 2: lambda rng, shape: np.array([1, 2, 3])}, refused=True),
+    Operation("embedding_bag, past the end", _bags("sum"), [[(5,), (5, 3), (3,)]], fixed={
+        0: lambda rng, shape: rng.integers(0, 4, shape), 2: lambda rng, shape: np.array([0, 2, 6])}, refused=True),
     Operation("one_hot, below", lambda F, xp, x: F.one_hot(x, 6), [[(7,)]], fixed={0: _below}, gradients=False, refused=True),
     Operation("one_hot, above", lambda F, xp, x: F.one_hot(x, 6), [[(7,)]], fixed={0: _above(6)}, gradients=False, refused=True),
     Operation("cross_entropy, below", lambda F, xp, x, t: F.cross_entropy(x, t), [[(4, 5), (4,)]], BOTH, fixed={1: _below},

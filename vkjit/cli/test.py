@@ -150,11 +150,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _write(arguments, kernels)
     if arguments.mutate:
         return _mutate(arguments, kernels)
-    groups, dims, elements = (
-        _groups(arguments.groups),
-        _pairs(arguments.dims, "dims"),
-        _pairs(arguments.elements, "elements"),
-    )
+    groups, elements = _groups(arguments.groups), _pairs(arguments.elements, "elements")
     for name in arguments.device or ():
         device(name)  # a wrong name is no failure of the kernels
     failed = 0
@@ -163,14 +159,10 @@ def run(arguments: argparse.Namespace) -> int:
         if reason:
             print(f"skipped {name}: {reason}")
             continue
-        own = {p.name for p in (*kernel.spec.params, *kernel.expanded_spec.params)}  # fields of structs among them
-        names = {n for p in kernel.spec.params if p.dims is not None for n in p.dims.names}
         try:
             result = check_kernel(
                 kernel, devices=arguments.device, max_examples=arguments.examples, seed=arguments.seed,
-                dims={k: v for k, v in dims.items() if k in names}, special=arguments.special,
-                elements={k: v for k, v in elements.items() if k in own}, partial=arguments.partial,
-                groups=groups if kernel.spec.over is None and kernel._groups is None else None, script=arguments.script,
+                script=arguments.script, **_settings(arguments, kernel),
             )  # fmt: skip
         except CheckFailure as failure:
             print(f"FAILED  {failure}")
@@ -184,6 +176,19 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"ok      {result}")
     print(f"{len(kernels)} kernels, {failed} failed")
     return 1 if failed else 0
+
+
+def _settings(arguments: argparse.Namespace, kernel: Kernel) -> dict[str, Any]:
+    """What the command line says of this kernel's inputs."""
+    own = {p.name for p in (*kernel.spec.params, *kernel.expanded_spec.params)}  # fields of structs among them
+    names = {n for p in kernel.spec.params if p.dims is not None for n in p.dims.names}
+    return {
+        "dims": {k: v for k, v in _pairs(arguments.dims, "dims").items() if k in names},
+        "elements": {k: v for k, v in _pairs(arguments.elements, "elements").items() if k in own},
+        "groups": _groups(arguments.groups) if kernel.spec.over is None and kernel._groups is None else None,
+        "special": arguments.special,
+        "partial": arguments.partial,
+    }
 
 
 def _write(arguments: argparse.Namespace, kernels: dict[str, Kernel]) -> int:
@@ -200,14 +205,20 @@ def _write(arguments: argparse.Namespace, kernels: dict[str, Kernel]) -> int:
 
 
 def _mutate(arguments: argparse.Namespace, kernels: dict[str, Kernel]) -> int:
-    """Prints the mutation score; exit code 1 when a mutant survives."""
+    """Prints the mutation score; exit code 1 when a mutant survives, or a kernel's own tests fail."""
     from ..testing.mutate.file import score_of_file
 
     module = load_module(arguments.target)
-    same = {name: getattr(module, name) for name in kernels}
-    killed = mutants = 0
-    for result, words in score_of_file(module, same, examples=min(arguments.examples, 30)):
-        killed, mutants = killed + result.count("killed"), mutants + result.mutants
-        print(f"{result}\n    ({words})")
+    killed = mutants = failed = 0
+    for name in kernels:
+        kernel = getattr(module, name)
+        examples, settings = min(arguments.examples, 30), _settings(arguments, kernel)
+        try:
+            for result, words in score_of_file(module, {name: kernel}, examples=examples, **settings):
+                killed, mutants = killed + result.count("killed"), mutants + result.mutants
+                print(f"{result}\n    ({words})", flush=True)
+        except VkjitError as error:
+            print(f"FAILED  {name}: {error}", flush=True)
+            failed += 1
     print(f"mutation score: {killed} of {mutants} noticed ({killed / max(mutants, 1):.0%})")
-    return 0 if killed == mutants else 1
+    return 0 if killed == mutants and not failed else 1

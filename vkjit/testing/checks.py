@@ -208,4 +208,5 @@ def _test_of(
 
     test.kernel = kernel  # type: ignore[attr-defined]
     test.with_kernel = with_kernel  # type: ignore[attr-defined]  # the same property of another kernel
+    test.settings = settings  # type: ignore[attr-defined]
     return test

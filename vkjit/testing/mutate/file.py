@@ -24,33 +24,40 @@ __all__ = ["score_of_file"]
 def score_of_file(
     module: ModuleType, kernels: dict[str, Kernel], *, examples: int = 30, **settings: Any
 ) -> Iterator[tuple[MutationResult, str]]:
-    """A result per kernel, and in words which tests were run. Raises ArgumentError for tests that fail as it is: they would
-    take every mutant for noticed.
+    """A result per kernel, and in words which tests were run. settings: of `check_kernel`, for kernels without a test. Raises
+    ArgumentError for tests that fail as it is: they would take every mutant for noticed.
     """
     for name, kernel in kernels.items():
         made, plain = _tests(module, name, kernel)
-        checks = [*made, *plain] or [_without_reference(examples, settings)]
-        _check_baseline(kernel, checks)
+        checks = [*(test.with_kernel for test in made), *plain] or [_without_reference(examples, settings)]
+        _check_baseline(kernel, checks, bool(made or plain))
         words = f"{len(made) + len(plain)} tests" if made or plain else "no tests: schedules and sanitizer alone"
-        yield mutation_score(kernel, checks, same=_sameness(kernel, settings)), words
+        yield mutation_score(kernel, checks, same=_sameness(kernel, made[0].settings if made else settings)), words
 
 
-def _check_baseline(kernel: Kernel, checks: list[Callable[[Kernel], Any]]) -> None:
+def _check_baseline(kernel: Kernel, checks: list[Callable[[Kernel], Any]], tested: bool) -> None:
     for check in checks:
         try:
             check(kernel)
         except Exception as error:
+            found = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            if not tested:
+                raise ArgumentError(
+                    f"{kernel.name} has no test in this file, and the check without a reference says {found}: say with --dims, "
+                    "--elements and --groups how to call it, or write a test with vk.testing.check"
+                ) from error
             raise ArgumentError(
-                f"a test of {kernel.name} fails without any change to the kernel, and would take every mutant for noticed: run "
-                "the tests without --mutate, and mend the kernel or the test first"
+                f"a test of {kernel.name} fails without any change to the kernel ({found}), and would take every mutant for "
+                "noticed: run the tests without --mutate, and mend the kernel or the test first"
             ) from error
 
 
-def _tests(module: ModuleType, name: str, kernel: Kernel) -> tuple[list[Callable[[Kernel], Any]], list[Any]]:
+def _tests(module: ModuleType, name: str, kernel: Kernel) -> tuple[list[Any], list[Callable[[Kernel], Any]]]:
+    """Those that `check` made, and plain functions."""
     made, plain = [], []
     for key, value in vars(module).items():
         if getattr(value, "kernel", None) is kernel and hasattr(value, "with_kernel"):
-            made.append(value.with_kernel)
+            made.append(value)
         elif key.startswith("test_") and callable(value) and not hasattr(value, "kernel"):
             names = value.__code__.co_names if hasattr(value, "__code__") else ()
             if name in names and value.__code__.co_argcount == 0:
