@@ -119,7 +119,7 @@ class CpuBuffer(Buffer):
         self.close()
 
     def close(self) -> None:
-        if self.address:
+        if getattr(self, "address", 0):  # else it was never made whole
             if self.owner is None:
                 self.device.usage.remove(self.nbytes)
             self.address, self.owner, self.data = 0, None, _NOTHING

@@ -1,0 +1,252 @@
+"""Ctrl-C at any moment: what is used afterwards must work, and give right results.
+
+    python -m tests.faults.interruptions --device llvmpipe --step 1     every moment: a few minutes
+    python -m tests.faults.interruptions --device cpu --step 97         a sample
+
+Enters: a device; short pieces of work. Leaves: lines that say what was wrong. Holds: CPython runs handlers of signals when a
+function begins, after a call, and at the end of a loop's round, so these are the moments. A trace function raises KeyboardInterrupt
+at the n-th of them, for n = 0, step, 2 step...
+"""
+
+from __future__ import annotations
+
+import argparse
+import dis
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+import vkjit as vk
+from vkjit.runtime import handles, spans
+from vkjit.runtime.graph import is_capturing, shadowing
+
+_START = np.arange(64, dtype=np.float32)
+_N = 300
+
+
+@vk.kernel(over="y")
+def add_one(y: vk.InOut[vk.f32, "N"]) -> None:
+    y[vk.global_id(0)] = y[vk.global_id(0)] + 1.0
+
+
+@vk.kernel(over="y")
+def add_small(y: vk.InOut[vk.f32, "N"]) -> None:
+    i = vk.global_id(0)
+    assert y[i] < 100.0, "too much"
+    y[i] = y[i] + 1.0
+
+
+class Interrupter:
+    """Counts moments, and raises at number `at`. `moments` are those that there were."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.moments = at, 0
+        self._after_call: dict[FrameType, bool] = {}
+
+    def trace(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any]:
+        if event == "call":
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+            self._passed()
+        elif event == "return":
+            self._after_call.pop(frame, None)
+        elif event == "opcode":
+            name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+            if name.startswith("CALL") or name.startswith("JUMP_BACKWARD"):
+                self._after_call[frame] = True
+            elif name != "CACHE" and self._after_call.pop(frame, False):
+                self._passed()
+        return self.trace
+
+    def _passed(self) -> None:
+        self.moments += 1
+        if self.moments - 1 == self.at:
+            raise KeyboardInterrupt
+
+    def watch(self, run: Callable[[], None]) -> None:
+        """Runs it up to the interruption."""
+        try:
+            sys.settrace(self.trace)
+            run()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+
+
+class Counted:
+    """Launches that are counted: as many took place as calls came back, or one more."""
+
+    def __init__(self, kernel: Any, times: int, use: Callable[[Counted], None] | None = None) -> None:
+        self.kernel, self.times, self.use = kernel, times, use
+
+    def begin(self) -> None:
+        self.y, self.done = vk.zeros(_N), 0
+
+    def once(self) -> None:
+        self.kernel(self.y)
+        self.done += 1
+
+    def run(self) -> None:
+        if self.use is not None:
+            self.use(self)
+            return
+        for _ in range(self.times):
+            self.once()
+
+    def check(self) -> str:
+        found = self.y.numpy()
+        if (found != found[0]).any() or found[0] - self.done not in (0, 1):
+            return f"{self.done} launches came back, the result is {sorted(set(found.tolist()))}"
+        return ""
+
+
+class Made:
+    """Tensors that are made; whatever there is afterwards has to be right."""
+
+    def __init__(self, make: Callable[[], list[tuple[vk.Tensor, Any]]]) -> None:
+        self.make = make
+
+    def begin(self) -> None:
+        self.made: list[tuple[vk.Tensor, Any]] = []
+
+    def run(self) -> None:
+        self.made = self.make()
+
+    def check(self) -> str:
+        wrong = [right for tensor, right in self.made if not np.array_equal(tensor.numpy(), right)]
+        return f"expected {wrong[0]}" if wrong else ""
+
+
+def _capturing(work: Counted) -> None:
+    with vk.capture(y=work.y) as graph:
+        add_one(work.y)
+    for _ in range(3):
+        graph.replay()
+        work.done += 1
+
+
+def _profiling(work: Counted) -> None:
+    with vk.profile():
+        work.once()
+
+
+def _in_streams(work: Counted) -> None:
+    for stream in (vk.Stream(), vk.Stream()):
+        with stream:
+            work.once()
+    work.once()
+    work.y.numpy()
+
+
+def _operations() -> list[tuple[vk.Tensor, Any]]:
+    x = vk.tensor(_START)
+    y = x * 2.0 + x
+    return [(y, 3 * _START), (y - 1.0, 3 * _START - 1)]
+
+
+_sizes = iter(range(100, 1_000_000))
+
+
+def _new_operations() -> list[tuple[vk.Tensor, Any]]:
+    n = next(_sizes)
+    x = vk.full((n,), 3.0)
+    return [(x * 2.0, np.full(n, 6, np.float32)) for _ in range(4)]
+
+
+def _memory() -> list[tuple[vk.Tensor, Any]]:
+    kept = [vk.zeros(n) for n in (10, 300, 70_000)]
+    del kept[1]
+    vk.memory_stats()
+    vk.empty_cache()
+    return [(x, np.zeros(x.shape, np.float32)) for x in (*kept, vk.zeros(300_000))]
+
+
+WORK: dict[str, Any] = {
+    "launches": Counted(add_one, 10),
+    "reports": Counted(add_small, 3),
+    "captures": Counted(add_one, 0, _capturing),
+    "profiles": Counted(add_one, 0, _profiling),
+    "streams": Counted(add_one, 0, _in_streams),
+    "operations": Made(_operations),
+    "new operations": Made(_new_operations),
+    "memory": Made(_memory),
+}
+
+
+def taken(device: Any) -> str:
+    """What is left in a state that others would wait for, or be changed by."""
+    locks: dict[str, Any] = {"handles": handles._lock, "shadowing": shadowing.lock}
+    if hasattr(device, "_group"):
+        locks["queues"] = device._group.lock
+    found: list[str] = []
+
+    def look() -> None:
+        for name, lock in locks.items():
+            if lock.acquire(timeout=5):
+                lock.release()
+            else:
+                found.append(f"lock of {name}")
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    looking.join()
+    if "launch" in vars(device) or is_capturing(device) or spans.listeners:
+        found.append("device")
+    if hasattr(device, "_group") and device._group.watchers:
+        found.append("short way")
+    return " and ".join(found)
+
+
+def afterwards() -> str:
+    """Whether the device still does what it should."""
+    y = (vk.tensor(_START) + 1.0) * 2.0
+    add_one(y)
+    return "" if np.array_equal(y.numpy(), (_START + 1) * 2 + 1) else "later results are wrong"
+
+
+def sweep(name: str, device: Any, step: int) -> list[str]:
+    """Interrupts a piece of work at every step-th moment."""
+    work, problems = WORK[name], []
+    for _ in range(4):  # until all is compiled and repeated
+        work.begin()
+        work.run()
+        work.check()
+    counter = Interrupter(-1)
+    work.begin()
+    counter.watch(work.run)
+    if counter.moments < 20:
+        return [f"{name}: only {counter.moments} moments were seen"]
+    for at in range(0, counter.moments, step):
+        home = device.stream
+        work.begin()
+        Interrupter(at).watch(work.run)
+        device.stream = home
+        held = taken(device)
+        wrong = f"{held} left taken" if held else work.check() or afterwards()
+        if wrong:
+            problems.append(f"{name}, interrupted at {at} of {counter.moments}: {wrong}")
+        if held:
+            break
+    return problems
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--step", type=int, default=1)
+    parser.add_argument("work", nargs="*", default=list(WORK))
+    options = parser.parse_args(arguments)
+    device = vk.device(options.device)
+    vk.set_default_device(device)
+    problems = [line for name in options.work or WORK for line in sweep(name, device, options.step)]
+    sys.stdout.write("".join(line + "\n" for line in problems))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
