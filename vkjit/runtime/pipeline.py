@@ -211,6 +211,9 @@ class Pipelines:
         vulkan, functions, device = self._vulkan, self._functions, self._device
         words = vulkan.ffi.new("uint32_t[]", len(artifact.code) // 4)
         vulkan.ffi.memmove(words, artifact.code, len(artifact.code))
+        # NVIDIA's caches (driver 580) know pipelines by their modules and not by these flags: one that was made without them, by
+        # any process, would be taken for one with them, and start every part of a grid at 0. So the tool's version says it, too.
+        words[2] ^= self.flags
         info = vulkan.struct("VkShaderModuleCreateInfo", codeSize=len(artifact.code), pCode=words)
         out = vulkan.ffi.new("VkShaderModule *")
         result = functions.vkCreateShaderModule(device, info, vulkan.null, out)
