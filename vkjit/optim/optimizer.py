@@ -191,9 +191,12 @@ class Optimizer:
         """The steps of one group: parameters of one plan together."""
         negate = bool(group.get("maximize"))
         for plan, parameters in plans.items():
-            for parameter in parameters:
-                _check_devices(parameter, self.state[parameter], plan.states)
-            self._batches.run(number, plan, parameters, self.state, negate)
+            try:
+                self._batches.run(number, plan, parameters, self.state, negate)
+            except ArgumentError:
+                for parameter in parameters:
+                    _check_devices(parameter, self.state[parameter], plan.states)
+                raise
             self._after(parameters, group)
             for parameter in parameters:
                 parameter.bump_version()
@@ -274,6 +277,7 @@ def _check_states(
 
 
 def _check_devices(parameter: Tensor, state: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raises ArgumentError, with what to do, where a parameter has left its state behind."""
     device = parameter._array.device
     for name in names:
         if state[name]._array.device is not device:
