@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from .. import dtypes
 from ..autograd.mode import no_grad
@@ -16,6 +16,8 @@ from .module import Module
 from .parameter import Parameter
 
 __all__ = ["Embedding", "EmbeddingBag"]
+
+M = TypeVar("M", bound="_Table")
 
 
 class _Table(Module):
@@ -41,14 +43,14 @@ class _Table(Module):
 
     @classmethod
     def from_pretrained(
-        cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None, **options: Any
-    ) -> Any:
+        cls: type[M], embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None, **options: Any
+    ) -> M:
         """A layer with a given table (rows, columns), which isn't learned unless freeze=False; options as the class takes them."""
         if embeddings.ndim != 2:
             raise ShapeError(f"a table of vectors has 2 axes, found shape {embeddings.shape}")
         rows, columns = embeddings.shape
         options = {"device": embeddings.device, "dtype": embeddings.dtype, **options}
-        made = cls(rows, columns, padding_idx=padding_idx, **options)  # type: ignore[call-arg]  # both classes take these
+        made: M = cls(rows, columns, padding_idx=padding_idx, **options)  # type: ignore[call-arg]  # both classes take these
         made.weight = Parameter(embeddings, requires_grad=not freeze)
         return made
 
