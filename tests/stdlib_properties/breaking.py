@@ -120,8 +120,7 @@ class Bench:
 
     def _means_the_same(self, edit: Edit) -> bool:
         return bool(self._signatures) and all(
-            self._text(k, s, raw=False) == self._text(c, s, raw=False)
-            or more_barriers(self._text(k, s, raw=True), self._text(c, s, raw=True))
+            any(more_barriers(self._text(k, s, raw=raw), self._text(c, s, raw=raw)) for raw in (False, True))
             for k, c, s in self._pairs(edit)
         )
 

@@ -213,8 +213,8 @@ TILE_OPERATIONS: tuple[Operation, ...] = (
               ("gpu",), gradients=False),
     Operation("large products in vectors, turned", lambda F, xp, x, y: _in_vectors(F, xp, x.transpose(1, 2), y.transpose(1, 2)),
               [[(1, 20, 132), (1, 136, 20)]], ("gpu",), gradients=False),
-    Operation("large products on matrices", _on_matrices(1), [  # more tiles across than down; three slices
-        [(2, 80, 144), (2, 144, 160)], [(1, 64, 192), (1, 192, 64)]],
+    Operation("large products on matrices", _on_matrices(1), [  # more tiles across than down; two slices and three
+        [(2, 80, 144), (2, 144, 160)], [(1, 64, 128), (1, 128, 64)], [(1, 64, 192), (1, 192, 64)]],
               ("gpu",), fixed=_FIXED, gradients=False),
     Operation("large products on matrices, early", _on_matrices(2), [
         [(1, 80, 144), (1, 144, 96)], [(1, 64, 384), (1, 384, 64)]], ("gpu",), fixed=_FIXED,

@@ -59,7 +59,7 @@ class Program:
         """Whether the other kernel compiles to the same."""
         made = tuple(self._texts(other))
         return any("%" in text for text, _ in made) and all(
-            (one[1] == two[1] and (one[1] or one[0] == two[0])) or more_barriers(one[0], two[0])
+            any(more_barriers(a, b) and (a or one[0] == two[0]) for a, b in zip(one, two, strict=True))
             for one, two in zip(self.texts, made, strict=True)
         )
 
