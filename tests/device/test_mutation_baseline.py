@@ -31,7 +31,7 @@ def module_with(step: int) -> ModuleType:
 
 def test_tests_that_hold_are_scored() -> None:
     ((result, words),) = score_of_file(module_with(1), {"successor": successor})
-    assert result.mutants > 0 and result.score == 1 and words == "1 tests"
+    assert result.mutants > 0 and result.score == 1 and words == "1 test"
 
 
 def test_tests_that_fail_as_it_is_are_refused() -> None:

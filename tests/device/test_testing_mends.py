@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,28 @@ def halves(x: vk.In[vk.i32, "N"], y: vk.Out[vk.i32, "N"]):
 @vk.kernel(over="x")
 def unwritten(x: vk.In[vk.i32, "N"], y: vk.InOut[vk.i32, "N"], z: vk.InOut[vk.i32, "N"]):
     y[vk.global_id(0)] = x[vk.global_id(0)]
+
+
+@vk.func
+def shifted(value: Any) -> Any:
+    return value - 1
+
+
+@vk.func
+def twice_shifted(value: Any) -> Any:
+    return 2 * shifted(value)
+
+
+@vk.kernel(over="y")
+def through_functions(x: vk.In[vk.i32, "N"], y: vk.Out[vk.i32, "N"]):
+    y[vk.global_id(0)] = twice_shifted(x[vk.global_id(0)])
+
+
+def test_a_change_of_a_device_function() -> None:
+    failure = failure_of(through_functions, lambda x: 2 * x + 2)
+    assert change_of(failure) == ("-", "+") and failure.mend is not None
+    line = Path(__file__).read_text(encoding="utf-8").splitlines()[failure.mend.loc.line - 1]
+    assert line == "    return value - 1" and failure.mend.loc.file == __file__
 
 
 def test_a_workgroup_more() -> None:

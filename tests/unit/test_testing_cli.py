@@ -59,7 +59,7 @@ def test_all_kernels_of_a_file(file: str, capsys: pytest.CaptureFixture[str], tm
 def test_settings(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(f"{file}:gather", "--dims", "V=1:50", "--elements", "i=0:V-1") == 0
     assert run(f"{file}:grid", "--groups", "2", "--dims", "N=3") == 0
-    assert "1 kernels, 0 failed" in capsys.readouterr().out
+    assert "1 kernel, 0 failed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("target", ["missing.py", "missing.py:x"])

@@ -215,3 +215,15 @@ def test_bounds_may_count_from_the_end() -> None:
 def test_first_cases_hold_numbers_far_below_zero() -> None:
     cases = list(directed_cases(Drawing(scale, [vk.device("interpreter")], dims={"N": (1, None)}, dtypes=[vk.f32])))
     assert any((case.arguments["x"].values < -4000).all() for case in cases if case.arguments["x"].dtype is vk.f32)
+
+
+def test_first_cases_hold_the_ends_of_integers() -> None:
+    cases = list(directed_cases(Drawing(scale, [vk.device("interpreter")], dims={"N": (1, None)}, dtypes=[vk.i64])))
+    assert any((case.arguments["x"].values > 2**62).all() for case in cases)
+    assert any((case.arguments["x"].values < -(2**62)).all() for case in cases)
+    within = Drawing(
+        scale, [vk.device("interpreter")], dims={"N": (1, None)}, dtypes=[vk.u32], elements={"x": (2, "N")}
+    )
+    for case in directed_cases(within):
+        values = case.arguments["x"].values
+        assert values is not None and ((values >= 2) & (values <= case.dims["N"])).all()

@@ -174,7 +174,7 @@ def run(arguments: argparse.Namespace) -> int:
             failed += 1
         else:
             print(f"ok      {result}")
-    print(f"{len(kernels)} kernels, {failed} failed")
+    print(f"{len(kernels)} kernel{'s' if len(kernels) != 1 else ''}, {failed} failed")
     return 1 if failed else 0
 
 

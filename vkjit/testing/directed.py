@@ -87,6 +87,16 @@ class _Builder:
         yield self.case(self.sizes(3), large)
         yield self.case(self.sizes(3), deep)
         yield self.case(self.sizes(3), small_fractions)
+        if self._has_wide_integers():
+            yield self.case(self.sizes(3), topmost)
+            yield self.case(self.sizes(3), bottommost)
+
+    def _has_wide_integers(self) -> bool:
+        """Whether there is something to read whose ends lie beyond those of smaller integers."""
+        kinds = [
+            dtype_of_param(p, self.types) for p in self.drawing.spec.params if p.kind == "array" and p.mode != "out"
+        ]
+        return any(kind.is_integer and kind.itemsize >= 4 for kind in kinds)
 
     def past(self) -> Iterator[Case | None]:
         """Each dimension just past what a fixed grid covers, or what a block holds; only where a launch is over soon."""
@@ -332,6 +342,29 @@ def large(count: int, dtype: DType, low: Any, high: Any) -> Any:
 def deep(count: int, dtype: DType, low: Any, high: Any) -> Any:
     """Thousands below zero: further down than where most functions still tell a number from zero."""
     return _clipped(-5000 - (np.arange(count) * 37) % 1009, dtype, low, high)
+
+
+def topmost(count: int, dtype: DType, low: Any, high: Any) -> Any:
+    """The greatest integers; thousands in floats."""
+    if not dtype.is_integer or dtype.name == "bool":
+        return large(count, dtype, low, high)
+    greatest = int(np.iinfo(dtype.numpy).max)
+    end = greatest if high is None else min(high, greatest)
+    return np.array([max(end - 7 * k % 11, _lowest(dtype, low)) for k in range(count)], dtype.numpy)
+
+
+def bottommost(count: int, dtype: DType, low: Any, high: Any) -> Any:
+    """The least integers; thousands below zero in floats."""
+    if not dtype.is_integer or dtype.name == "bool":
+        return deep(count, dtype, low, high)
+    greatest = int(np.iinfo(dtype.numpy).max)
+    end = greatest if high is None else min(high, greatest)
+    return np.array([min(_lowest(dtype, low) + 7 * k % 11, end) for k in range(count)], dtype.numpy)
+
+
+def _lowest(dtype: DType, low: Any) -> int:
+    least = int(np.iinfo(dtype.numpy).min)
+    return least if low is None else max(math.ceil(low), least)
 
 
 def small_fractions(count: int, dtype: DType, low: Any, high: Any) -> Any:

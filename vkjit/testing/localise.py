@@ -62,9 +62,8 @@ def mend(
     is right without NaN and infinities; None where there is none, or time runs out. What leaves right results as they are
     (`_PRESERVING`) needs no confirmation; with `preserving`, nothing else is tried."""
     deadline = time.thread_time() + seconds
-    file = source_of(kernel.spec.fn).file
-    nearly: tuple[Edit, Kernel] | None = None
-    for edit, change in _changes(kernel, preserving):
+    nearly: tuple[Edit, Kernel, str] | None = None
+    for edit, change, file in _changes(kernel, preserving):
         if time.thread_time() > deadline:
             break
         with contextlib.suppress(*_UNFIT):
@@ -72,26 +71,28 @@ def mend(
             with impatient(_SECONDS_OF_ONE):
                 said = passes(changed)
             if said == FINITE and nearly is None:
-                nearly = edit, changed
+                nearly = edit, changed, file
             if said == ALL and (edit.kind in _PRESERVING or _is_confirmed(changed, confirmed, ALL)):
                 return Mend(edit, edit.loc(file))
     with contextlib.suppress(*_UNFIT):
         if nearly is not None and _is_confirmed(nearly[1], confirmed, FINITE):
-            return Mend(nearly[0], nearly[0].loc(file), finite=True)
+            return Mend(nearly[0], nearly[0].loc(nearly[2]), finite=True)
     return None
 
 
 _UNFIT = (VkjitError, ArithmeticError, ValueError, MemoryError)
 
 
-def _changes(kernel: Kernel, preserving: bool) -> Iterator[tuple[Edit, Callable[[], Kernel]]]:
-    """The changes to try, each with what makes the changed kernel."""
+def _changes(kernel: Kernel, preserving: bool) -> Iterator[tuple[Edit, Callable[[], Kernel], str]]:
+    """The changes to try, each with what makes the changed kernel, and the file whose text it changes."""
+    own = source_of(kernel.spec.fn).file
     if not preserving:
         for edit, changed in grids(kernel):
-            yield edit, lambda changed=changed: changed  # type: ignore[misc]
-    for edit in repairs(kernel):
+            yield edit, lambda changed=changed: changed, own  # type: ignore[misc]
+    for edit, inside in repairs(kernel):
         if not preserving or edit.kind in _PRESERVING:
-            yield edit, lambda edit=edit: mutant(kernel, edit)  # type: ignore[misc]
+            file = own if inside is None else inside.fn.__code__.co_filename
+            yield edit, lambda edit=edit, inside=inside: mutant(kernel, edit, inside), file  # type: ignore[misc]
 
 
 def _is_confirmed(changed: Kernel, confirmed: Confirmed, said: str) -> bool:

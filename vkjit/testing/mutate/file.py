@@ -31,7 +31,8 @@ def score_of_file(
         made, plain = _tests(module, name, kernel)
         checks = [*(test.with_kernel for test in made), *plain] or [_without_reference(examples, settings)]
         _check_baseline(kernel, checks, bool(made or plain))
-        words = f"{len(made) + len(plain)} tests" if made or plain else "no tests: schedules and sanitizer alone"
+        count = len(made) + len(plain)
+        words = f"{count} test{'s' if count > 1 else ''}" if count else "no tests: schedules and sanitizer alone"
         yield mutation_score(kernel, checks, same=_sameness(kernel, made[0].settings if made else settings)), words
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any
 
 from ...frontend.source import source_of
 from ...jit import Kernel
 from .edits import Edit, replaced, span_text
 
-__all__ = ["mutations", "operator_edit", "text_of"]
+__all__ = ["mutations", "mutations_of", "operator_edit", "text_of"]
 
 _COMPARISONS = {
     ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"), ast.Eq: ("==", "!="),
@@ -38,7 +39,12 @@ _IDS = {"global_id", "local_id", "group_id", "barrier", "shared", "local"}
 
 def mutations(kernel: Kernel) -> list[Edit]:
     """All changes, in the order of the source, each once."""
-    source = source_of(kernel.spec.fn)
+    return mutations_of(kernel.spec.fn)
+
+
+def mutations_of(function: FunctionType) -> list[Edit]:
+    """The same of a kernel's function, or of a device function."""
+    source = source_of(function)
     visitor = _Visitor(source.lines)
     for statement in _body(source.node):
         visitor.visit(statement)
@@ -230,9 +236,6 @@ class _Visitor(ast.NodeVisitor):
     def visit_Assert(self, node: ast.Assert) -> None:
         self.add("dropped statement", node, "pass")
         self.visit(node.test)
-
-    def visit_Return(self, node: ast.Return) -> None:
-        del node
 
 
 def _is_type(node: ast.Call) -> bool:

@@ -1,7 +1,7 @@
 """Small changes that mend common mistakes: the way back from the mutations.
 
-Enters: a kernel. Leaves: `Edit`s, likely ones first: what `mutations` lists, and identities of reductions, other sizes that the
-kernel knows, rounding up in place of down, wider products, an index in place of another one.
+Enters: a kernel. Leaves: `Edit`s of it and of its device functions, likely ones first: what `mutations_of` lists, and identities
+of reductions, other sizes that the kernel knows, rounding up in place of down, wider products, an index in place of another one.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
+from ...frontend import DeviceFunction
 from ...frontend.source import FunctionSource, source_of
 from ...jit import Kernel
 from .edits import Edit, replaced
-from .operators import mutations, text_of
+from .inner import device_functions
+from .operators import mutations_of, text_of
 
 __all__ = ["repairs"]
 
@@ -37,15 +39,21 @@ _PLACES = {"global_id", "local_id", "group_id", "index", "range", "unroll", "gri
 """What gives indices."""
 
 
-def repairs(kernel: Kernel) -> list[Edit]:
-    """The changes to try, likely ones first."""
-    source = source_of(kernel.spec.fn)
-    collector = _Collector(source, [n for n in kernel.declared_local() or () if n > 1])
+def repairs(kernel: Kernel) -> list[tuple[Edit, DeviceFunction | None]]:
+    """The changes to try, likely ones first; each with the device function whose text it changes, if it isn't the kernel's."""
+    local = [n for n in kernel.declared_local() or () if n > 1]
+    made = [(edit, None) for edit in _repairs_of(kernel.spec.fn, local)]
+    inner = [(edit, one) for one in device_functions(kernel.spec.fn) for edit in _repairs_of(one.fn, local)]
+    return sorted([*made, *inner], key=lambda pair: _RANKS.get(pair[0].kind, len(_RANKS)))
+
+
+def _repairs_of(function: Any, local: list[int]) -> list[Edit]:
+    source = source_of(function)
+    collector = _Collector(source, local)
     for statement in source.node.body:
         collector.visit(statement)
-    usual = [e for e in mutations(kernel) if e.kind not in _COSTLY]
-    unique = dict.fromkeys([*collector.found, *usual])
-    return sorted(unique, key=lambda e: _RANKS.get(e.kind, len(_RANKS)))
+    usual = [e for e in mutations_of(function) if e.kind not in _COSTLY]
+    return list(dict.fromkeys([*collector.found, *usual]))
 
 
 class _Collector(ast.NodeVisitor):
@@ -94,6 +102,11 @@ class _Collector(ast.NodeVisitor):
 
     def visit_Assign(self, node: ast.Assign) -> None:
         self._begins(node.value)
+        self.generic_visit(node)
+
+    def visit_Return(self, node: ast.Return) -> None:
+        if node.value is not None:
+            self._begins(node.value)
         self.generic_visit(node)
 
     def visit_keyword(self, node: ast.keyword) -> None:
