@@ -114,7 +114,10 @@ def _with_1(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 queue.full()
                 owner.submitted()
         except BaseException:
-            queue.distrust()
+            try:
+                queue.distrust()
+            except KeyboardInterrupt:  # another one
+                queue.distrust()
             raise
         finally:
             lock.release()
@@ -232,7 +235,10 @@ def _with_2(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 queue.full()
                 owner.submitted()
         except BaseException:
-            queue.distrust()
+            try:
+                queue.distrust()
+            except KeyboardInterrupt:  # another one
+                queue.distrust()
             raise
         finally:
             lock.release()
@@ -354,7 +360,10 @@ def _with_3(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 queue.full()
                 owner.submitted()
         except BaseException:
-            queue.distrust()
+            try:
+                queue.distrust()
+            except KeyboardInterrupt:  # another one
+                queue.distrust()
             raise
         finally:
             lock.release()
@@ -480,7 +489,10 @@ def _with_4(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 queue.full()
                 owner.submitted()
         except BaseException:
-            queue.distrust()
+            try:
+                queue.distrust()
+            except KeyboardInterrupt:  # another one
+                queue.distrust()
             raise
         finally:
             lock.release()
@@ -610,7 +622,10 @@ def _with_5(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 queue.full()
                 owner.submitted()
         except BaseException:
-            queue.distrust()
+            try:
+                queue.distrust()
+            except KeyboardInterrupt:  # another one
+                queue.distrust()
             raise
         finally:
             lock.release()
@@ -744,7 +759,10 @@ def _with_6(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 queue.full()
                 owner.submitted()
         except BaseException:
-            queue.distrust()
+            try:
+                queue.distrust()
+            except KeyboardInterrupt:  # another one
+                queue.distrust()
             raise
         finally:
             lock.release()
@@ -882,7 +900,10 @@ def _with_7(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 queue.full()
                 owner.submitted()
         except BaseException:
-            queue.distrust()
+            try:
+                queue.distrust()
+            except KeyboardInterrupt:  # another one
+                queue.distrust()
             raise
         finally:
             lock.release()
@@ -1024,7 +1045,10 @@ def _with_8(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 queue.full()
                 owner.submitted()
         except BaseException:
-            queue.distrust()
+            try:
+                queue.distrust()
+            except KeyboardInterrupt:  # another one
+                queue.distrust()
             raise
         finally:
             lock.release()
@@ -1214,7 +1238,10 @@ def _with_20(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 queue.full()
                 owner.submitted()
         except BaseException:
-            queue.distrust()
+            try:
+                queue.distrust()
+            except KeyboardInterrupt:  # another one
+                queue.distrust()
             raise
         finally:
             lock.release()

@@ -70,7 +70,10 @@ def _recording(prepared: Any) -> Callable[[Sequence[Any], tuple[int, ...]], bool
                 queue.full()
                 owner.submitted()
         except BaseException:
-            queue.distrust()
+            try:
+                queue.distrust()
+            except KeyboardInterrupt:  # another one
+                queue.distrust()
             raise
         finally:
             lock.release()
@@ -127,7 +130,10 @@ def _recording_few(prepared: Any) -> Callable[[Sequence[Any], tuple[int, ...]], 
                 queue.full()
                 owner.submitted()
         except BaseException:
-            queue.distrust()
+            try:
+                queue.distrust()
+            except KeyboardInterrupt:  # another one
+                queue.distrust()
             raise
         finally:
             lock.release()
@@ -198,7 +204,10 @@ def _making_1(prepared: Any) -> Callable[..., Any]:
                 queue.full()
                 owner.submitted()
         except BaseException:
-            queue.distrust()
+            try:
+                queue.distrust()
+            except KeyboardInterrupt:  # another one
+                queue.distrust()
             raise
         finally:
             lock.release()
@@ -273,7 +282,10 @@ def _making_2(prepared: Any) -> Callable[..., Any]:
                 queue.full()
                 owner.submitted()
         except BaseException:
-            queue.distrust()
+            try:
+                queue.distrust()
+            except KeyboardInterrupt:  # another one
+                queue.distrust()
             raise
         finally:
             lock.release()
@@ -349,7 +361,10 @@ def _making_3(prepared: Any) -> Callable[..., Any]:
                 queue.full()
                 owner.submitted()
         except BaseException:
-            queue.distrust()
+            try:
+                queue.distrust()
+            except KeyboardInterrupt:  # another one
+                queue.distrust()
             raise
         finally:
             lock.release()
@@ -409,7 +424,10 @@ def _writing_1(prepared: Any) -> Callable[..., Any]:
                 queue.full()
                 owner.submitted()
         except BaseException:
-            queue.distrust()
+            try:
+                queue.distrust()
+            except KeyboardInterrupt:  # another one
+                queue.distrust()
             raise
         finally:
             lock.release()
@@ -467,7 +485,10 @@ def _writing_2(prepared: Any) -> Callable[..., Any]:
                 queue.full()
                 owner.submitted()
         except BaseException:
-            queue.distrust()
+            try:
+                queue.distrust()
+            except KeyboardInterrupt:  # another one
+                queue.distrust()
             raise
         finally:
             lock.release()
@@ -526,7 +547,10 @@ def _writing_3(prepared: Any) -> Callable[..., Any]:
                 queue.full()
                 owner.submitted()
         except BaseException:
-            queue.distrust()
+            try:
+                queue.distrust()
+            except KeyboardInterrupt:  # another one
+                queue.distrust()
             raise
         finally:
             lock.release()

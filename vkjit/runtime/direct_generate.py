@@ -83,7 +83,10 @@ _RECORDED = """            serial = queue.serial
                 queue.full()
                 owner.submitted()
         except BaseException:
-            queue.distrust()
+            try:
+                queue.distrust()
+            except KeyboardInterrupt:  # another one
+                queue.distrust()
             raise
         finally:
             lock.release()

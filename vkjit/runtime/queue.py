@@ -17,6 +17,7 @@ Buffers that another library was lent stay at home in a foreign queue: each use 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -369,8 +370,11 @@ class Queue(SentWork):
 
         The caller releases the lock afterwards, which it may not have got.
         """
-        if not self.lock._is_owned():  # type: ignore[attr-defined]  # conditions of the standard library ask the same
-            self.lock.acquire()
+        taken = False
+        while not taken:
+            with contextlib.suppress(KeyboardInterrupt):  # another one; the caller raises the first
+                # conditions of the standard library ask for the owner, too
+                taken = self.lock._is_owned() or self.lock.acquire()  # type: ignore[attr-defined]
         self.bound = None
         self.recorded += 1  # perhaps
         if self.group.failure is None:
