@@ -43,7 +43,7 @@ def hardware(device: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[VulkanDev
     """A Vulkan device that launches by machine code from now on."""
     if not isinstance(device, VulkanDevice):
         pytest.skip("launches of this device have no short way")
-    monkeypatch.setenv("VKJIT_NATIVE_LAUNCH", "1")
+    monkeypatch.setattr(device._direct, "_at_once", True)
     native.recorder.cache_clear()
     native_plan._compiled.cache_clear()
     if not native_plan.available():

@@ -9,6 +9,7 @@ import pytest
 
 from vkjit import plan
 from vkjit.cpu import obstacle
+from vkjit.errors import ArgumentError
 from vkjit.runtime import direct_generate, native
 
 COMMAND, PIPELINE, LAYOUT, MEMORY, STAGES = 0x1000_0001, 0x2_0000_0002, 0x3_0000_0003, 0x4_0000_0004, 0x1800
@@ -65,3 +66,12 @@ def test_a_recorder_that_can_not_be_made_is_done_without(monkeypatch: pytest.Mon
         assert native.recorder() is None
     finally:
         native.recorder.cache_clear()
+
+
+def test_settings_that_there_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, expected in (("", False), ("0", False), ("1", True)):
+        monkeypatch.setenv("VKJIT_NATIVE_LAUNCH", text)
+        assert native.at_once() is expected
+    monkeypatch.setenv("VKJIT_NATIVE_LAUNCH", "maybe")
+    with pytest.raises(ArgumentError, match="expected 0"):
+        native.at_once()

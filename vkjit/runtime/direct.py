@@ -198,6 +198,7 @@ class DirectRecorder:
         self.current = current
         self.limits = limits
         self._submissions = 0
+        self._at_once = native.at_once()
         self._ffi = queue.vulkan.ffi
         self.call: Callable[[int], None] | None = None
         self._launches = False
@@ -225,7 +226,7 @@ class DirectRecorder:
     def entry(self, kernel: VulkanKernel, launch: DirectLaunch, claim: Callable[[], int] | None = None) -> DirectEntry:
         """The launch made ready; its order of fields is that of the generated functions. `claim` gives each launch a slot."""
         self._make_table()
-        if native.at_once():
+        if self._at_once:
             self._use_native_code()
         size = kernel.artifact.block_size
         memory = native.Record(native.BLOCK + size)

@@ -17,7 +17,7 @@ import os
 import struct
 from collections.abc import Callable
 
-from ..errors import VkjitError
+from ..errors import ArgumentError, VkjitError
 from . import cpython
 
 __all__ = [
@@ -131,11 +131,18 @@ def made_by(maker: Callable[[str, str], int]) -> None:
 
 
 def _setting() -> str:
-    return os.environ.get("VKJIT_NATIVE_LAUNCH", "")
+    found = os.environ.get("VKJIT_NATIVE_LAUNCH", "")
+    if found not in ("", "0", "1"):
+        raise ArgumentError(
+            f"VKJIT_NATIVE_LAUNCH is {found!r}: expected 0 (never), 1 (from the first launch on) or nothing"
+        )
+    return found
 
 
 def at_once() -> bool:
-    """Whether VKJIT_NATIVE_LAUNCH is 1: machine code from the first launch on, as tests want it."""
+    """Whether VKJIT_NATIVE_LAUNCH is 1: machine code from the first launch on, as tests want it. Raises ArgumentError for a
+    setting that there isn't.
+    """
     return _setting() == "1"
 
 
