@@ -545,7 +545,9 @@ def test_under_a_time_budget(device: Device, monkeypatch: pytest.MonkeyPatch) ->
         pytest.skip("only Vulkan devices have one")
     values = np.arange(70_000, dtype=np.float32)
     before = vk.tensor(values, device=device)
-    np.testing.assert_array_equal((before + before).numpy(), 2 * values)  # drivers' caches know the kernel without a budget
+    np.testing.assert_array_equal(
+        (before + before).numpy(), 2 * values
+    )  # drivers' caches know the kernel without a budget
     monkeypatch.setenv("VKJIT_TIME_BUDGET", "0.001")
     opened = VulkanDevice(device._physical)
     try:

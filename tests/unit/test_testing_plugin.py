@@ -33,12 +33,32 @@ def test_counted(x, count):
 """
 
 
+def pytest_in(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_kernels.py").write_text(PROGRAM, encoding="utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "vkjit.testing.plugin",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+    ]
+    return subprocess.run(
+        [*command, str(folder), *options, str(folder)], capture_output=True, text=True, check=False, cwd=folder
+    )
+
+
+def test_a_device_that_there_is_not_is_an_error(tmp_path: Path) -> None:
+    done = pytest_in(tmp_path, "--vkjit-device=interpretre")
+    assert done.returncode and "is part of no executor's name" in done.stdout + done.stderr, done.stdout + done.stderr
+    assert "interpreter" in done.stdout + done.stderr and "passed" not in done.stdout
+
+
 def test_options_and_fixtures(tmp_path: Path) -> None:
-    (tmp_path / "test_kernels.py").write_text(PROGRAM, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "vkjit.testing.plugin", "-p", "no:cacheprovider", "--rootdir",
-               str(tmp_path), "--vkjit-device=interpreter", "--vkjit-sanitize", "--vkjit-artifacts=left",
-               str(tmp_path)]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    done = pytest_in(tmp_path, "--vkjit-device=interpreter", "--vkjit-sanitize", "--vkjit-artifacts=left")
     text = done.stdout
     assert "1 passed" in text and "2 failed" in text, text + done.stderr
     assert "the sanitizer found" in text and "race_global" in text

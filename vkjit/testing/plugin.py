@@ -59,14 +59,17 @@ def summary(wanted: str) -> str:
 
 
 def parameters(wanted: str) -> list[Any]:
-    """Parameters for the fixture, those for absent kinds of executor marked as skips."""
+    """Parameters for the fixture, those for absent kinds of executor marked as skips. Raises pytest.UsageError for a name that is
+    part of none's: a typing error must not look like tests that pass.
+    """
     rows: list[Any] = [pytest.param(label, id=label) for label in labels(wanted)]
     if not any(label.startswith("vulkan") for label in found()) and is_wanted("vulkan", wanted):
         reason = "no Vulkan device on this machine"
         rows.append(pytest.param("vulkan", id="vulkan", marks=pytest.mark.skip(reason=reason)))
     if not rows:
-        reason = f"--vkjit-device={wanted} matches no executor; there are {', '.join(found())}"
-        rows.append(pytest.param("none", marks=pytest.mark.skip(reason=reason)))
+        raise pytest.UsageError(
+            f"--vkjit-device={wanted} is part of no executor's name; there are {', '.join(found())}"
+        )
     return rows
 
 
