@@ -81,8 +81,9 @@ def test_line_is_that_of_the_store_inside_a_device_function() -> None:
     with pytest.raises(vk.testing.CheckFailure) as caught:
         vk.testing.check_kernel(in_a_function, lambda x: x, devices="interpreter", seed=1)
     assert caught.value.dims == {"N": 5}
-    (line,) = caught.value.lines
-    assert Path(__file__).read_text().splitlines()[line.line - 1] == "        array.put(i, -value)"
+    source = Path(__file__).read_text().splitlines()
+    mended, line = (source[loc.line - 1] for loc in caught.value.lines)
+    assert line == mended == "        array.put(i, -value)"
 
 
 def test_decorated_reference_is_a_test() -> None:
