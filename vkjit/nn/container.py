@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import ArgumentError
 from .module import Module
@@ -29,18 +29,44 @@ def _number(owner: Module, modules: list[Any]) -> None:
         owner.add_module(str(position), module)
 
 
-def _delete(owner: Any, index: int | slice) -> None:
-    """Takes modules out of a container in order."""
-    numbered = list(owner._modules) == [str(i) for i in range(len(owner))]
-    chosen = index if isinstance(index, slice) else _position(index, len(owner), type(owner).__name__)
-    names = list(owner._modules)[chosen]
-    for name in [names] if isinstance(names, str) else names:
-        delattr(owner, name)
-    if numbered:
-        _number(owner, list(owner))
+_Listed = TypeVar("_Listed", bound="_List")
 
 
-class Sequential(Module):
+class _List(Module):
+    """What containers whose modules have an order share."""
+
+    def append(self: _Listed, module: Module) -> _Listed:
+        """Adds a module at the end."""
+        self.add_module(str(len(self._modules)), module)
+        return self
+
+    def extend(self: _Listed, modules: Iterable[Module]) -> _Listed:
+        """Adds modules at the end."""
+        for module in list(modules):
+            self.append(module)
+        return self
+
+    def pop(self, index: int = -1) -> Any:
+        """Takes a module out; the others are numbered anew where names are numbers."""
+        module = list(self._modules.values())[_position(index, len(self._modules), type(self).__name__)]
+        del self[index]
+        return module
+
+    def __delitem__(self, index: int | slice) -> None:
+        names = list(self._modules)
+        numbered = names == [str(i) for i in range(len(names))]
+        chosen = (
+            index
+            if isinstance(index, slice)
+            else slice(at := _position(index, len(names), type(self).__name__), at + 1)
+        )
+        for name in names[chosen]:
+            delattr(self, name)
+        if numbered:
+            _number(self, list(self._modules.values()))
+
+
+class Sequential(_List):
     """Modules called one after the other; made of modules, or of one mapping of names to modules."""
 
     def __init__(self, *modules: Any) -> None:
@@ -62,32 +88,12 @@ class Sequential(Module):
             return {"*": tuple(self._modules.values())}
         return {"*": (dict(self._modules),)}
 
-    def append(self, module: Module) -> Sequential:
-        """Adds a module at the end."""
-        self.add_module(str(len(self)), module)
-        return self
-
-    def extend(self, modules: Iterable[Module]) -> Sequential:
-        """Adds modules at the end."""
-        for module in list(modules):
-            self.append(module)
-        return self
-
     def insert(self, index: int, module: Module) -> Sequential:
         """Adds a module before the one at an index; the modules are numbered anew."""
         order = list(self)
         order.insert(index, module)
         _number(self, order)
         return self
-
-    def pop(self, index: int = -1) -> Any:
-        """Takes a module out; the others are numbered anew where names are numbers."""
-        module = self[index]
-        del self[index]
-        return module
-
-    def __delitem__(self, index: int | slice) -> None:
-        _delete(self, index)
 
     def __add__(self, other: Sequential) -> Sequential:
         return Sequential(*self, *other)
@@ -107,7 +113,7 @@ class Sequential(Module):
         setattr(self, list(self._modules)[_position(index, len(self), "Sequential")], module)
 
 
-class ModuleList(Module):
+class ModuleList(_List):
     """A list of modules; `forward` of the module that has it says how they are used."""
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
@@ -118,31 +124,11 @@ class ModuleList(Module):
         """The modules."""
         return {"modules": list(self._modules.values())}
 
-    def append(self, module: Module) -> ModuleList:
-        """Adds a module at the end."""
-        self.add_module(str(len(self)), module)
-        return self
-
-    def extend(self, modules: Iterable[Module]) -> ModuleList:
-        """Adds modules at the end."""
-        for module in list(modules):
-            self.append(module)
-        return self
-
     def insert(self, index: int, module: Module) -> None:
         """Adds a module before the one at an index."""
         order = list(self._modules.values())
         order.insert(index, module)
         _number(self, order)
-
-    def pop(self, index: int = -1) -> Any:
-        """Takes a module out; the others are numbered anew."""
-        module = self[index]
-        del self[index]
-        return module
-
-    def __delitem__(self, index: int | slice) -> None:
-        _delete(self, index)
 
     def __add__(self, other: Iterable[Module]) -> ModuleList:
         return ModuleList([*self, *other])
