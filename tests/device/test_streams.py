@@ -13,6 +13,8 @@ import pytest
 
 import vkjit as vk
 from tests.threads import run_in_threads
+from vkjit.runtime.device import VulkanDevice
+from vkjit.runtime.queue import FIRST_BUDGET, Queue
 
 
 @vk.kernel(over="y")
@@ -98,6 +100,47 @@ def test_events_mark_what_was_launched_before_them(device: Any) -> None:
     other.synchronize()
     vk.synchronize()
     assert other.query()
+
+
+@pytest.mark.parametrize("asked", ["stream", "event", "query"])
+def test_a_stream_that_waits_and_does_nothing_else_is_done_after_what_it_waits_for(device: Any, asked: str) -> None:
+    stream, other = vk.Stream(device), vk.Stream(device)
+    y = vk.tensor(np.ones(2000, np.int64))
+    with stream:
+        spin(y, 2000)
+    end, behind = stream.record_event(), vk.Event()
+    other.wait_event(end)
+    other.record_event(behind)
+    if asked == "query":
+        while not other.query():
+            assert not behind.query() or end.query()
+    else:
+        (other if asked == "stream" else behind).synchronize()
+    assert end.query()
+
+
+def test_a_full_submission_leaves_nothing_to_send(device: Any) -> None:
+    """The queue makes the next submission ready at once; those who wait, or ask, send no empty ones."""
+    if not isinstance(device, VulkanDevice) or type(device._queue) is not Queue:
+        pytest.skip("only queues of Vulkan devices without a time limit make submissions ready")
+    x, y = (vk.tensor(np.arange(64), device=device) for _ in range(2))
+    expected, queue, stream = np.arange(64), device._queue, vk.current_stream(device)
+    ready = 0
+    for count in (FIRST_BUDGET, 5 * FIRST_BUDGET, 3, FIRST_BUDGET, 2 * FIRST_BUDGET):
+        device.synchronize()
+        for step in range(count):
+            mix(x, y, step)
+            expected = (np.arange(64) * 31 + expected * 17 + step) % 1000003
+        if queue.recorded == 0:
+            ready += queue.ticket != 0
+            sent = queue.serial
+            stream.record_event().synchronize()
+            stream.synchronize()
+            device.flush()
+            assert stream.query()
+            assert queue.serial == sent
+        assert np.array_equal(y.numpy(), expected)
+    assert ready > 0
 
 
 @pytest.mark.parametrize("asked", ["event", "stream"])

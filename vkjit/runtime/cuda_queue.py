@@ -89,7 +89,7 @@ class CudaQueue(Queue):
     def newest(self) -> int:
         return self._value
 
-    def submit(self) -> None:
+    def flush(self) -> None:
         """Nothing waits here to be sent."""
 
     def poll(self) -> None:

@@ -221,7 +221,7 @@ class VulkanDevice(Device):
         """Sends what is recorded to the device without waiting."""
         self._queue.check()
         for queue in list(self._group.queues):
-            queue.submit()
+            queue.flush()
 
     def close(self) -> None:
         if self._handle.closed or self._group.abandoned:

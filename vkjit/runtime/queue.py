@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Queue"]
 
-FIRST_BUDGET, BUDGET, LONG_BUDGET = 8, 256, 1024
+FIRST_BUDGET, BUDGET, LONG_BUDGET = 8, 256, 2048
 """Commands after which a submission goes out: few after somebody has waited, so that the device starts early; each time four
 times as many, up to the second. To submit takes the host as long as twenty launches, so that those of tiny kernels go up to the
 third: see `full`."""
@@ -54,7 +54,7 @@ class Queue(SentWork):
 
     __slots__ = (
         "_begin_info", "_bind", "_copy_region", "_dispatch", "_lenders", "_pipeline_barrier", "_planned", "_push",
-        "_ready", "_sent", "_timeline_start", "_waited", "barriers", "bound", "budget", "epoch", "recorded", "transferred",
+        "_ready", "_sent", "_timeline_start", "_waited", "barriers", "bound", "budget", "epoch", "transferred",
     )  # fmt: skip
 
     def __init__(
@@ -68,7 +68,7 @@ class Queue(SentWork):
         spin_ns: int,
     ) -> None:
         super().__init__(group, vulkan, functions, device, family, handle, spin_ns)
-        self.recorded, self.budget = 0, FIRST_BUDGET
+        self.budget = FIRST_BUDGET
         self._planned, self._sent = FIRST_BUDGET, 0
         self.bound: VulkanKernel | None = None
         self.epoch = next(group.epochs)
@@ -252,6 +252,8 @@ class Queue(SentWork):
                 self.submit()
             self._waits[other] = max(value, self._waits.get(other, 0))
             self._waited[other] = value
+            if self._open is None:
+                self._begin()  # waiting is work: whoever waits for this queue waits for that one, too
 
     def signalled(self, serial: int) -> int:
         """Submits submission `serial` if it is open; the value of this queue's timeline that tells of its completion."""
@@ -289,6 +291,8 @@ class Queue(SentWork):
             if self.recorded < self.budget:
                 return
         self.submit()
+        if self._ready is not None and len(self._in_flight) < MOST_IN_FLIGHT:
+            self.open_ticket()  # here, as this launch is slow in any case; the next finds everything in place
 
     def _make_room(self) -> None:
         """Waits where there are as many submissions in flight as there may be."""
@@ -388,6 +392,12 @@ class Queue(SentWork):
         with self.lock:
             if self._open is not None:
                 self._submit(self._open, self._open.info)
+
+    def flush(self) -> None:
+        """As `submit`, but leaves a submission in which there is nothing to do."""
+        with self.lock:
+            if self.newest == self.serial:
+                self.submit()
 
     def submit_with(self, prepared: Prepared, reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer]) -> int:
         """Sends the open submission, if there is one, followed by a command buffer that was recorded before, and that ends

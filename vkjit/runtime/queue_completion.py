@@ -33,7 +33,7 @@ class SentWork:
     __slots__ = (
         "__weakref__", "_all", "_deferred", "_family", "_free", "_in_flight", "_next_budget", "_open", "_pool",
         "_spin_ns", "_timeline", "_waits", "completed", "deferred_bytes", "device", "dropped", "functions", "group",
-        "handle", "kept", "lock", "serial", "ticket", "vulkan",
+        "handle", "kept", "lock", "recorded", "serial", "ticket", "vulkan",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +51,7 @@ class SentWork:
         self._deferred: dict[int, list[Releasable]] = {}
         self._spin_ns = spin_ns
         self._open: Submission | None = None
+        self.recorded = 0  # commands in it
         self.ticket = 0  # the open command buffer as a number, for the direct way
         self._next_budget = 0  # of commands in a submission; 0 after somebody has waited
         self._in_flight: deque[Submission] = deque()
@@ -86,8 +87,9 @@ class SentWork:
 
     @property
     def newest(self) -> int:
-        """The serial of the newest submission: the open one, or the last that was sent."""
-        return self.serial if self._open is not None else self.serial - 1
+        """The serial of the newest submission with something to do: the open one, or the last that was sent."""
+        to_do = self._open is not None and (self.recorded or self._waits)
+        return self.serial if to_do else self.serial - 1
 
     def _send(self, submission: Submission, info: Any) -> None:
         """Submits; where the driver has no memory for it, once more with nothing else in flight."""
