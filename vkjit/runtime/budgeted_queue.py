@@ -124,9 +124,11 @@ class BudgetedQueue(Queue):
 
     def _begin(self) -> Any:
         self._expected = 0.0
-        submission = super()._begin()
-        self.budget = self._planned  # never more of them: what is recorded isn't always known
-        return submission
+        return super()._begin()
+
+    def _plan(self, budget: int) -> None:
+        super()._plan(budget)
+        self.budget, self._planned = budget, 0  # never more of them: what is recorded isn't always known
 
     def _record_part(
         self, kernel: VulkanKernel, base: Grid, size: Grid, block: bytes, reads: Sequence[VulkanBuffer],

@@ -18,6 +18,7 @@ Buffers that another library was lent stay at home in a foreign queue: each use 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,12 +37,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Queue"]
 
-FIRST_BUDGET, BUDGET, LONG_BUDGET = 8, 256, 2048
+FIRST_BUDGET, BUDGET, LONG_BUDGET = 8, 256, 4096
 """Commands after which a submission goes out: few after somebody has waited, so that the device starts early; each time four
 times as many, up to the second. To submit takes the host as long as twenty launches, so that those of tiny kernels go up to the
 third: see `full`."""
 _LOOK_AFTER = 8
 """The part (1/8) of the commands of the submission before after which a queue looks whether that one is complete."""
+_LONG_NS = 8_000_000
+"""How long a device that has nothing to do may be kept waiting for more."""
 
 MOST_IN_FLIGHT = 16
 _ONE_TIME = 0x1
@@ -53,7 +56,7 @@ class Queue(SentWork):
     foreign = False
 
     __slots__ = (
-        "_begin_info", "_bind", "_copy_region", "_dispatch", "_lenders", "_pipeline_barrier", "_planned", "_push",
+        "_begin_info", "_begun", "_bind", "_copy_region", "_dispatch", "_lenders", "_pipeline_barrier", "_planned", "_push",
         "_ready", "_sent", "_timeline_start", "_waited", "barriers", "bound", "budget", "epoch", "transferred",
     )  # fmt: skip
 
@@ -69,7 +72,7 @@ class Queue(SentWork):
     ) -> None:
         super().__init__(group, vulkan, functions, device, family, handle, spin_ns)
         self.budget = FIRST_BUDGET
-        self._planned, self._sent = FIRST_BUDGET, 0
+        self._planned, self._sent, self._begun = 0, 0, 0
         self.bound: VulkanKernel | None = None
         self.epoch = next(group.epochs)
         self.transferred = False
@@ -285,14 +288,19 @@ class Queue(SentWork):
         A device that has done all before in an eighth of the time that recording it took is idle most of the time. It loses little
         by starting later, and the host gains by fewer submissions. One that is busier than that gets its next work soon.
         """
-        if 0 < self.budget < self._planned:
+        if self._planned and self.budget:
             self.poll()
-            self.budget = self._planned if self._in_flight else max(LONG_BUDGET, self._planned)
+            self.budget, self._planned = self._planned if self._in_flight else self._long_budget(), 0
             if self.recorded < self.budget:
                 return
         self.submit()
         if self._ready is not None and len(self._in_flight) < MOST_IN_FLIGHT:
             self.open_ticket()  # here, as this launch is slow in any case; the next finds everything in place
+
+    def _long_budget(self) -> int:
+        """How many commands come while the device may be kept waiting, if they go on coming as they did."""
+        took = time.perf_counter_ns() - self._begun
+        return min(LONG_BUDGET, self.recorded * _LONG_NS // max(took, 1))
 
     def _make_room(self) -> None:
         """Waits where there are as many submissions in flight as there may be."""
@@ -335,10 +343,22 @@ class Queue(SentWork):
         self._open = submission
         self.bound = None
         self.recorded = 0
-        look = self._sent // _LOOK_AFTER if budget >= BUDGET else 0
-        self.budget, self._planned = min(look, budget) or budget, budget
-        self._next_budget = min(4 * budget, BUDGET)
+        self._plan(budget)
         return submission
+
+    def _plan(self, budget: int) -> None:
+        """Sets after how many commands the open submission is to be looked at, or sent."""
+        self.budget, self._planned = budget, 0
+        if budget >= BUDGET:  # then it is looked first
+            self.budget, self._planned = min(max(self._sent // _LOOK_AFTER, FIRST_BUDGET), budget), budget
+            self._begun = time.perf_counter_ns()
+        self._next_budget = min(4 * budget, BUDGET)
+
+    def start_small(self) -> None:
+        """Has the next submissions hold few commands; the open one, too, if it was only made ready."""
+        self._next_budget = 0
+        if self._open is not None and not self.recorded:
+            self._plan(FIRST_BUDGET)
 
     # The direct way; see `direct`. Call these under the lock.
 

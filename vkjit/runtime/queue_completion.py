@@ -78,6 +78,10 @@ class SentWork:
         """Sends the open submission, if there is one, to the device."""
         raise NotImplementedError
 
+    def start_small(self) -> None:
+        """To be called when somebody waits: the submissions after that are small, so that the device starts early."""
+        raise NotImplementedError
+
     @property
     def timeline(self) -> Any:
         """The semaphore whose value is the serial of the last complete submission; see `signalled`."""
@@ -135,7 +139,7 @@ class SentWork:
             if submission is None:
                 return
             submission.waiters += 1
-            self._next_budget = 0
+            self.start_small()
         try:
             self._await(submission)
         finally:
@@ -147,6 +151,8 @@ class SentWork:
 
     def wait_all(self) -> None:
         """Submits and waits for everything recorded so far."""
+        with self.lock:
+            self.start_small()
         self.wait(self.newest)
 
     def _await(self, submission: Submission) -> None:
