@@ -15,6 +15,8 @@ import vkjit as vk
 from tests.buggy.catalogue import ALL, every
 from tests.buggy.pair import Pair, marked_lines
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 SEED = 20
 SAMPLE = [pairs[0] for pairs in ALL.values()] + [ALL["index_overflow"][2], ALL["nan"][1], ALL["aliasing"][4]]
 BY_NAME = {pair.name: pair for _, pair in every()}

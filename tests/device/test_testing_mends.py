@@ -11,6 +11,8 @@ import pytest
 
 import vkjit as vk
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 SETTINGS: dict[str, Any] = {"devices": "interpreter", "seed": 1}
 
 

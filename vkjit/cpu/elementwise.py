@@ -332,6 +332,8 @@ def _from_float(g: Generator, part: str, a: DType, b: DType, varying: bool, raw:
         name = "fptosi" if b.is_signed else "fptoui"
         if raw:  # NaN gives any number, but a number: without the freeze, all that follows could be anything
             return g.text.op(f"freeze {target} {g.text.op(f'{name} {kind} {part} to {target}')}")
+        if a is dtypes.f16:  # by f32, exactly: LLVM 22 makes -32768 of NaN where processors have AVX512-FP16
+            part, kind = convert(g, part, a, dtypes.f32, varying), g.type(dtypes.f32, varying)
         suffix = f"{intrinsic_suffix(target)}.{intrinsic_suffix(kind)}"
         return g.text.call(target, f"llvm.{name}.sat.{suffix}", f"{kind} {part}")
     if a is dtypes.f64 and b is dtypes.f16:

@@ -23,6 +23,9 @@ from .mutate.repairs import repairs
 
 __all__ = ["ALL", "FINITE", "Mend", "guards_of", "mend"]
 
+_SECONDS = 3.0
+"""What a search for a change may take."""
+
 _SECONDS_OF_ONE = 1.0
 """What one change may take; loops may have become endless."""
 
@@ -55,13 +58,11 @@ class Mend:
         )
 
 
-def mend(
-    kernel: Kernel, passes: Judged, confirmed: Confirmed, *, preserving: bool = False, seconds: float = 3.0
-) -> Mend | None:
+def mend(kernel: Kernel, passes: Judged, confirmed: Confirmed, *, preserving: bool = False) -> Mend | None:
     """The first small change with which `passes` says ALL, and that is `confirmed`, which takes longer; else the first one that
     is right without NaN and infinities; None where there is none, or time runs out. What leaves right results as they are
     (`_PRESERVING`) needs no confirmation; with `preserving`, nothing else is tried."""
-    deadline = time.thread_time() + seconds
+    deadline = time.thread_time() + _SECONDS
     nearly: tuple[Edit, Kernel, str] | None = None
     for edit, change, file in _changes(kernel, preserving):
         if time.thread_time() > deadline:
