@@ -67,13 +67,15 @@ def device(vkjit_device: Any) -> Any:
     return vkjit_device
 
 
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def patient() -> Iterator[None]:
     """Has checks of kernels look for what mends one for as long as a loaded machine may need."""
     from vkjit.testing import localise
 
-    for name in ("_SECONDS", "_SECONDS_OF_ONE", "_SECONDS_TO_CONFIRM"):
-        monkeypatch.setattr(localise, name, 20 * getattr(localise, name))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_SECONDS", "_SECONDS_OF_ONE", "_SECONDS_TO_CONFIRM"):
+            patch.setattr(localise, name, 20 * getattr(localise, name))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -117,6 +117,25 @@ def test_indirect_blocks_each_keep_their_own_arguments(vulkan: Any) -> None:
     assert download(vulkan, counted).tolist() == [1501] * 8
 
 
+def test_arguments_are_in_use_until_the_launch_is_complete_that_waits_for_another_queue(vulkan: Any) -> None:
+    """What is recorded before such a launch is sent first: the launch itself belongs to the submission after it."""
+    kernel = vulkan.load(kernels.add(indirect=True))
+    ones, (mine, theirs, last) = upload(vulkan, np.ones(8, np.uint32)), (vulkan.allocate(32) for _ in range(3))
+    usual, other = vulkan.stream, vulkan.open_stream()
+    run_add(vulkan, kernel, ones, ones, mine, 8)
+    vulkan.stream = other
+    try:
+        own = upload(vulkan, np.ones(8, np.uint32))
+        run_add(vulkan, kernel, own, own, theirs, 8)
+        before = other.queue.serial
+        run_add(vulkan, kernel, mine, theirs, last, 8)
+        assert other.queue.serial == before + 1
+        assert vulkan._arguments[other.queue][0].last_use == other.queue.serial
+        assert download(vulkan, last).tolist() == [4] * 8
+    finally:
+        vulkan.stream = usual
+
+
 def test_a_chain_of_dependent_launches(vulkan: Any) -> None:
     n, steps = 1000, 1000
     kernel = vulkan.load(kernels.shift())

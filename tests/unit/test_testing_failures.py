@@ -15,6 +15,8 @@ import pytest
 import vkjit as vk
 from vkjit.testing.script import array_text
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 EVEN = 8
 
 

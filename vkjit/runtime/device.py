@@ -173,6 +173,8 @@ class VulkanDevice(Device):
             if artifact.indirect:
                 block = self._placed(queue, block)
             queue.dispatch(kernel, groups, block, reads, writes)  # type: ignore[arg-type]
+            if artifact.indirect:  # the launch may have gone into a later submission than the one that was open
+                self._arguments[queue][0].last_use = kernel.last_use
 
     def direct(self, kernel: LoadedKernel, launch: DirectLaunch) -> DirectEntry | None:
         """As in `Device`."""

@@ -33,6 +33,7 @@ def run(device: Device, artifact: KernelArtifact, spans: Mapping[tuple[str, int]
     report = device.allocate(SCRATCH_BYTES + RECORD_BYTES * _most_sites(artifact.code))
     try:
         device.write(report, 0, np.zeros(report.nbytes, np.uint8))
+        device.synchronize()  # the launch doesn't say that it uses the report, so nothing would order it after this
         made = watched(artifact.code, artifact.fields, {**_OWN, **spans}, report.address, indirect=artifact.indirect)
         digest = hashlib.sha256(made.code).hexdigest()
         try:
