@@ -19,7 +19,9 @@ _read: dict[str, int] = {}
 
 def wanted() -> bool:
     """Whether this run validates."""
-    return os.environ.get("VKJIT_VALIDATE", "") in ("1", "true", "on")
+    from vkjit.settings import switch
+
+    return bool(switch("VKJIT_VALIDATE"))
 
 
 def begin() -> None:

@@ -31,6 +31,7 @@ import numpy as np
 from . import dtypes
 from .errors import ArgumentError, Loc, ReportSite
 from .runtime.artifact import ArgField, KernelArtifact
+from .settings import switch
 
 __all__ = [
     "COMPILER",
@@ -85,10 +86,7 @@ def problem() -> str:
 
 
 def _switched_on() -> bool:
-    text = os.environ.get("VKJIT_CACHE", "")
-    if text not in ("", "0", "1"):
-        raise ArgumentError(f"VKJIT_CACHE is {text!r}: expected 0 or 1")
-    return text != "0"
+    return switch("VKJIT_CACHE") is not False
 
 
 def directory() -> Path:

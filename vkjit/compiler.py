@@ -22,6 +22,7 @@ from .frontend import ConstArg, KernelSpec, Signature
 from .runtime.artifact import KernelArtifact
 from .runtime.handles import on_fork
 from .runtime.interface import DeviceCaps
+from .settings import switch
 
 if TYPE_CHECKING:  # a process that finds everything in the cache loads neither passes nor emitters
     from .ir.core import Module
@@ -196,7 +197,7 @@ def _optimise(module: Module, caps: DeviceCaps, *, guarded: bool) -> tuple[Modul
 
 def _validate(artifact: KernelArtifact) -> None:
     """spirv-val over the module where VKJIT_SPIRV_VAL=1 asks for it."""
-    if os.environ.get("VKJIT_SPIRV_VAL", "0") in ("", "0"):
+    if not switch("VKJIT_SPIRV_VAL"):
         return
     from .spirv import tools
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -33,6 +32,7 @@ from .recipe import MOST_RECIPES, Call, Fit, Keys, Recipe, constant_captures, sa
 from .runtime import spans, ways
 from .runtime.handles import new_lock
 from .runtime.interface import Device, DeviceArray
+from .settings import switch
 
 if TYPE_CHECKING:
     from .inspection import Inspection
@@ -506,7 +506,7 @@ class Kernel(Tunable):
                 args.append(ScalarArg(_scalar_dtype(param.dtype, value, bound)))
             else:
                 args.append(ConstArg(value))
-        debug = self._debug if self._debug is not None else os.environ.get("VKJIT_DEBUG", "0") not in ("", "0")
+        debug = self._debug if self._debug is not None else bool(switch("VKJIT_DEBUG"))
         checked = debug or (self._debug is None and device.caps.kind in ("cpu", "llvm-cpu", "interpreter"))
         sanitize = findings.wanted_checks() if self._sanitize is None else self._sanitize
         limits = device.caps.max_groups

@@ -19,6 +19,7 @@ from typing import Any
 from ..cache import enabled as cache_enabled
 from ..cache import read_file, read_files, remove_files, write_file
 from ..errors import ArgumentError
+from ..settings import switch
 
 __all__ = ["Record", "Row", "clear", "enabled", "export", "load", "ship", "store", "stored"]
 
@@ -85,7 +86,7 @@ MARGIN = 0.03
 
 def enabled() -> bool:
     """Whether stored results are used: not with VKJIT_TUNE=0, or without the cache."""
-    return os.environ.get("VKJIT_TUNE", "1") != "0" and cache_enabled()
+    return switch("VKJIT_TUNE") is not False and cache_enabled()
 
 
 def _file_name(key: str, device: str, driver: str) -> str:

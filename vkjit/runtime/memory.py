@@ -7,7 +7,6 @@ reserved until `trim()`.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DeviceError, OutOfMemoryError
+from ..settings import switch
 from ._vk import Functions, Vulkan
 from .allocator import RangeAllocator
 from .block import OPAQUE_FD, USAGE, Block, HostBlock, MemoryKind, host_memory_types
@@ -289,8 +289,8 @@ def _can_export(physical: Physical) -> bool:
     The host doesn't see such memory, which makes small transfers slower. So it is used where VKJIT_SHARE_MEMORY is 1 or, without
     the variable, PyTorch has been imported.
     """
-    wanted = os.environ.get("VKJIT_SHARE_MEMORY") or ("1" if "torch" in sys.modules else "0")
-    if wanted == "0" or physical.info.vendor != NVIDIA:
+    wanted = switch("VKJIT_SHARE_MEMORY")
+    if not ("torch" in sys.modules if wanted is None else wanted) or physical.info.vendor != NVIDIA:
         return False
     if "VK_KHR_external_memory_fd" not in physical.extensions:
         return False

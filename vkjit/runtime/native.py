@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import struct
 from collections.abc import Callable
 
-from ..errors import ArgumentError, VkjitError
+from ..errors import VkjitError
+from ..settings import switch
 from . import cpython
 
 __all__ = [
@@ -130,25 +130,16 @@ def made_by(maker: Callable[[str, str], int]) -> None:
     _makers[:] = [maker]
 
 
-def _setting() -> str:
-    found = os.environ.get("VKJIT_NATIVE_LAUNCH", "")
-    if found not in ("", "0", "1"):
-        raise ArgumentError(
-            f"VKJIT_NATIVE_LAUNCH is {found!r}: expected 0 (never), 1 (from the first launch on) or nothing"
-        )
-    return found
-
-
 def at_once() -> bool:
     """Whether VKJIT_NATIVE_LAUNCH is 1: machine code from the first launch on, as tests want it. Raises ArgumentError for a
     setting that there isn't.
     """
-    return _setting() == "1"
+    return switch("VKJIT_NATIVE_LAUNCH") is True
 
 
 def compiled(text: Callable[[], str], entry: str) -> int | None:
     """The address of a function in this text; None where it can't be made, or VKJIT_NATIVE_LAUNCH is 0."""
-    if not _makers or ctypes.sizeof(ctypes.c_void_p) != 8 or _setting() == "0":
+    if not _makers or ctypes.sizeof(ctypes.c_void_p) != 8 or switch("VKJIT_NATIVE_LAUNCH") is False:
         return None
     try:
         return _makers[0](text(), entry)

@@ -14,7 +14,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import ArgumentError
+from ..settings import switch
 from .handles import on_fork
 
 if TYPE_CHECKING:
@@ -99,10 +99,7 @@ def forget(device: Device) -> None:
 def repeating() -> bool:
     """VKJIT_REPEAT, read once: whether calls are repeated, 1 (the default) or 0. Raises ArgumentError for anything else."""
     if _Seen.on is None:
-        text = os.environ.get("VKJIT_REPEAT", "").strip()
-        if text not in ("", "0", "1"):
-            raise ArgumentError(f"VKJIT_REPEAT is {text!r}: expected 0 or 1")
-        _Seen.on = text != "0"
+        _Seen.on = switch("VKJIT_REPEAT") is not False
     return _Seen.on
 
 

@@ -8,7 +8,6 @@ any order, unless `use_deterministic_algorithms` is on.
 from __future__ import annotations
 
 import math
-import os
 from typing import Any
 
 from .. import dtypes
@@ -16,6 +15,7 @@ from ..dtypes import DType
 from ..runtime.array import NARROW_LIMIT
 from ..runtime.interface import DeviceArray
 from ..runtime.ways import renew
+from ..settings import switch
 from ..stdlib import index as kernels
 from ..stdlib.registry import CPU_LOOP, device_class
 from . import creation
@@ -102,7 +102,7 @@ def _counted(*arrays: DeviceArray) -> bool:
 
 def _check(positions: DeviceArray, y: DeviceArray) -> None:
     """Has positions out of range reported where kernels are checked: on processors, and with VKJIT_DEBUG=1."""
-    if device_class(y.device) == "cpu" or os.environ.get("VKJIT_DEBUG", "0") not in ("", "0"):
+    if device_class(y.device) == "cpu" or switch("VKJIT_DEBUG"):
         kernels.check_positions(coalesce([positions])[0], y.shape[1])
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from ..errors import ArgumentError, DTypeError
 from ..ir import semantics
 from ..runtime.array import fresh_layout
 from ..runtime.interface import Device, DeviceArray
+from ..settings import switch
 from .tensor import Tensor, as_shape
 
 __all__ = [
@@ -74,7 +74,7 @@ def allocate(shape: tuple[int, ...], dtype: DType, device: Device) -> DeviceArra
 def empty(*shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
     """A tensor whose elements are undefined: `vk.empty(2, 3)`. With VKJIT_DEBUG=1 floats are NaN."""
     array = allocate(as_shape(shape), as_dtype(dtype), open_device(device))
-    if os.environ.get("VKJIT_DEBUG", "0") not in ("", "0"):
+    if switch("VKJIT_DEBUG"):
         poison(array)
     made = Tensor(array)
     return made.requires_grad_() if requires_grad else made
