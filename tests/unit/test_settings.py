@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 
 import pytest
@@ -52,7 +53,7 @@ def test_info_tells_what_is_set_and_what_means_nothing(
     assert report["settings"]["VKJIT_TUNE"] == "1"
     assert {"VKJIT_SANITISE", "VKJIT_QQQQ"} <= set(report["unknown_settings"])
     monkeypatch.setattr(info, "gather", lambda: report)
-    assert info.run(info.argparse.Namespace(json=False)) == 0
+    assert info.run(argparse.Namespace(json=False)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert f"setting   VKJIT_TUNE=1: {SETTINGS['VKJIT_TUNE']}" in lines
     assert "setting   VKJIT_SANITISE: there is no such setting, did you mean VKJIT_SANITIZE?" in lines
