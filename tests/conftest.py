@@ -67,6 +67,23 @@ def device(vkjit_device: Any) -> Any:
     return vkjit_device
 
 
+@pytest.fixture(autouse=True, scope="session")
+def stored_whole() -> Iterator[None]:
+    """Whatever a test compiles has to come back from the cache as it is: most tests compile anew, users' programs seldom do."""
+    from vkjit import cache
+
+    usual = cache.store
+
+    def store(key: str, artifact: Any) -> None:
+        found = cache._decode(cache._encode(artifact, key), key)
+        assert found == artifact and found.info == artifact.info, f"the cache loses parts of kernel {artifact.name}"
+        usual(key, artifact)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache, "store", store)
+        yield
+
+
 @pytest.fixture(scope="module")
 def patient() -> Iterator[None]:
     """Has checks of kernels look for what mends one for as long as a loaded machine may need."""

@@ -21,17 +21,20 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import dtypes
-from .errors import ArgumentError, Loc, ReportSite
+from .errors import ArgumentError, InternalError, Loc, ReportSite
 from .runtime.artifact import ArgField, KernelArtifact
 from .settings import switch
+
+if TYPE_CHECKING:
+    from .passes.trip_bound import TripBound
 
 __all__ = [
     "COMPILER",
@@ -54,7 +57,7 @@ __all__ = [
     "write_file",
 ]
 
-MAGIC = b"vkjit artifact 2\n"
+MAGIC = b"vkjit artifact 3\n"
 SIZE_CAP = 256 << 20
 """Bytes that the kernels may take, if VKJIT_CACHE_SIZE doesn't say otherwise; those used longest ago go first."""
 ABANDONED_SECONDS = 3600.0
@@ -376,8 +379,9 @@ def clear() -> int:
 
 
 def _encode(artifact: KernelArtifact, key: str) -> bytes:
-    from .passes.trip_bound import bound_to_json
-
+    lost = artifact.info.keys() - _INFO
+    if lost:
+        raise InternalError(f"the cache doesn't know how to keep {', '.join(sorted(lost))} of kernel {artifact.name}")
     header = {
         "key": key,
         "name": artifact.name,
@@ -392,9 +396,7 @@ def _encode(artifact: KernelArtifact, key: str) -> bytes:
         "shared_bytes": artifact.shared_bytes,
         "subgroup_size": artifact.subgroup_size,
         "sites": [(s.kind, (s.loc.file, s.loc.line, s.loc.col, s.loc.end), s.message) for s in artifact.sites],
-        "report_values": sorted(artifact.info.get("report_values", {}).items()),
-        "trip_bound": bound_to_json(artifact.info.get("trip_bound")),
-        "grid_axes": artifact.info.get("grid_axes"),
+        "info": {name: _INFO[name][0](value) for name, value in artifact.info.items()},
     }
     text = json.dumps(header).encode()
     body = struct.pack("<I", len(text)) + text + artifact.code
@@ -433,19 +435,31 @@ def _artifact(header: dict[str, Any], code: bytes) -> KernelArtifact:
         shared_bytes=header["shared_bytes"],
         subgroup_size=header["subgroup_size"],
         sites=tuple(ReportSite(kind, Loc(*loc), message) for kind, loc, message in header["sites"]),
-        info=_info(header),
+        info={name: _INFO[name][1](value) for name, value in header["info"].items()},
     )
 
 
-def _info(header: dict[str, Any]) -> dict[str, Any]:
-    """The parts of an artifact's `info` that launches need."""
-    info: dict[str, Any] = {}
-    if header["grid_axes"] is not None:
-        info["grid_axes"] = tuple(header["grid_axes"])
-    if header["trip_bound"] is not None:
-        from .passes.trip_bound import bound_from_json  # it brings the IR along
+def _rows(by_site: dict[int, Any]) -> list[tuple[int, Any]]:
+    return sorted(by_site.items())
 
-        info["trip_bound"] = bound_from_json(header["trip_bound"])
-    if header["report_values"]:
-        info["report_values"] = {site: tuple(kinds) for site, kinds in header["report_values"]}
-    return info
+
+def _bound_to_json(bound: TripBound) -> Any:
+    from .passes.trip_bound import bound_to_json
+
+    return bound_to_json(bound)
+
+
+def _bound_from_json(data: Any) -> TripBound | None:
+    from .passes.trip_bound import bound_from_json  # it brings the IR along
+
+    return bound_from_json(data)
+
+
+_INFO: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "grid_axes": (list, tuple),
+    "trip_bound": (_bound_to_json, _bound_from_json),
+    "report_values": (_rows, lambda rows: {site: tuple(kinds) for site, kinds in rows}),
+    "print_values": (_rows, lambda rows: {site: tuple(map(tuple, kinds)) for site, kinds in rows}),
+    "print_local": (list, tuple),
+}
+"""How what launches need of an artifact's `info` is written as JSON, and read."""

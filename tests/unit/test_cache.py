@@ -10,6 +10,7 @@ import stat
 import struct
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 from tests.threads import run_in_threads
 from vkjit import cache, dtypes
 from vkjit.cli.main import main
-from vkjit.errors import ArgumentError, Loc, ReportSite
+from vkjit.errors import ArgumentError, InternalError, Loc, ReportSite
 from vkjit.passes.trip_bound import TripBound
 from vkjit.runtime.artifact import ArgField, KernelArtifact
 
@@ -48,7 +49,13 @@ def artifact() -> KernelArtifact:
         shared_bytes=64,
         subgroup_size=8,
         sites=(ReportSite("bounds", Loc("f.py", 3, 1, 9), "index {0}"),),
-        info={"trip_bound": TripBound("extent", (0, 1)), "report_values": {0: ("int", "float")}},
+        info={
+            "trip_bound": TripBound("extent", (0, 1)),
+            "report_values": {0: ("int", "float")},
+            "grid_axes": (0, 2),
+            "print_values": {1: (("int", 1), ("float", 3))},
+            "print_local": (8, 2, 1),
+        },
     )
 
 
@@ -59,6 +66,12 @@ def test_round_trip(folder: Path) -> None:
     assert found is not None and found.info == artifact().info
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert cache.statistics()["entries"] == 1
+
+
+def test_what_could_not_be_read_back_is_not_stored(folder: Path) -> None:
+    with pytest.raises(InternalError, match="doesn't know how to keep colour of kernel k"):
+        cache.store(KEY, replace(artifact(), info={"colour": 3}))
+    assert cache.load(KEY) is None
 
 
 def test_absent_entry_is_a_miss(folder: Path) -> None:

@@ -12,8 +12,6 @@ traps), whatever mode the calling thread is in.
 
 from __future__ import annotations
 
-import hashlib
-
 from ..emit import report as spirv_report
 from ..emit.layout import argument_numbers, block_layout
 from ..emit.usage import Usage, usage_of
@@ -75,7 +73,6 @@ def emit(module: Module, caps: DeviceCaps) -> KernelArtifact:
         writes=_numbers(kernel, usage.writes),
         subgroup_size=geometry.width if kernel.attrs.get("subgroups") else None,
         sites=tuple(module.sites),
-        digest=hashlib.sha256(code).hexdigest(),
         info=spirv_report.describe([op for op in usage.reports if op.name == "report"]),
     )
 

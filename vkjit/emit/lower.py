@@ -7,7 +7,6 @@ names the kernel.
 
 from __future__ import annotations
 
-import hashlib
 from functools import partial
 
 from ..errors import InternalError
@@ -80,7 +79,6 @@ def emit(module: Module, caps: DeviceCaps, *, debug: bool = True) -> KernelArtif
         shared_bytes=shared,
         subgroup_size=ctx.subgroup_size if kernel.attrs.get("subgroups") else None,
         sites=tuple(module.sites),
-        digest=hashlib.sha256(code).hexdigest(),
         info=report.describe(usage.reports) | printing.describe_prints(usage.prints, kernel.attrs["local_size"]),
     )
 

@@ -55,7 +55,6 @@ class KernelArtifact:
     shared_bytes: int = 0
     subgroup_size: int | None = None
     sites: tuple[ReportSite, ...] = ()
-    digest: str = ""
     info: dict[str, Any] = field(default_factory=dict, compare=False, hash=False)
 
 

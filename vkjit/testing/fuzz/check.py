@@ -336,7 +336,7 @@ class _Run:
             if validate.complaint(code):
                 self.checker.counts["modules spoilt by spirv-opt"] += 1
                 return
-            changed = replace(artifact, code=code, digest=f"{artifact.digest}-optimised")
+            changed = replace(artifact, code=code)
             found = launch(self.program, self.memory, changed, device)
             self.compare(stage, found, self.oracle(device.caps.subgroup_size), (device, module))
 
