@@ -24,6 +24,11 @@ def scaled(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], a: vk.f32):
     y[vk.global_id(0)] = x[vk.global_id(0)] * a
 
 
+@vk.kernel(over="y")
+def grown(y: vk.InOut[vk.f32, "N"]):
+    y[vk.global_id(0)] += 1.0
+
+
 def mixed(x: Any, y: Any, a: int) -> Any:
     return (x * 31 + y * 17 + a) % 1000003
 
@@ -215,6 +220,96 @@ def test_other_threads_run_while_one_captures(device: Any) -> None:
     assert not y.numpy().any()
     graph.replay()
     assert np.array_equal(y.numpy(), results[0])
+
+
+def test_a_replay_in_a_capture_is_captured(device: Any) -> None:
+    x, y = vk.ones(64), vk.zeros(64)
+    with vk.capture(x=x) as inner:
+        scaled(x, y, 4.0)
+    with vk.capture(y=y) as outer:
+        inner.replay()
+        grown(y)
+    assert y.numpy()[0] == 0
+    inner.replay(x=vk.full((64,), 2.0))  # the outer graph has steps of its own
+    outer.replay()
+    assert y.numpy()[0] == 5
+    inner.close()
+    outer.replay(y=(other := vk.zeros(64)))
+    assert other.numpy()[0] == 5
+
+
+def test_waiting_in_a_capture_is_told(device: Any) -> None:
+    x, stream, start, end = vk.ones(64), vk.Stream(), vk.Event(timing=True), vk.Event(timing=True)
+    start.record()
+    end.record()
+    for wait in (stream.synchronize, vk.current_stream().synchronize, end.synchronize, lambda: start.elapsed_time(end)):
+        with vk.capture():
+            grown(x)
+            with pytest.raises(vk.ArgumentError, match="waits for results while it is captured"):
+                wait()
+    stream.synchronize()
+    end.synchronize()
+
+
+@vk.kernel(over="y")
+def weighed(
+    y: vk.InOut[vk.i64, "N"],
+    a0: vk.i64, a1: vk.i64, a2: vk.i64, a3: vk.i64, a4: vk.i64, a5: vk.i64, a6: vk.i64, a7: vk.i64, a8: vk.i64, a9: vk.i64,
+    b0: vk.i64, b1: vk.i64, b2: vk.i64, b3: vk.i64, b4: vk.i64, b5: vk.i64, b6: vk.i64, b7: vk.i64, b8: vk.i64, b9: vk.i64,
+    c0: vk.i64, c1: vk.i64, c2: vk.i64, c3: vk.i64, c4: vk.i64, c5: vk.i64, c6: vk.i64, c7: vk.i64, c8: vk.i64, c9: vk.i64,
+    d0: vk.i64, d1: vk.i64, d2: vk.i64, d3: vk.i64, d4: vk.i64, d5: vk.i64, d6: vk.i64, d7: vk.i64, d8: vk.i64, d9: vk.i64,
+):  # fmt: skip
+    i = vk.global_id(0)
+    first = a0 + a1 + a2 + a3 + a4 + a5 + a6 + a7 + a8 + a9
+    second = b0 + b1 + b2 + b3 + b4 + b5 + b6 + b7 + b8 + b9
+    third = c0 + c1 + c2 + c3 + c4 + c5 + c6 + c7 + c8 + c9
+    y[i] = y[i] * 3 + first + second + third + d0 + d1 + d2 + d3 + d4 + d5 + d6 + d7 + d8 + d9
+
+
+@vk.kernel(over="y")
+def busy(y: vk.InOut[vk.i64, "N"], rounds: vk.i32):
+    value = y[vk.global_id(0)]
+    for _ in range(rounds):
+        value = (value * 1103515245 + 12345) % 2147483648
+    y[vk.global_id(0)] = value
+
+
+def many(value: int) -> tuple[int, ...]:
+    """Arguments of `weighed`: more than can be pushed."""
+    return (value,) * 40
+
+
+def test_arguments_in_memory_belong_to_one_recording(device: Any) -> None:
+    """A graph is recorded for each stream, and anew with other arguments, while earlier recordings may still run."""
+    y, z, slow = vk.zeros(64, dtype=vk.i64), vk.zeros(64, dtype=vk.i64), vk.ones(4000, dtype=vk.i64)
+    with vk.capture() as first:
+        weighed(y, *many(1))
+    with vk.capture() as second:
+        weighed(z, *many(7))
+    first.replay()
+    device.synchronize()
+    with vk.Stream():
+        first.replay()
+    device.synchronize()
+    second.replay()
+    first.replay()
+    assert (y.numpy()[0], z.numpy()[0]) == (520, 280)
+
+    with vk.capture() as waiting:
+        busy(slow, 3000)
+        weighed(y, *many(1))
+    y[:] = 0
+    expected = 0
+    for step in range(1, 6):
+        waiting.replay(a0=1000 * step)
+        expected = 3 * expected + 39 + 1000 * step
+    assert y.numpy().tolist() == [expected] * 64
+    waiting.replay(a0=1)
+    waiting.close()
+    with vk.capture() as other:
+        weighed(z, *many(2))
+    other.replay()
+    assert y.numpy()[0] == 3 * expected + 40 and z.numpy()[0] == 3 * 280 + 80
 
 
 def test_misuse_is_told(device: Any) -> None:

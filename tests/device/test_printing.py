@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import vkjit as vk
+from vkjit.runtime.device import VulkanDevice
 
 Captured = pytest.CaptureFixture[str]
 
@@ -133,8 +139,7 @@ def test_what_has_no_room_is_announced(device: Any, capsys: Captured) -> None:
     numbers = [int(line) for line in lines]
     assert len(numbers) > 1000
     assert numbers == sorted(set(numbers))
-    assert last.startswith(f"[kernel much: {len(numbers)} prints shown, ")
-    assert "no room" in last
+    assert last == f"[kernel much: {len(numbers)} prints shown, {count - len(numbers)} had no room]"
     much(np.arange(2, dtype=np.int32))
     assert capsys.readouterr().out == "0\n1\n"
 
@@ -145,3 +150,105 @@ def test_launches_follow_each_other(device: Any, capsys: Captured) -> None:
         much(x)
     device.synchronize()
     assert capsys.readouterr().out == "1\n" * 20
+
+
+IN_A_PROCESS = """
+import sys
+import vkjit as vk
+
+@vk.kernel(over="x")
+def shows(x: vk.In[vk.f32, "N"]):
+    i = vk.global_id(0)
+    print("at", i, x[i])
+    assert x[i] < 1.5, f"{i} holds {x[i]}"
+
+shows(vk.arange(3, dtype=vk.f32, device=sys.argv[1]))
+try:
+    vk.device(sys.argv[1]).synchronize()
+except vk.KernelAssertionError as error:
+    print(str(error).splitlines()[0])
+"""
+
+
+def test_a_kernel_that_an_earlier_process_compiled(vkjit_device: Any, tmp_path: Path) -> None:
+    file = tmp_path / "shows.py"
+    file.write_text(IN_A_PROCESS)
+    settings = {**os.environ, "VKJIT_CACHE": "1", "VKJIT_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, str(file), vkjit_device.name]
+    first, second = (
+        subprocess.run(command, capture_output=True, text=True, check=True, env=settings).stdout for _ in range(2)
+    )
+    assert first.splitlines()[:3] == ["at 0 0.0", "at 1 1.0", "at 2 2.0"]
+    assert "2 holds 2.0" in first.splitlines()[3]
+    assert second == first
+
+
+def test_another_thread_may_wait_while_launches_print(device: Any, capsys: Captured) -> None:
+    """It neither shows nor takes away what a launch is about to print into."""
+    x, over, shown = vk.arange(1, dtype=vk.f32), threading.Event(), []
+
+    def wait() -> None:
+        while not over.is_set():
+            device.synchronize()
+
+    waiting = threading.Thread(target=wait)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        waiting.start()
+        for _ in range(200):
+            shows(x)
+        over.set()
+        waiting.join()
+        device.synchronize()
+    finally:
+        over.set()
+        sys.setswitchinterval(interval)
+    shown += capsys.readouterr().out.splitlines()
+    assert shown == ["at 0: 0.00|  0|False {0}"] * 200
+
+
+def test_an_interrupted_wait_leaves_the_rest_for_the_next(
+    device: Any, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vkjit.runtime import printing
+
+    usual, calls = printing.printed_text, []
+
+    def interrupted(*arguments: Any) -> str:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return usual(*arguments)
+
+    x = vk.arange(1, dtype=vk.f32)
+    for _ in range(3):
+        shows(x)
+    monkeypatch.setattr(printing, "printed_text", interrupted)
+    if isinstance(device, VulkanDevice):  # the others have written the text already, or have none to wait for
+        with pytest.raises(KeyboardInterrupt):
+            device.synchronize()
+    device.synchronize()
+    assert capsys.readouterr().out.splitlines() == ["at 0: 0.00|  0|False {0}"] * 3
+
+
+NOT_WAITED_FOR = """
+import sys
+import vkjit as vk
+
+@vk.kernel(over="x")
+def shows(x: vk.InOut[vk.i32, "N"]):
+    print("element", x[vk.global_id(0)])
+    assert x[vk.global_id(0)] < 1, "too large"
+
+shows(vk.arange(2, dtype=vk.i32, device=sys.argv[1]))
+"""
+
+
+def test_what_nobody_waited_for_is_told_at_exit(vkjit_device: Any, tmp_path: Path) -> None:
+    file = tmp_path / "shows.py"
+    file.write_text(NOT_WAITED_FOR)
+    done = subprocess.run([sys.executable, str(file), vkjit_device.name], capture_output=True, text=True, check=True)
+    assert done.stdout == "element 0\nelement 1\n"
+    assert f"vkjit: at exit, {vkjit_device.name}: KernelAssertionError: " in done.stderr
+    assert "too large" in done.stderr and "Traceback" not in done.stderr

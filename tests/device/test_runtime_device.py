@@ -399,6 +399,26 @@ def test_a_lost_device_says_so_from_then_on(vulkan: Any, monkeypatch: pytest.Mon
     other.close()
 
 
+def test_streams_and_events_of_a_lost_device_say_so(vulkan: Any) -> None:
+    other = VulkanDevice(vulkan._physical)
+    kernel, buffer = other.load(kernels.add()), other.allocate(64)
+    complete, event = other.open_event(), other.open_event()
+    streams = [other.open_stream() for _ in range(2)]
+    other.launch(kernel, (1, 1, 1), BLOCK.pack(*[buffer.address] * 3, 4), (buffer,), (buffer,))
+    complete.record(other.stream)
+    other.synchronize()
+    other.launch(kernel, (1, 1, 1), BLOCK.pack(*[buffer.address] * 3, 4), (buffer,), (buffer,))
+    event.record(other.stream)
+    other._group.fail(errors.DeviceLostError("the driver gave the device up"))
+    for closed in (False, True):
+        if closed:
+            other.close()
+        for act in (lambda: streams[0].wait_event(event), event.query, event.synchronize, streams[1].query):
+            with pytest.raises(errors.DeviceLostError, match="gave the device up"):
+                act()
+        assert complete.query()
+
+
 def test_a_kernel_that_the_driver_refuses_is_named(vulkan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     other = VulkanDevice(vulkan._physical)
     failed = other._vulkan.constant("VK_ERROR_INITIALIZATION_FAILED")
@@ -525,6 +545,27 @@ def test_submissions_grow_longest_where_the_device_waits_for_the_host(
     assert sum(sizes) == launches and sizes[:3] == [8, 32, 128], sizes
     assert max(sizes[3:]) == most, sizes
     assert download(vulkan, x).tolist() == [launches] * 64
+
+
+def test_launches_that_come_more_slowly_than_before_are_not_kept_back(
+    vulkan: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "_LONG_NS", 10**12)
+    monkeypatch.setattr(queue.SentWork, "poll", lambda self: self._drain())  # the device has done all before
+    vulkan.synchronize()
+    kernel = vulkan.load(kernels.shift())
+    x, y = upload(vulkan, np.zeros(64, np.uint32)), vulkan.allocate(256)
+    vulkan.synchronize()
+    first = vulkan._queue.serial
+    for launch in range(8 + 32 + 128 + 1500):
+        vulkan.launch(kernel, (1, 1, 1), BLOCK.pack(x.address, 0, y.address, 64), (x,), (y,))
+        x, y = y, x
+        if launch == 8 + 32 + 128 + 1000:  # from here on
+            assert vulkan._queue.recorded > 3 * queue.BUDGET
+            monkeypatch.setattr(queue, "_LONG_NS", 0)
+    assert vulkan._queue.serial > first + 3 and vulkan._queue.recorded < 500 - queue.BUDGET / 2
+    monkeypatch.undo()
+    assert download(vulkan, x).tolist() == [8 + 32 + 128 + 1500] * 64
 
 
 @pytest.mark.parametrize("call", ["vkAllocateMemory", "vkBindBufferMemory", "vkMapMemory"])

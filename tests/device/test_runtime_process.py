@@ -98,10 +98,13 @@ def test_a_forked_child_gets_clear_errors_and_exits_cleanly() -> None:
     code = """
     import os, warnings
     warnings.simplefilter("ignore")  # newer Pythons warn of any fork in a process with threads
+    stream, event = device.open_stream(), device.open_event()
+    event.record(device.stream)
     pid = os.fork()
     if not pid:
         zeros = np.zeros(4, np.uint8)
         acts = [go, device.synchronize, lambda: device.allocate(4), lambda: device.write(a, 0, zeros)]
+        acts += [lambda: stream.wait_event(event), event.query, event.synchronize, stream.query]
         for act in (*acts, lambda: kernels.download(device, c), instance.get_instance):
             try:
                 act()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import time
@@ -30,6 +31,11 @@ def spin(y: vk.InOut[vk.i64, "N"], rounds: vk.i32):
     for _ in range(rounds):
         value = (value * 1103515245 + 12345) % 2147483648
     y[i] = value
+
+
+@vk.kernel(over="x")
+def refusing(x: vk.In[vk.i64, "N"]):
+    assert x[vk.global_id(0)] > 0, "there is nothing"
 
 
 def test_launches_in_streams_give_what_launches_in_order_give(device: Any) -> None:
@@ -117,6 +123,77 @@ def test_a_stream_that_waits_and_does_nothing_else_is_done_after_what_it_waits_f
     else:
         (other if asked == "stream" else behind).synchronize()
     assert end.query()
+
+
+def test_a_stream_isn_t_done_while_what_it_waits_for_is_being_sent(
+    device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread asks at the moment at which the submission that only waits is on its way."""
+    if not isinstance(device, VulkanDevice):
+        pytest.skip("only queues of Vulkan devices send submissions")
+    stream, other = vk.Stream(device), vk.Stream(device)
+    y = vk.tensor(np.ones(2000, np.int64))
+    with stream:
+        spin(y, 2000)
+    end = stream.record_event()
+    other.wait_event(end)
+    queue, usual, seen = other._stream.queue, Queue._send, []
+
+    def send(self: Queue, submission: Any, info: Any) -> None:
+        usual(self, submission, info)
+        if self is queue:
+            seen.append((self.newest, submission.serial))
+
+    monkeypatch.setattr(Queue, "_send", send)
+    device.flush()
+    assert seen and all(newest == serial for newest, serial in seen)
+    monkeypatch.undo()
+    other.synchronize()
+    assert end.query()
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_what_another_thread_launches_while_one_waits_is_reported_to_the_next(
+    device: Any, graph: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not isinstance(device, VulkanDevice):
+        pytest.skip("launches of other devices have run when they return")
+    y, zeros, stream = vk.tensor(np.ones(2000, np.int64)), vk.zeros(4, dtype=vk.i64), vk.Stream(device)
+    refusing(vk.ones(4, dtype=vk.i64))
+    with vk.capture() as captured:
+        spin(y, 2000)
+        refusing(zeros)
+    device.synchronize()
+    usual, launched = Queue.wait_all, []
+
+    def wait_all(self: Queue) -> None:
+        usual(self)
+        if not launched and self is device._queue:  # as another thread may do now
+            launched.append(None)
+            with stream:
+                if graph:
+                    captured.replay()
+                else:
+                    spin(y, 2000)
+                    refusing(zeros)
+                device.flush()
+
+    refusing(vk.ones(4, dtype=vk.i64))  # so that there is something to look at
+    if graph:
+        captured.replay()
+        with pytest.raises(vk.KernelAssertionError):
+            device.synchronize()
+        captured.replay()
+    monkeypatch.setattr(Queue, "wait_all", wait_all)
+    if graph:  # whether the first replay is told now or with the second is all the same
+        with contextlib.suppress(vk.KernelAssertionError):
+            device.synchronize()
+    else:
+        device.synchronize()
+    assert launched
+    with pytest.raises(vk.KernelAssertionError, match="there is nothing"):
+        device.synchronize()
+    device.synchronize()
 
 
 def test_a_full_submission_leaves_nothing_to_send(device: Any) -> None:

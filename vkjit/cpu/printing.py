@@ -23,10 +23,10 @@ from .report import lane_bits
 __all__ = ["HANDLERS", "PRINT_WORDS", "clear_printed", "printed_lines"]
 
 PRINT_WORDS = 1 << 18
-"""Words (u32) behind the report buffer: an i64 that counts the words of 64 bits asked for, one with their number, then
-the records."""
+"""Words (u32) behind the report buffer: an i64 that counts the words of 64 bits asked for, one with their number, one that counts
+the records that had no room, then the records."""
 
-_HEAD = 2
+_HEAD = 3
 _CAPACITY = PRINT_WORDS // 2 - _HEAD
 _KINDS: tuple[DType, ...] = (*dtypes.ALL, dtypes.index)
 _LIST = len(_KINDS)
@@ -104,7 +104,11 @@ def _function(name: str, count: int) -> str:
         "  %limit = getelementptr i64, ptr %cursor, i64 1",
         "  %capacity = load i64, ptr %limit",
         "  %fits = icmp ule i64 %end, %capacity",
-        "  br i1 %fits, label %write, label %after",
+        "  br i1 %fits, label %write, label %drop",
+        "drop:",
+        "  %dropped = getelementptr i64, ptr %cursor, i64 2",
+        "  %more = atomicrmw add ptr %dropped, i64 1 monotonic",
+        "  br label %after",
         "write:",
         f"  %first = add i64 %at, {_HEAD}",
         "  %record = getelementptr i64, ptr %cursor, i64 %first",
@@ -130,7 +134,7 @@ def clear_printed(words: npt.NDArray[np.uint32]) -> None:
 def printed_lines(artifact: KernelArtifact, words: npt.NDArray[np.uint32]) -> list[str]:
     """The text of what a launch printed, in the order of invocations."""
     table = words[REPORT_WORDS:].view(np.int64)
-    wanted = int(table[0])
+    wanted, dropped = int(table[0]), int(table[2])
     lines: list[tuple[int, int, str]] = []
     place = 0
     while place + _FIRST <= min(wanted, _CAPACITY) and table[_HEAD + place]:
@@ -141,8 +145,8 @@ def printed_lines(artifact: KernelArtifact, words: npt.NDArray[np.uint32]) -> li
         lines.append((int(record[1]), place, text))
         place += _FIRST + count
     shown = [line for _, _, line in sorted(lines)]
-    if wanted > _CAPACITY:
-        shown.append(f"[kernel {artifact.name}: {len(lines)} prints shown, the rest had no room]\n")
+    if dropped:
+        shown.append(f"[kernel {artifact.name}: {len(lines)} prints shown, {dropped} had no room]\n")
     return shown
 
 

@@ -157,24 +157,44 @@ class VulkanDevice(Device):
             raise DeviceError(
                 f"kernel {artifact.name} takes {artifact.block_size} bytes of arguments, {len(block)} were given"
             )
+        if kernel.print_offset < 0:
+            self._record(queue, kernel, groups, block, reads, writes)
+            return
+        printed, place = self._prints.begin(), kernel.print_offset
+        block = block[:place] + printed.address.to_bytes(8, "little") + block[place + 8 :]
+        try:
+            self._record(queue, kernel, groups, block, reads, [*writes, printed])
+        finally:  # an interruption may come when it was recorded
+            self._prints.noted(artifact, printed)
+
+    def _record(
+        self,
+        queue: Queue,
+        kernel: VulkanKernel,
+        groups: tuple[int, int, int],
+        block: bytes,
+        reads: Sequence[Buffer],
+        writes: Sequence[Buffer],
+    ) -> None:
+        """Records a launch, with a slot for what it reports and memory for its arguments where it needs them."""
         # The sequences are typed as any device's buffers; the queue makes sure that each is ours.
-        if kernel.print_offset >= 0:
-            printed = self._prints.begin(artifact)
-            writes = [*writes, printed]
-            place = kernel.print_offset
-            block = block[:place] + printed.address.to_bytes(8, "little") + block[place + 8 :]
-        if kernel.report_offset < 0 and not artifact.indirect:
+        indirect = kernel.artifact.indirect
+        if kernel.report_offset < 0 and not indirect:
             queue.dispatch(kernel, groups, block, reads, writes)  # type: ignore[arg-type]
             return
         with queue.lock:
             queue.check()
             if kernel.report_offset >= 0:
                 block = self._reports.patch(kernel, block)
-            if artifact.indirect:
-                block = self._placed(queue, block)
-            queue.dispatch(kernel, groups, block, reads, writes)  # type: ignore[arg-type]
-            if artifact.indirect:  # the launch may have gone into a later submission than the one that was open
-                self._arguments[queue][0].last_use = kernel.last_use
+            if not indirect:
+                queue.dispatch(kernel, groups, block, reads, writes)  # type: ignore[arg-type]
+                return
+            address = self._placed(queue, block)
+            try:
+                queue.dispatch(kernel, groups, address, reads, writes)  # type: ignore[arg-type]
+            finally:  # the launch may have gone into a later submission than the one that was open
+                if kernel.user is queue:
+                    self._arguments[queue][0].last_use = kernel.last_use
 
     def direct(self, kernel: LoadedKernel, launch: DirectLaunch) -> DirectEntry | None:
         """As in `Device`."""

@@ -23,7 +23,19 @@ from .handles import on_fork
 if TYPE_CHECKING:
     from .interface import Buffer, Device, LoadedKernel
 
-__all__ = ["Capture", "Copy", "DeviceGraph", "Entry", "Fill", "Launch", "Place", "is_capturing", "shadowing", "uncover"]
+__all__ = [
+    "Capture",
+    "Copy",
+    "DeviceGraph",
+    "Entry",
+    "Fill",
+    "Launch",
+    "Place",
+    "check_waiting",
+    "is_capturing",
+    "shadowing",
+    "uncover",
+]
 
 _REFUSED = {
     "write": "uploads",
@@ -101,6 +113,19 @@ def is_capturing(device: Device) -> bool:
     """Whether what this thread asks of the device is noted instead of run."""
     found = shadowing.captured.get(device)
     return found is not None and found[0] == threading.get_ident()
+
+
+def check_waiting(device: Device) -> None:
+    """Raises ArgumentError where this thread may not wait for the device, as it captures what it asks of it."""
+    if is_capturing(device):
+        _refuse(_REFUSED["synchronize"])
+
+
+def _refuse(what: str, *_: Any, **__: Any) -> None:
+    raise ArgumentError(
+        f"the program {what} while it is captured, when nothing runs: make tensors before the capture, "
+        "and look at results after replay()"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +316,7 @@ class Capture:
             for name, method in (("launch", self._launch), ("copy", self._copy), ("fill", self._fill)):
                 self._shadow(name, method)
             for name, what in _REFUSED.items():
-                self._shadow(name, functools.partial(self._refuse, what))
+                self._shadow(name, functools.partial(_refuse, what))
             shadowing.captured[self.device] = self._thread, self._uncover
 
     def stop(self) -> None:
@@ -334,9 +359,3 @@ class Capture:
     def _fill(self, buffer: Buffer, offset: int, nbytes: int, pattern: int) -> None:
         if nbytes:
             self.entries.append(Fill(buffer, offset, nbytes, pattern))
-
-    def _refuse(self, what: str, *_: Any, **__: Any) -> None:
-        raise ArgumentError(
-            f"the program {what} while it is captured, when nothing runs: make tensors before the capture, "
-            "and look at results after replay()"
-        )

@@ -7,6 +7,7 @@ what had no room in a buffer of `PRINT_BYTES` is counted and announced.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -49,16 +50,19 @@ class Prints:
         self._pending: list[tuple[KernelArtifact, VulkanBuffer]] = []
         self._lock = new_lock()
 
-    def begin(self, artifact: KernelArtifact) -> VulkanBuffer:
-        """An empty buffer for a launch of the kernel."""
+    def begin(self) -> VulkanBuffer:
+        """An empty buffer for a launch, which is to be `noted` once it was made."""
         if len(self._pending) >= MOST_PENDING:
             self.flush()
         buffer = self._allocate(PRINT_BYTES)
         self._fill(buffer, 0, 8 * PRINT_HEAD, 0)
         self._fill(buffer, 4, 4, PRINT_CAPACITY)
+        return buffer
+
+    def noted(self, artifact: KernelArtifact, buffer: VulkanBuffer) -> None:
+        """Has the text of the launch written by the next flush, on whichever thread that is."""
         with self._lock:
             self._pending.append((artifact, buffer))
-        return buffer
 
     def flush(self) -> None:
         """Writes what was printed since the last time; waits for the launches."""
@@ -66,10 +70,17 @@ class Prints:
             return
         with self._lock:
             pending, self._pending = self._pending, []
-        for artifact, buffer in pending:
-            text = printed_text(artifact, lambda start, count, buffer=buffer: self._words(buffer, start, count))  # type: ignore[misc]
-            buffer.close()
-            sys.stdout.write(text)
+        try:
+            while pending:
+                artifact, buffer = pending[0]
+                text = printed_text(artifact, functools.partial(self._words, buffer))
+                del pending[0]
+                buffer.close()
+                sys.stdout.write(text)
+        finally:
+            if pending:  # after an interruption: the next flush goes on with these
+                with self._lock:
+                    self._pending[:0] = pending
 
     def _words(self, buffer: VulkanBuffer, start: int, count: int) -> _Words:
         data = np.empty(8 * count, np.uint8)

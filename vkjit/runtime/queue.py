@@ -108,8 +108,8 @@ class Queue(SentWork):
                 self.bound = kernel
             if block:
                 self._push(command, kernel.layout, 0x20, 0, len(block), block)
+            kernel.last_use, kernel.user, kernel.grid = self.serial, self, groups  # before: an interruption may follow
             self._dispatch(command, *groups)
-            kernel.last_use, kernel.user, kernel.grid = self.serial, self, groups
             self._count()
 
     def copy(self, source: VulkanBuffer, source_offset: int, target: VulkanBuffer, target_offset: int, n: int) -> None:
@@ -248,6 +248,7 @@ class Queue(SentWork):
     def wait_for(self, other: Queue, serial: int) -> None:
         """Has what is recorded here from now on wait, on the device, for submission `serial` of another queue."""
         with self.lock:
+            self.check()
             if other is self or other.is_complete(serial) or self._waited.get(other, 0) >= serial:
                 return
             value = other.signalled(serial)
@@ -286,11 +287,15 @@ class Queue(SentWork):
         """To be called when `budget` commands are recorded. Sends them, unless it was only time to look.
 
         A device that has done all before in an eighth of the time that recording it took is idle most of the time. It loses little
-        by starting later, and the host gains by fewer submissions. One that is busier than that gets its next work soon.
+        by starting later, and the host gains by fewer submissions: that is looked at again and again, as launches may come more
+        slowly than they did. One that is busier than that gets its next work soon.
         """
         if self._planned and self.budget:
             self.poll()
-            self.budget, self._planned = self._planned if self._in_flight else self._long_budget(), 0
+            if self._in_flight:
+                self.budget, self._planned = self._planned, 0
+            else:
+                self.budget = min(self._long_budget(), self.recorded + BUDGET)
             if self.recorded < self.budget:
                 return
         self.submit()
@@ -330,7 +335,7 @@ class Queue(SentWork):
     def _begin(self) -> Submission:
         budget = self._next_budget or FIRST_BUDGET  # waiting for room starts no new row of small ones
         self._make_room()
-        submission, self._ready = self._ready, None
+        submission = self._ready
         if submission is None:
             submission = self._unused()
             try:
@@ -340,7 +345,7 @@ class Queue(SentWork):
                 self._check(self._reset(submission), "vkBeginCommandBuffer")
             self._free.remove(submission)
         submission.begin(self.serial)
-        self._open = submission
+        self._open, self._ready = submission, None
         self.bound = None
         self.recorded = 0
         self._plan(budget)
@@ -514,6 +519,7 @@ class Queue(SentWork):
         if ends:
             self._open, self.ticket = None, 0
         self.serial = submission.serial + 1
+        self._waits.clear()  # not before: who waits for nothing but others still has that to do
         while self._lenders:
             lender = next(iter(self._lenders))
             lender.follow(self, submission.serial)

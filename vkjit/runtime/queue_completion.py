@@ -108,7 +108,6 @@ class SentWork:
             self._drain()
             submission.sent.clear()
             self._check(noted(submission.sent, call, self.handle, 1, info, fence), "vkQueueSubmit")
-        self._waits.clear()
 
     def poll(self) -> None:
         """Notes what has completed since, without waiting."""
@@ -153,7 +152,8 @@ class SentWork:
         """Submits and waits for everything recorded so far."""
         with self.lock:
             self.start_small()
-        self.wait(self.newest)
+            newest = self.newest
+        self.wait(newest)
 
     def _await(self, submission: Submission) -> None:
         status, fence = self.functions.vkGetFenceStatus, submission.fence.value

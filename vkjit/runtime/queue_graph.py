@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import DeviceError, FeatureError
 from .artifact import REPORT_WORDS, KernelArtifact
 from .buffer import VulkanBuffer
-from .graph import Copy, DeviceGraph, Entry, Fill, Launch
+from .graph import Copy, DeviceGraph, Entry, Fill, Launch, is_capturing
 from .pipeline import VulkanKernel
 from .queue import Queue
 from .queue_submission import Prepared, memory_barriers
@@ -43,7 +43,6 @@ class QueueGraph(DeviceGraph):
         super().__init__(device, entries)
         self._commands: dict[Queue, _Commands] = {}
         self._slots: VulkanBuffer | None = None
-        self._blocks: dict[int, VulkanBuffer] = {}
 
     def changed(self) -> None:
         commands, self._commands = self._commands, {}
@@ -51,6 +50,9 @@ class QueueGraph(DeviceGraph):
             queue.dropped.append((recorded.serial, recorded))
 
     def replay(self) -> None:
+        if is_capturing(self.device):
+            super().replay()  # step by step into that capture
+            return
         queue = self.device.stream.queue
         queue.check()
         with queue.lock:
@@ -67,52 +69,48 @@ class QueueGraph(DeviceGraph):
         self.changed()
         super().close()
         self._slots = None
-        self._blocks.clear()
 
     def _record(self, queue: Queue) -> _Commands:
-        prepared = queue.new_command()
+        recorded = _Commands(queue.new_command(), self.entries)
         try:
-            owners = self._record_into(queue, prepared.owner.value)
+            self._record_into(recorded, queue)
         except BaseException:
-            prepared.owner.close()
+            recorded.release()
             raise
-        return _Commands(prepared, self.entries, owners)
+        return recorded
 
-    def _record_into(self, queue: Queue, command: Any) -> list[KernelArtifact]:
-        """Records all entries; the artifacts of those that can report, by slot."""
+    def _record_into(self, recorded: _Commands, queue: Queue) -> None:
+        """Records all entries."""
+        command, owners = recorded.prepared.owner.value, recorded.owners
         begin = queue.vulkan.struct("VkCommandBufferBeginInfo", flags=_SIMULTANEOUS_USE)
         queue.vulkan.check(queue.functions.vkBeginCommandBuffer(command, begin), "vkBeginCommandBuffer")
         recorder = _Recorder(queue, command)
-        owners: list[KernelArtifact] = []
-        for number, entry in enumerate(self.entries):
+        for entry in self.entries:
             recorder.order(entry)
             if isinstance(entry, Launch):
                 kernel = cast("VulkanKernel", entry.kernel)
                 kernel.grid = entry.groups
                 if kernel.report_offset >= 0:
                     owners.append(kernel.artifact)
-                recorder.launch(kernel, entry.groups, self._block(number, entry, kernel, len(owners) - 1))
+                block = self._block(entry, kernel, len(owners) - 1)
+                if kernel.artifact.indirect:
+                    block = recorded.placed(self.device.argument_memory(len(block)), block)
+                recorder.launch(kernel, entry.groups, block)
             elif isinstance(entry, Copy):
                 recorder.copy(entry)
             else:
                 recorder.fill(entry)
         recorder.barrier(2)
         queue.vulkan.check(queue.functions.vkEndCommandBuffer(command), "vkEndCommandBuffer")
-        return owners
 
-    def _block(self, number: int, entry: Launch, kernel: VulkanKernel, slot: int) -> bytes:
-        """What is pushed: the block with its report slot, or the address of memory that holds it."""
+    def _block(self, entry: Launch, kernel: VulkanKernel, slot: int) -> bytes:
+        """The argument block, with its report slot."""
         block = entry.block
         if kernel.report_offset >= 0:
             address = self._slot_buffer().address + slot * _SLOT_BYTES
             place = kernel.report_offset
             block = block[:place] + address.to_bytes(8, "little") + block[place + 8 :]
-        if not kernel.artifact.indirect:
-            return block
-        memory = self.device.argument_memory(len(block))
-        memory.chunk.bytes[: len(block)] = np.frombuffer(block, dtype=np.uint8)
-        self._blocks[number] = memory
-        return memory.address.to_bytes(8, "little")
+        return block
 
     def _slot_buffer(self) -> VulkanBuffer:
         if self._slots is None:
@@ -124,20 +122,32 @@ class QueueGraph(DeviceGraph):
 
 
 class _Commands:
-    """A recorded command buffer and what it uses. `serial` is its last submission."""
+    """A recorded command buffer and what it uses. `serial` is its last submission.
+
+    `owners`: the artifacts of launches that can report, by slot. `blocks`: arguments in memory, which belong to this recording
+    alone, as one made before may still run with others.
+    """
 
     nbytes = 0
 
-    def __init__(self, prepared: Prepared, entries: list[Entry], owners: list[KernelArtifact]) -> None:
+    def __init__(self, prepared: Prepared, entries: list[Entry]) -> None:
         self.prepared = prepared
-        self.owners = owners
+        self.owners: list[KernelArtifact] = []
+        self.blocks: list[VulkanBuffer] = []
         self.serial = 0
         self.reads = _unique(b for e in entries for b in e.reads)
         self.writes = _unique(b for e in entries for b in e.writes)
         self.kernels = _unique(e.kernel for e in entries if isinstance(e, Launch))
 
+    def placed(self, memory: VulkanBuffer, block: bytes) -> bytes:
+        """Puts an argument block into memory; the bytes of its address."""
+        memory.chunk.bytes[: len(block)] = np.frombuffer(block, dtype=np.uint8)
+        self.blocks.append(memory)
+        return memory.address.to_bytes(8, "little")
+
     def release(self) -> None:
         self.prepared.owner.close()
+        self.blocks.clear()
 
 
 class _Recorder:

@@ -97,7 +97,7 @@ class QueueGroup:
                 queue.reclaim()
 
     def last(self) -> list[tuple[Queue, int]]:
-        """What has to be complete before everything recorded so far is."""
+        """What has to be complete before everything recorded so far is. Finalizers ask, so without the lock."""
         return [(queue, queue.newest) for queue in self.queues]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError, DeviceError, FeatureError
 from ._vk import Functions, Vulkan
+from .graph import check_waiting
 from .handles import Handle
 from .queue import Queue
 from .streams import DeviceEvent, DeviceStream
@@ -35,11 +36,14 @@ class QueueStream(DeviceStream):
         self.priority = priority
 
     def synchronize(self) -> None:
+        check_waiting(self.device)
         self.device.check_reports_of(self.queue)
 
     def query(self) -> bool:
         self.queue.check()
-        return _is_done(self.queue, self.queue.newest)
+        with self.queue.lock:
+            newest = self.queue.newest
+        return _is_done(self.queue, newest)
 
     def wait_event(self, event: DeviceEvent) -> None:
         if not isinstance(event, QueueEvent) or event.device is not self.device:
@@ -72,6 +76,7 @@ class QueueEvent(DeviceEvent):
         return self.queue is None or _is_done(self.queue, self.serial)
 
     def synchronize(self) -> None:
+        check_waiting(self.device)
         if self.queue is not None:
             self.queue.wait(self.serial)
 
@@ -90,6 +95,9 @@ class QueueEvent(DeviceEvent):
 
 def _is_done(queue: Queue, serial: int) -> bool:
     """Whether the submission is complete. Sends it if it is open: whoever asks until it is may do nothing else."""
+    if serial <= queue.completed:
+        return True
+    queue.check()  # nothing is complete any more on a device that is lost, or another process's
     if serial >= queue.serial:
         queue.submit()
     return queue.is_complete(serial)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ..errors import (
     AssumptionError,
     BoundsError,
+    InternalError,
     KernelAssertionError,
     KernelError,
     KernelZeroDivisionError,
@@ -58,7 +59,10 @@ class Reports:
         self._owners: list[KernelArtifact | None] = [None] * SLOTS
         self._first = self._next = 0
         self._errors: list[KernelError] = []
-        self._watched: dict[VulkanBuffer, list[KernelArtifact]] = {}
+        self._watched: dict[
+            VulkanBuffer, tuple[list[KernelArtifact], int]
+        ] = {}  # with how many were watched up to the last time
+        self._watches = 0
 
     @property
     def outstanding(self) -> bool:
@@ -73,7 +77,8 @@ class Reports:
 
     def watch(self, slots: VulkanBuffer, owners: list[KernelArtifact]) -> None:
         """Has the next check look at these slots, which belong to launches of these artifacts, one each."""
-        self._watched[slots] = owners
+        self._watches += 1
+        self._watched[slots] = owners, self._watches
 
     @property
     def address(self) -> int:
@@ -97,22 +102,28 @@ class Reports:
         return block[:offset] + address.to_bytes(8, "little") + block[offset + 8 :]
 
     def check(self) -> None:
-        """Waits for the device and raises the first error reported since the last check; the others are dropped."""
+        """Waits for the device and raises the first error reported since the last check; the others are dropped.
+
+        What other threads launch meanwhile is left to the next check, as nobody waits for it here.
+        """
+        with self._queue.lock:
+            target, watched = self._next, dict(self._watched)
         self._queue.group.wait_all()  # what other queues launched; the ring is copied in this one
         with self._queue.lock:
-            target = self._prepare()
+            self._prepare(target)
         self._queue.wait_all()
         with self._queue.lock:
             self._collect(target)
-            self._collect_watched()
+            self._collect_watched(watched)
             if self._errors:
                 first = self._errors[0]
                 self._errors.clear()
                 raise first
 
     def _drain(self) -> None:
+        target = self._next
         self._queue.group.wait_all()
-        target = self._prepare()
+        self._prepare(target)
         self._queue.wait_all()
         self._collect(target)
 
@@ -127,14 +138,13 @@ class Reports:
             self._slots = slots
         return self._slots
 
-    def _prepare(self) -> int:
-        """Has the slots in use copied to where the host can read them, if need be. Returns the number to collect to."""
+    def _prepare(self, target: int) -> None:
+        """Has the slots in use up to `target` copied to where the host can read them, if need be."""
         if self._mirror is not None and self._slots is not None:
             self._slots.write_epoch = self._queue.epoch  # launches don't note the ring: each has its own slot
-            for start, count in self._ranges(self._next):
+            for start, count in self._ranges(target):
                 offset, nbytes = start * SLOT_BYTES, count * SLOT_BYTES
                 self._queue.copy(self._slots, offset, self._mirror, offset, nbytes)
-        return self._next
 
     def _ranges(self, target: int) -> list[tuple[int, int]]:
         """The places from the first slot in use up to `target`, as (start, count), cut at the ring's end."""
@@ -160,21 +170,25 @@ class Reports:
         if cleared:
             self._settle()
 
-    def _collect_watched(self) -> None:
-        """Looks at slots outside of the ring; everything is complete."""
-        watched, self._watched = self._watched, {}
-        for slots, owners in watched.items():
+    def _collect_watched(self, watched: dict[VulkanBuffer, tuple[list[KernelArtifact], int]]) -> None:
+        """Looks at slots outside of the ring that are complete: those that have been used again since aren't."""
+        for slots, (owners, number) in watched.items():
+            if self._watched.get(slots, (owners, 0))[1] != number:
+                continue
             visible = slots
             if slots.bytes is None or not slots.chunk.pool.kind.cached:
                 visible = self._storage.buffer(None, self._storage.memory.download, slots.nbytes)
                 self._queue.copy(slots, 0, visible, 0, slots.nbytes)
                 self._queue.wait_all()
             if visible.bytes is None:
-                continue
+                raise InternalError(
+                    "the slots of a graph's reports can't be read: the memory for downloads isn't mapped"
+                )
             table = visible.bytes.view(np.uint32).reshape(-1, REPORT_WORDS)
             for place in np.flatnonzero(table[: len(owners), 0]):
                 self._errors.append(error_of_report(owners[place], table[place]))
                 self._zero(slots, int(place) * SLOT_BYTES, SLOT_BYTES)
+            del self._watched[slots]
 
     def _clear(self, place: int) -> None:
         if self._slots is not None:

@@ -9,12 +9,15 @@ exists: a GPU, else the processor, else a software driver, else the interpreter.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..errors import DeviceNotFoundError, DriverNotFoundError, InternalError
+from ..errors import DeviceNotFoundError, DriverNotFoundError, InternalError, KernelError, VkjitError
 from .handles import on_fork
 from .instance import get_instance
 from .interface import Device, DeviceCaps
@@ -153,4 +156,17 @@ def _forget() -> None:
     _lock = threading.RLock()
 
 
+def _last_words() -> None:
+    """At exit: shows what kernels printed, and tells of failures, that nobody waited for."""
+    for device in list(_open.values()):
+        if getattr(device, "closed", False):
+            continue
+        with contextlib.suppress(VkjitError, OSError):  # nobody is left who could be told
+            try:
+                device.synchronize()
+            except KernelError as error:
+                sys.stderr.write(f"vkjit: at exit, {device.name}: {type(error).__name__}: {error}\n")
+
+
 on_fork(_forget)
+atexit.register(_last_words)

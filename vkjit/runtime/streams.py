@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from ..errors import ArgumentError, DeviceError
+from .graph import check_waiting
 
 if TYPE_CHECKING:
     from .interface import Device
@@ -105,4 +106,5 @@ class ImmediateEvent(DeviceEvent):
             raise ArgumentError("an event without timing has no time: make both with timing=True")
         if self._recorded is None or start._recorded is None:
             raise DeviceError("an event that was never recorded has no time")
+        check_waiting(self.device)
         return self._recorded - start._recorded
