@@ -85,18 +85,6 @@ def func(fn: F) -> F:
     return DeviceFunction(fn)  # type: ignore[return-value]  # to a type checker it stays the function
 
 
-def _grid(value: Any, what: str, name: str) -> Grid:
-    __tracebackhide__ = True
-    sizes = (value,) if isinstance(value, (int, np.integer)) else value
-    if not isinstance(sizes, (tuple, list)) or not 1 <= len(sizes) <= 3:
-        raise ArgumentError(f"{name}: {what} is {value!r}: expected an int or a tuple of one to three ints")
-    for size in sizes:
-        if isinstance(size, (bool, np.bool_)) or not isinstance(size, (int, np.integer)) or size < 0:
-            raise ArgumentError(f"{name}: {what} is {value!r}: expected ints of at least 0")
-    padded = (*map(int, sizes), 1, 1)
-    return (padded[0], padded[1], padded[2])
-
-
 class Kernel(Tunable):
     """A compiled-on-demand kernel. Call it to launch; `kernel[groups](...)` sets the number of workgroups."""
 
@@ -168,7 +156,7 @@ class Kernel(Tunable):
     def declared_local(self) -> tuple[int, ...] | None:
         """The workgroup size given at the decoration, where it is a constant."""
         chosen = tune_choice(self._local)
-        return None if chosen is None or callable(chosen) else _grid(chosen, "local=", self.name)
+        return None if chosen is None or callable(chosen) else plan.checked_grid(chosen, "local=", self.name)
 
     def __getitem__(self, groups: int | tuple[int, ...]) -> Callable[..., Any]:
         """The kernel with that number of workgroups."""
@@ -177,7 +165,7 @@ class Kernel(Tunable):
                 f"{self.name} runs over {self.spec.over!r}: its grid follows from that array; call it without []"
             )
         launch = self._launch_stating_cost if self._cost is not None and spans.listeners else self._launch
-        return functools.partial(launch, _grid(groups, "the number of workgroups", self.name))
+        return functools.partial(launch, plan.checked_grid(groups, "the number of workgroups", self.name))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Launches; returns the Outs that were left out (one, or a tuple in order), or None."""
@@ -420,7 +408,7 @@ class Kernel(Tunable):
             chosen = self._named(chosen, device, values)
         if chosen is None:
             return plan.default_local_size(1 if shape is None else len(shape), device.caps)
-        local = _grid(chosen, "local=", self.name)
+        local = plan.checked_grid(chosen, "local=", self.name)
         if shape is not None:
             self._check_over_local(local, len(shape))
         caps = device.caps
@@ -489,7 +477,7 @@ class Kernel(Tunable):
             )
         if callable(chosen):
             chosen = self._named(chosen, device, values)
-        return _grid(chosen, "groups=", self.name)
+        return plan.checked_grid(chosen, "groups=", self.name)
 
     def _signature(
         self, spec: KernelSpec, device: Device, values: list[Any], bound: dict[str, DType], local: Grid, grid: Grid

@@ -24,7 +24,9 @@ from .runtime.interface import Buffer, Device, DeviceArray, DeviceCaps, LoadedKe
 if TYPE_CHECKING:
     from .passes.trip_bound import TripBound
 
-__all__ = ["LaunchPlan", "PreparedLaunch", "default_local_size", "field_code", "grid_for_shape"]
+__all__ = [
+    "LaunchPlan", "PreparedLaunch", "checked_grid", "default_local_size", "field_code", "grid_for_shape",
+]  # fmt: skip
 
 _STRUCT_CODES = {
     "bool": "?", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
@@ -72,6 +74,21 @@ def grid_for_shape(shape: tuple[int, ...], local: Grid) -> Grid:
     sizes = (shape[-1] if shape else 1, shape[-2] if len(shape) > 1 else 1, folded)
     x, y, z = (-(-size // width) for size, width in zip(sizes, local, strict=True))
     return (x, y, z)
+
+
+def checked_grid(value: Any, what: str, name: str) -> Grid:
+    """A grid or workgroup size as three sizes; `what` the user gave to the kernel of that name."""
+    __tracebackhide__ = True
+    sizes = (value,) if isinstance(value, (int, np.integer)) else value
+    if not isinstance(sizes, (tuple, list)) or not 1 <= len(sizes) <= 3:
+        raise ArgumentError(f"{name}: {what} is {value!r}: expected an int or a tuple of one to three ints")
+    for size in sizes:
+        if isinstance(size, (bool, np.bool_)):
+            raise ArgumentError(f"{name}: {what} is {value!r}: expected ints, found a bool")
+        if not isinstance(size, (int, np.integer)) or size < 0:
+            raise ArgumentError(f"{name}: {what} is {value!r}: expected ints of at least 0")
+    padded = (*map(int, sizes), 1, 1)
+    return (padded[0], padded[1], padded[2])
 
 
 def _parts(groups: Grid, limits: Grid) -> Iterator[tuple[Grid, Grid]]:
