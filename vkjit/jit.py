@@ -538,7 +538,8 @@ class Kernel(Tunable):
 
         with self._lock, spans.span("compile", self.name):
             artifact = compiler.compile_kernel(self._expanded, signature, device.caps)
-            made = LaunchPlan(device, replace(artifact, info={**artifact.info, "parameters": self._parameters}))
+            told = {"parameters": self._parameters, "alignments": plan.alignments(signature)}
+            made = LaunchPlan(device, replace(artifact, info={**artifact.info, **told}))
             self._plans[key] = (made, constant_captures([*values, *self._elements]))
         return made
 

@@ -16,7 +16,9 @@ import numpy as np
 
 from .dtypes import DType
 from .errors import ArgumentError
+from .frontend import ArrayArg, Signature
 from .runtime import native
+from .runtime.array import ROW_ALIGNMENT
 from .runtime.artifact import ArgField, KernelArtifact
 from .runtime.direct import DirectEntry, DirectLaunch
 from .runtime.interface import Buffer, Device, DeviceArray, DeviceCaps, LoadedKernel
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from .passes.trip_bound import TripBound
 
 __all__ = [
-    "LaunchPlan", "PreparedLaunch", "checked_grid", "default_local_size", "field_code", "grid_for_shape",
+    "LaunchPlan", "PreparedLaunch", "alignments", "checked_grid", "default_local_size", "field_code", "grid_for_shape",
 ]  # fmt: skip
 
 _STRUCT_CODES = {
@@ -99,6 +101,12 @@ def _parts(groups: Grid, limits: Grid) -> Iterator[tuple[Grid, Grid]]:
     ]
     for z, y, x in itertools.product(axes[2], axes[1], axes[0]):
         yield (x[0], y[0], z[0]), (x[1], y[1], z[1])
+
+
+def alignments(signature: Signature) -> dict[int, int]:
+    """The number of bytes of which each array's address has to be a multiple, by number of argument."""
+    arrays = {i: arg for i, arg in enumerate(signature.args) if isinstance(arg, ArrayArg)}
+    return {i: ROW_ALIGNMENT if signature.aligned else arg.dtype.itemsize for i, arg in arrays.items()}
 
 
 class LaunchPlan:
