@@ -33,6 +33,7 @@ class Missing:
 
 MISSING = Missing()
 
+_MOST_BITS = 128
 _MODE_NAMES = {"in": "In", "out": "Out", "inout": "InOut"}
 
 
@@ -57,6 +58,12 @@ def bind(spec: KernelSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> lis
     values: list[Any] = [kwargs.get(name, MISSING) for name in names]
     slots = _free_slots(spec, len(args), kwargs)
     if len(args) > len(slots):
+        twice = [name for name in names[: len(args)] if name in kwargs]
+        if twice and len(args) <= len(names):
+            raise ArgumentError(
+                f"{spec.name}() got several values for {twice[0]!r}, one of them by its name: it takes "
+                f"{signature_text(spec)}"
+            )
         raise ArgumentError(
             f"{spec.name}() takes {len(slots)} positional arguments ({', '.join(names[i] for i in slots)}) but {len(args)} "
             f"were given: it takes {signature_text(spec)}"
@@ -227,12 +234,17 @@ def fit_scalar(value: Any, dtype: DType, name: str) -> Any:
     limits = np.iinfo(dtype.numpy)
     number = int(value)
     if not limits.min <= number <= limits.max:
-        raise DTypeError(f"argument {name} is {number}, out of range for {dtype!r} ({limits.min} to {limits.max})")
+        raise DTypeError(
+            f"argument {name} is {_number_text(number)}, out of range for {dtype!r} ({limits.min} to {limits.max})"
+        )
     return dtype.numpy.type(number)
 
 
 def _fit_float(value: Any, dtype: DType, name: str) -> Any:
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise DTypeError(f"argument {name} is {_number_text(value)}, out of range for {dtype!r}") from None
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(number) != int(value):
         raise DTypeError(
             f"argument {name} is {value}, which {dtype!r} can't hold exactly: pass float({value}) to round it"
@@ -242,6 +254,11 @@ def _fit_float(value: Any, dtype: DType, name: str) -> Any:
     if math.isfinite(number) and not np.isfinite(fitted):
         raise DTypeError(f"argument {name} is {number!r}, out of range for {dtype!r}")
     return fitted
+
+
+def _number_text(number: int) -> str:
+    """An integer in words, without thousands of digits (which Python refuses to print)."""
+    return str(number) if number.bit_length() <= _MOST_BITS else f"an integer of {number.bit_length()} bits"
 
 
 def _is_composite(dims: Dims | None) -> bool:

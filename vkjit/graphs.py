@@ -9,19 +9,21 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
+
+import numpy as np
 
 from . import arguments, plan, staging
 from .devices import device as open_device
 from .errors import ArgumentError, DeviceError
-from .runtime.graph import Capture, DeviceGraph, Launch, Place
+from .runtime.array import ROW_ALIGNMENT
+from .runtime.graph import Capture, DeviceGraph, Entry, Fill, Launch, Place
 from .runtime.handles import new_lock
 from .runtime.interface import Device, DeviceArray
 
 __all__ = ["Graph", "capture"]
 
-_ALIGNMENT = 64
-"""Kernels may rely on how addresses are aligned, up to this many bytes."""
+_FILL_ALIGNMENT = 4
 
 
 class Graph:
@@ -31,6 +33,7 @@ class Graph:
         self.device = device
         self._arrays = arrays
         self._places: dict[str, list[Place]] = {}
+        self._alignments: dict[str, int] = {}
         self._graph: DeviceGraph | None = None
         self._state = "its capture hasn't ended"
         self._lock = new_lock()
@@ -44,14 +47,18 @@ class Graph:
         """The names that `replay` takes: the arrays that `capture` named, and scalars as "kernel.parameter"."""
         return (*self._arrays, *self._scalars())
 
-    def replay(self, **values: Any) -> None:
+    def replay(self, *unnamed: NoReturn, **values: Any) -> None:
         """Runs what was captured, once; the host doesn't wait. Arguments given stay for later replays.
 
-        An array must have the shape, type, strides and alignment (modulo 64 bytes) of the one that it replaces, and no
-        memory in common with what the graph uses otherwise. A scalar is named `kernel.parameter`, or by its parameter alone
-        where one kernel of the graph has a scalar of that name; pass such names as `**{"kernel.parameter": 2.0}`.
+        An array must have the shape, type and strides of the one that it replaces, lie at a multiple of 16 bytes where
+        kernels rely on that, and have no memory in common with what the graph uses otherwise. A scalar is named
+        `kernel.parameter`, or by its parameter alone where one kernel of the graph has a scalar of that name; pass such names
+        as `**{"kernel.parameter": 2.0}`.
         Raises ArgumentError for values that don't fit, DeviceError once the graph was closed.
         """
+        if unnamed:
+            known = ", ".join(self.arguments) or "none"
+            raise ArgumentError(f"replay() takes arguments by name, such as replay(x=other); this graph has {known}")
         with self._lock:  # others' arguments don't come in between
             graph = self._ready()
             if values:
@@ -71,13 +78,14 @@ class Graph:
         for name, array in self._arrays.items():
             low, high = staging.byte_range(array)
             self._places[name] = [place for e in graph.entries for place in e.places(array.buffer)]
+            self._alignments[name] = max((_alignment(e, array) for e in graph.entries), default=1)
             if not self._places[name] and 0 not in array.shape:  # nothing is launched for arrays without elements
                 raise ArgumentError(f"capture(): {name} isn't used by what was captured")
             if any(not low <= address < high for e in graph.entries for address in e.ranges(array.buffer)):
                 raise ArgumentError(
                     f"capture(): {name} is a part of memory that is used otherwise too: pass a copy of it"
                 )
-        self._check_disjoint(graph, self._arrays)
+        self._check_disjoint("capture()", graph, self._arrays)
         self._graph = graph
 
     def _ready(self) -> DeviceGraph:
@@ -92,7 +100,7 @@ class Graph:
             _packed(scalars[self._full(name, scalars)], name, values[name]) for name in values if name not in arrays
         ]
         after = self._arrays | arrays
-        self._check_disjoint(graph, after)
+        self._check_disjoint("replay()", graph, after)
         try:
             for name, array in arrays.items():
                 shift = array.address - self._arrays[name].address
@@ -108,19 +116,32 @@ class Graph:
 
     def _fitting(self, name: str, value: Any) -> DeviceArray:
         array, old = _device_array(name, value), self._arrays[name]
-        unit = _ALIGNMENT if 0 not in old.shape else 1
         for what, found, expected in (
             ("shape", array.shape, old.shape),
             ("type", array.dtype, old.dtype),
             ("strides", array.strides, old.strides),
             ("device", array.device.name, old.device.name),
-            (f"address modulo {unit}", array.address % unit, old.address % unit),
         ):
             if found != expected:
                 raise ArgumentError(f"replay(): argument {name} has {what} {found}, captured was {expected}")
+        self._check_alignment(name, array, old)
         return array
 
-    def _check_disjoint(self, graph: DeviceGraph, arrays: dict[str, DeviceArray]) -> None:
+    def _check_alignment(self, name: str, array: DeviceArray, old: DeviceArray) -> None:
+        """Kernels rely on how far addresses are past a multiple of some bytes."""
+        unit = self._alignments[name]
+        found, expected = array.address % unit, old.address % unit
+        if found == expected or 0 in old.shape:
+            return
+        began = f"{expected} bytes past one" if expected else "at one"
+        copy = f"a copy such as {name}.clone()"
+        advice = f"capture with {copy} and pass another" if expected else f"pass {copy}"
+        raise ArgumentError(
+            f"replay(): argument {name} begins {found} bytes past a multiple of {unit} bytes; the captured array began "
+            f"{began}, and kernels of the graph rely on that: {advice}, or capture with an array that lies like this one"
+        )
+
+    def _check_disjoint(self, what: str, graph: DeviceGraph, arrays: dict[str, DeviceArray]) -> None:
         """Kernels were chosen for arguments that overlap as the captured ones did."""
         ranges = {name: staging.byte_range(array) for name, array in arrays.items() if 0 not in array.shape}
         names = list(ranges)
@@ -128,12 +149,12 @@ class Graph:
             low, high = ranges[name]
             for other in names[:i]:
                 if low < ranges[other][1] and ranges[other][0] < high:
-                    raise ArgumentError(f"replay(): arguments {other} and {name} have memory in common: pass a copy")
+                    raise ArgumentError(f"{what}: arguments {other} and {name} have memory in common: pass a copy")
         old = {id(array.buffer) for array in self._arrays.values()}
         unnamed = {id(b): b for e in graph.entries for b in (*e.reads, *e.writes) if id(b) not in old}
         for name, array in arrays.items():
             if id(array.buffer) in unnamed:
-                raise ArgumentError(f"replay(): argument {name} is memory that the graph uses otherwise: pass a copy")
+                raise ArgumentError(f"{what}: argument {name} is memory that the graph uses otherwise: pass a copy")
 
     def _scalars(self) -> dict[str, list[tuple[Launch, int]]]:
         """Scalar parameters by "kernel.parameter": the launches that take them, with the parameter's number."""
@@ -160,7 +181,7 @@ class Graph:
 
 
 @contextmanager
-def capture(device: int | str | Device | None = None, /, **arrays: Any) -> Iterator[Graph]:
+def capture(device: int | str | Device | None = None, /, *unnamed: NoReturn, **arrays: Any) -> Iterator[Graph]:
     """Notes what the block launches, copies and fills on a device (the default one), to be replayed; nothing runs meanwhile.
 
     Tensors made in the block belong to the graph: look at them after a replay. `arrays` names tensors that later replays may
@@ -168,6 +189,8 @@ def capture(device: int | str | Device | None = None, /, **arrays: Any) -> Itera
     ArgumentError where the block reads or uploads (results don't exist yet; NumPy arguments need both), DeviceError when
     another capture of the device is open. A block that ends by an exception leaves a graph that can't be replayed.
     """
+    if unnamed or isinstance(device, np.ndarray) or hasattr(device, "__vkjit_array__"):
+        raise ArgumentError("capture() takes arrays by name, such as capture(x=x), and before them a device at most")
     target = open_device(device)
     named = {name: _device_array(name, value) for name, value in arrays.items()}
     for name, array in named.items():
@@ -195,6 +218,18 @@ def _device_array(name: str, value: Any) -> DeviceArray:
     if not isinstance(array, DeviceArray):
         raise ArgumentError(f"argument {name}: expected a tensor on a device, found {type(value).__name__}")
     return array
+
+
+def _alignment(entry: Entry, array: DeviceArray) -> int:
+    """The number of bytes of which the entry takes its addresses in the array's memory to be multiples, at most."""
+    if isinstance(entry, Fill):
+        return _FILL_ALIGNMENT if entry.target is array.buffer else 1
+    if not isinstance(entry, Launch):
+        return 1
+    artifact = entry.kernel.artifact
+    known, numbers = artifact.info.get("alignments", {}), {f.offset: f.arg for f in artifact.fields}
+    taken = (numbers[place.index] for place in entry.places(array.buffer) if place.part == "address")
+    return max((known.get(number, ROW_ALIGNMENT) for number in taken), default=1)
 
 
 def _packed(places: list[tuple[Launch, int]], name: str, value: Any) -> list[tuple[Launch, Any, bytes]]:

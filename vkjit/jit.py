@@ -85,18 +85,6 @@ def func(fn: F) -> F:
     return DeviceFunction(fn)  # type: ignore[return-value]  # to a type checker it stays the function
 
 
-def _grid(value: Any, what: str, name: str) -> Grid:
-    __tracebackhide__ = True
-    sizes = (value,) if isinstance(value, (int, np.integer)) else value
-    if not isinstance(sizes, (tuple, list)) or not 1 <= len(sizes) <= 3:
-        raise ArgumentError(f"{name}: {what} is {value!r}: expected an int or a tuple of one to three ints")
-    for size in sizes:
-        if isinstance(size, (bool, np.bool_)) or not isinstance(size, (int, np.integer)) or size < 0:
-            raise ArgumentError(f"{name}: {what} is {value!r}: expected ints of at least 0")
-    padded = (*map(int, sizes), 1, 1)
-    return (padded[0], padded[1], padded[2])
-
-
 class Kernel(Tunable):
     """A compiled-on-demand kernel. Call it to launch; `kernel[groups](...)` sets the number of workgroups."""
 
@@ -168,7 +156,7 @@ class Kernel(Tunable):
     def declared_local(self) -> tuple[int, ...] | None:
         """The workgroup size given at the decoration, where it is a constant."""
         chosen = tune_choice(self._local)
-        return None if chosen is None or callable(chosen) else _grid(chosen, "local=", self.name)
+        return None if chosen is None or callable(chosen) else plan.checked_grid(chosen, "local=", self.name)
 
     def __getitem__(self, groups: int | tuple[int, ...]) -> Callable[..., Any]:
         """The kernel with that number of workgroups."""
@@ -177,7 +165,7 @@ class Kernel(Tunable):
                 f"{self.name} runs over {self.spec.over!r}: its grid follows from that array; call it without []"
             )
         launch = self._launch_stating_cost if self._cost is not None and spans.listeners else self._launch
-        return functools.partial(launch, _grid(groups, "the number of workgroups", self.name))
+        return functools.partial(launch, plan.checked_grid(groups, "the number of workgroups", self.name))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Launches; returns the Outs that were left out (one, or a tuple in order), or None."""
@@ -268,6 +256,8 @@ class Kernel(Tunable):
         grid = self._grid_size(groups, device, named, local, shape)
         signature = self._signature(spec, device, values, bound, local, grid)
         chosen = self._plan(device, signature, values)
+        stored = {p.name: hosts.get(i, values[i]) for i, p in enumerate(spec.params) if i in chosen.artifact.writes}
+        staging.check_places(self.name, stored)
         if groups is not None and (groups[1] > 1 or groups[2] > 1):
             self._check_axes(groups, chosen.artifact.info["grid_axes"])
         ready = chosen.variant(grid, values, lambda: self._guarded(chosen, device, signature))
@@ -302,15 +292,6 @@ class Kernel(Tunable):
                 raise ArgumentError(
                     f"{self.name}(): argument {spec.params[i].name} is written but read-only: pass a copy, or "
                     f"annotate the parameter as vk.In where the kernel doesn't write it"
-                )
-            if (
-                spec.params[i].mode != "in"
-                and value.size
-                and any(stride == 0 and extent > 1 for stride, extent in zip(value.strides, value.shape, strict=True))
-            ):
-                raise ArgumentError(
-                    f"{self.name}(): argument {spec.params[i].name} of shape {value.shape} is written, but its strides "
-                    f"{value.strides} put several elements in one place: pass a copy"
                 )
         return staging.stage(device, list(hosts.values()), written, [spec.params[i].name for i in hosts]), written
 
@@ -420,7 +401,7 @@ class Kernel(Tunable):
             chosen = self._named(chosen, device, values)
         if chosen is None:
             return plan.default_local_size(1 if shape is None else len(shape), device.caps)
-        local = _grid(chosen, "local=", self.name)
+        local = plan.checked_grid(chosen, "local=", self.name)
         if shape is not None:
             self._check_over_local(local, len(shape))
         caps = device.caps
@@ -489,7 +470,7 @@ class Kernel(Tunable):
             )
         if callable(chosen):
             chosen = self._named(chosen, device, values)
-        return _grid(chosen, "groups=", self.name)
+        return plan.checked_grid(chosen, "groups=", self.name)
 
     def _signature(
         self, spec: KernelSpec, device: Device, values: list[Any], bound: dict[str, DType], local: Grid, grid: Grid
@@ -550,7 +531,8 @@ class Kernel(Tunable):
 
         with self._lock, spans.span("compile", self.name):
             artifact = compiler.compile_kernel(self._expanded, signature, device.caps)
-            made = LaunchPlan(device, replace(artifact, info={**artifact.info, "parameters": self._parameters}))
+            told = {"parameters": self._parameters, "alignments": plan.alignments(signature)}
+            made = LaunchPlan(device, replace(artifact, info={**artifact.info, **told}))
             self._plans[key] = (made, constant_captures([*values, *self._elements]))
         return made
 

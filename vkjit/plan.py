@@ -16,7 +16,9 @@ import numpy as np
 
 from .dtypes import DType
 from .errors import ArgumentError
+from .frontend import ArrayArg, Signature
 from .runtime import native
+from .runtime.array import ROW_ALIGNMENT
 from .runtime.artifact import ArgField, KernelArtifact
 from .runtime.direct import DirectEntry, DirectLaunch
 from .runtime.interface import Buffer, Device, DeviceArray, DeviceCaps, LoadedKernel
@@ -24,7 +26,9 @@ from .runtime.interface import Buffer, Device, DeviceArray, DeviceCaps, LoadedKe
 if TYPE_CHECKING:
     from .passes.trip_bound import TripBound
 
-__all__ = ["LaunchPlan", "PreparedLaunch", "default_local_size", "field_code", "grid_for_shape"]
+__all__ = [
+    "LaunchPlan", "PreparedLaunch", "alignments", "checked_grid", "default_local_size", "field_code", "grid_for_shape",
+]  # fmt: skip
 
 _STRUCT_CODES = {
     "bool": "?", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
@@ -74,6 +78,21 @@ def grid_for_shape(shape: tuple[int, ...], local: Grid) -> Grid:
     return (x, y, z)
 
 
+def checked_grid(value: Any, what: str, name: str) -> Grid:
+    """A grid or workgroup size as three sizes; `what` the user gave to the kernel of that name."""
+    __tracebackhide__ = True
+    sizes = (value,) if isinstance(value, (int, np.integer)) else value
+    if not isinstance(sizes, (tuple, list)) or not 1 <= len(sizes) <= 3:
+        raise ArgumentError(f"{name}: {what} is {value!r}: expected an int or a tuple of one to three ints")
+    for size in sizes:
+        if isinstance(size, (bool, np.bool_)):
+            raise ArgumentError(f"{name}: {what} is {value!r}: expected ints, found a bool")
+        if not isinstance(size, (int, np.integer)) or size < 0:
+            raise ArgumentError(f"{name}: {what} is {value!r}: expected ints of at least 0")
+    padded = (*map(int, sizes), 1, 1)
+    return (padded[0], padded[1], padded[2])
+
+
 def _parts(groups: Grid, limits: Grid) -> Iterator[tuple[Grid, Grid]]:
     """Cuts a grid into (base, size) pieces within the limits."""
     axes = [
@@ -82,6 +101,12 @@ def _parts(groups: Grid, limits: Grid) -> Iterator[tuple[Grid, Grid]]:
     ]
     for z, y, x in itertools.product(axes[2], axes[1], axes[0]):
         yield (x[0], y[0], z[0]), (x[1], y[1], z[1])
+
+
+def alignments(signature: Signature) -> dict[int, int]:
+    """The number of bytes of which each array's address has to be a multiple, by number of argument."""
+    arrays = {i: arg for i, arg in enumerate(signature.args) if isinstance(arg, ArrayArg)}
+    return {i: ROW_ALIGNMENT if signature.aligned else arg.dtype.itemsize for i, arg in arrays.items()}
 
 
 class LaunchPlan:

@@ -73,7 +73,12 @@ class Stream:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        former: tuple[DeviceStream, ...] = self._of_thread.former
+        former: tuple[DeviceStream, ...] = getattr(self._of_thread, "former", ())
+        if not former:
+            raise ArgumentError(
+                "this thread leaves a stream that it isn't in: a stream is left by the thread that entered it, once for "
+                "each time, best by a with block"
+            )
         self.device.stream = former[-1]
         self._of_thread.former = former[:-1]
 

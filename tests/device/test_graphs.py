@@ -312,6 +312,62 @@ def test_arguments_in_memory_belong_to_one_recording(device: Any) -> None:
     assert y.numpy()[0] == 3 * expected + 40 and z.numpy()[0] == 3 * 280 + 80
 
 
+def test_replacements_lie_as_the_kernels_that_use_them_need(device: Any) -> None:
+    x, y = vk.arange(16, dtype=vk.f32), vk.zeros(16)
+    with vk.capture(x=x, y=y) as graph:
+        scaled(x, y, 2.0)
+    numbers = vk.arange(40, dtype=vk.f32)
+    graph.replay(x=numbers[4:20])
+    assert y.numpy().tolist() == [2 * n for n in range(4, 20)]
+    if device.caps.kind in ("llvm-cpu", "interpreter"):  # kernels there get along with any element's address
+        graph.replay(x=numbers[1:17])
+        assert y.numpy().tolist() == [2 * n for n in range(1, 17)]
+        return
+    with pytest.raises(vk.ArgumentError) as caught:
+        graph.replay(x=numbers[1:17])
+    assert "x begins 4 bytes past a multiple of 16 bytes; the captured array began at one" in str(caught.value)
+    assert "pass a copy such as x.clone()" in str(caught.value)
+    graph.replay(x=numbers[1:17].clone())
+    assert y.numpy().tolist() == [2 * n for n in range(1, 17)]
+
+
+def test_replacements_of_arrays_that_lie_anyhow(device: Any) -> None:
+    numbers, y = vk.arange(40, dtype=vk.f32), vk.zeros(16)
+    x = numbers[1:17]
+    with vk.capture(x=x) as graph:
+        scaled(x, y, 2.0)
+    for start in (2, 7, 8):
+        graph.replay(x=vk.arange(40, dtype=vk.f32)[start : start + 16])
+        assert y.numpy().tolist() == [2 * n for n in range(start, start + 16)]
+
+
+def test_what_is_filled_lies_at_whole_words(device: Any) -> None:
+    y = vk.zeros(16, dtype=vk.u8)
+    array = y.__vkjit_array__
+    with vk.capture(y=y) as graph:
+        device.fill(array.buffer, array.offset, 16, 0x01010101)
+    other = vk.zeros(24, dtype=vk.u8)
+    graph.replay(y=other[4:20])
+    assert other.numpy().tolist() == [0] * 4 + [1] * 16 + [0] * 4
+    with pytest.raises(vk.ArgumentError, match="y begins 3 bytes past a multiple of 4 bytes"):
+        graph.replay(y=other[3:19])
+
+
+def test_arguments_go_by_name(device: Any) -> None:
+    x, y = vk.tensor(np.arange(10)), vk.tensor(np.zeros(10, np.int64))
+    for given in ((x,), (np.arange(10),), (device, x), (x, y)):
+        with pytest.raises(vk.ArgumentError, match=r"capture\(\) takes arrays by name"), vk.capture(*given):
+            pass
+    with vk.capture(x=x) as graph:
+        mix(x, y, 1)
+    with pytest.raises(vk.ArgumentError, match=r"replay\(\) takes arguments by name.*this graph has x, mix.a"):
+        graph.replay(y)
+    assert not y.numpy().any()
+    with pytest.raises(vk.ArgumentError, match=r"capture\(\): arguments x and again have memory in common"):
+        with vk.capture(x=x, again=x):
+            mix(x, y, 1)
+
+
 def test_misuse_is_told(device: Any) -> None:
     x, y = vk.tensor(np.arange(10)), vk.tensor(np.zeros(10, np.int64))
     with pytest.raises(vk.ArgumentError, match="reads results while it is captured"), vk.capture():

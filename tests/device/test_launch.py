@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import vkjit as vk
+from vkjit.runtime.interface import DeviceArray
 
 T = TypeVar("T", bound=vk.Element)
 
@@ -240,6 +241,10 @@ def test_array_past_the_grid_limit(device: Any) -> None:
         (lambda: scale(2.0, np.ones((2, 2), np.float32)), vk.ShapeError, ["argument x", "(2, 2)"]),
         (lambda: scale(2.5, np.ones(3, np.int32)), vk.DTypeError, ["argument a is 2.5", "vk.i32"]),
         (lambda: scale(300, np.ones(3, np.uint8)), vk.DTypeError, ["out of range", "0 to 255"]),
+        (lambda: scale(10**400, np.ones(3, np.float32)), vk.DTypeError, ["a is an integer of 1329 bits", "vk.f32"]),
+        (lambda: scale(10**5000, np.ones(3, np.int32)), vk.DTypeError, ["a is an integer of 16610 bits", "vk.i32"]),
+        (lambda: scale(2.0, np.ones(3), np.ones(3), a=1.0), vk.ArgumentError, ["several values for 'a'"]),
+        (lambda: group_numbers[True](np.zeros(4, np.int32), np.zeros(1, np.int32)), vk.ArgumentError, ["found a bool"]),
         (lambda: scale(2.0, np.ones(3, np.complex64)), vk.DTypeError, ["argument x", "complex64"]),
         (lambda: scale(2.0, np.ones(3, ">f4")), vk.DTypeError, ["byte order"]),
         (lambda: scale(2.0, np.ones(3, np.float32), np.ones(3, np.float64)), vk.DTypeError, ["T is vk.f32", "y"]),
@@ -354,10 +359,36 @@ def test_several_arrays_with_strides_of_their_own(device: Any) -> None:
             assert np.count_nonzero(big == -1) >= 72 - 24
 
 
-def test_an_output_whose_elements_share_a_place_is_refused(device: Any) -> None:
-    y = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (4,), (0,))
-    with pytest.raises(vk.ArgumentError, match="several elements in one place"):
-        increment(y, 1.0)
+@vk.kernel(over="y")
+def copied(x, y):
+    y[vk.global_id(1), vk.global_id(0)] = x[vk.global_id(1), vk.global_id(0)]
+
+
+@pytest.mark.parametrize("strides", [(0, 1), (1, 1), (2, 3)])
+@pytest.mark.parametrize("tensors", [False, True])
+def test_an_output_whose_elements_share_a_place_is_refused(
+    device: Any, strides: tuple[int, int], tensors: bool
+) -> None:
+    x, memory = np.arange(20, dtype=np.float32).reshape(5, 4), np.zeros(40, np.float32)
+    y = np.lib.stride_tricks.as_strided(memory, (5, 4), tuple(4 * stride for stride in strides))
+    if tensors:
+        x, of = vk.tensor(x), vk.tensor(memory).__vkjit_array__
+        y = DeviceArray(of.buffer, 0, of.dtype, (5, 4), strides)
+    with pytest.raises(vk.ArgumentError, match="argument y .* several elements in one place: pass a copy"):
+        copied(x, y)
+    assert not memory.any()
+
+
+def test_windows_that_are_read_and_axes_that_interleave(device: Any) -> None:
+    """What shares places may be read; strides that interleave need share none."""
+    memory = np.arange(20, dtype=np.float32)
+    windows = np.lib.stride_tricks.as_strided(memory, (5, 3), (8, 4))
+    y = np.zeros((5, 3), np.float32)
+    copied(windows, y)
+    np.testing.assert_array_equal(y, [[2 * i + j for j in range(3)] for i in range(5)])
+    woven = np.lib.stride_tricks.as_strided(np.zeros(20, np.float32), (5, 2), (8, 28))
+    copied(np.ones((5, 2), np.float32), woven)
+    assert (woven == 1).all()
 
 
 def test_frames_of_the_launch_are_hidden(device: Any) -> None:

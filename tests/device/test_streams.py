@@ -301,6 +301,26 @@ def test_misuse_is_told(device: Any) -> None:
         recorded.elapsed_time(other)
 
 
+def test_a_stream_is_left_by_the_thread_that_entered_it(device: Any) -> None:
+    stream, inside = vk.Stream(device), []
+    first = vk.current_stream(device)
+
+    def leave() -> None:
+        with pytest.raises(vk.ArgumentError, match="left by the thread that entered it"):
+            stream.__exit__(None, None, None)
+        inside.append(vk.current_stream(device) == stream)
+
+    with stream:
+        thread = threading.Thread(target=leave)
+        thread.start()
+        thread.join()
+        assert vk.current_stream(device) == stream
+    assert inside == [False]
+    with pytest.raises(vk.ArgumentError, match="once for each time"):
+        stream.__exit__(None, None, None)
+    assert vk.current_stream(device) == first
+
+
 def test_streams_of_two_devices() -> None:
     names = [info.index for info in vk.devices() if not info.missing]
     if len(names) < 2:

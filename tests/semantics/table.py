@@ -120,7 +120,7 @@ ROWS: tuple[Row, ...] = (
     Row("range()", "bounds evaluated once, negative steps, the loop variable keeps its last value"),
     Row("and, or, not", "short-circuit on scalars; on slices and tiles an error that suggests & and |"),
     Row("barriers, collectives", "in control flow that is uniform for their scope, else an error that says why not"),
-    Row("aliasing", "outputs may overlap other arguments"),
+    Row("aliasing", "outputs may overlap other arguments; one that plainly has several elements in one place is refused"),
     Row("uninitialised memory", "a read that plainly comes before every write is an error; others are found by `sanitize=True`; "
         "`debug=True` fills shared memory and allocated Outs"),
     Row("out of bounds", "`.get` and `.put` are always safe, `over=` guards its tail, `x[i]` is checked with `debug=True` and "

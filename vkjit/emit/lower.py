@@ -108,6 +108,7 @@ def _numbers(module: Module, positions: set[int]) -> frozenset[int]:
 def interpreter_artifact(module: Module, caps: DeviceCaps) -> KernelArtifact:
     """The artifact of the interpreter's device: its code is the module itself, and all arguments are passed."""
     usage: Usage = usage_of(module, used_only=False)
+    written = usage.writes if module.functions else usage_of(module).writes
     usage.prints.clear()  # the interpreter keeps the lines itself
     fields, size, _ = block_layout(module, caps, usage=usage)
     x, y, z = module.kernel.attrs["local_size"]
@@ -120,7 +121,7 @@ def interpreter_artifact(module: Module, caps: DeviceCaps) -> KernelArtifact:
         block_size=size,
         indirect=False,
         reads=_numbers(module, usage.reads),
-        writes=_numbers(module, usage.writes),
+        writes=_numbers(module, written),
         sites=tuple(module.sites),
         info=report.describe(usage.reports),
     )
