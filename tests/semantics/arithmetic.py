@@ -371,6 +371,28 @@ def rounds(x: vk.In[T, "N"], y: vk.Out[T, "N"]):
 
 case("round", "halves to even", FLOATS, rounds,
      lambda t: (np.concatenate([few(t, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 3.5), two(t)[0]]),), in_f32(np.rint))  # fmt: skip
+
+
+@vk.kernel(over="x")
+def wholes(
+    x: vk.In[T, "N"], down: vk.Out[T, "N"], up: vk.Out[T, "N"], inwards: vk.Out[T, "N"], nearest: vk.Out[T, "N"]
+):
+    i = vk.global_id(0)
+    down[i] = vk.floor(x[i])
+    up[i] = vk.ceil(x[i])
+    inwards[i] = vk.trunc(x[i])
+    nearest[i] = vk.round(x[i])
+
+
+def with_fractions(dtype: DType) -> tuple[Any]:
+    """Numbers with a half and with a quarter, as far as the type has them, and the whole ones beside them."""
+    largest = 15 if dtype is vk.f16 else 56
+    sizes = [2.0**power + part for power in range(-2, largest) for part in (0.0, 0.25, 0.5, 0.75)]
+    return (few(dtype, *sizes, *(-size for size in sizes)),)
+
+
+case("round", "floor, ceil, trunc and round, up to where numbers have no fractions", FLOATS, wholes, with_fractions,
+     lambda x: tuple(in_f32(whole)(x) for whole in (np.floor, np.ceil, np.trunc, np.rint)))  # fmt: skip
 case("round", "integers and bools stay", (*BOOL, *INTEGERS), rounds, several, lambda x: x)
 
 

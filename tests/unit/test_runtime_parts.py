@@ -133,6 +133,7 @@ def test_quirks_of_llvmpipe() -> None:
         "subgroup_broadcast_first_float",
         "shuffle_up_constant",
         "literal_float_zero",
+        "far_whole_numbers",
         "slow_subgroup_arithmetic",
         "scalar_loads",
         "widened_compare",

@@ -19,7 +19,7 @@ from ..ir.types import Scalar, Vector
 from .arithmetic.bits import BIT_RULES, absolute
 from .arithmetic.conversion import conversion_rule
 from .arithmetic.division import INTEGER_RULES
-from .arithmetic.floats import FLOAT_RULES, LOOSE_RULES, multiply_add
+from .arithmetic.floats import FLOAT_RULES, LOOSE_RULES, WHOLE_RULES, multiply_add
 from .expansion import Rule, expand
 from .formula import Formula, Term
 from .math.roots import rounded_root
@@ -30,15 +30,17 @@ __all__ = ["LowerArithmetic"]
 @dataclass(frozen=True, slots=True)
 class LowerArithmetic:
     """`run(module)` works in place and gives the module back. `native` names operations on floats that the back end has
-    itself; `rounded_root` says whether its square root of f32 is rounded to the nearest number, which strict kernels need."""
+    itself; `rounded_root` says whether its square root of f32 is rounded to the nearest number, which strict kernels need;
+    `whole_numbers`, whether it rounds f64 to whole numbers rightly."""
 
     native: frozenset[str] = frozenset()
     rounded_root: bool = True
+    whole_numbers: bool = True
 
     name: ClassVar[str] = "lower_arithmetic"
 
     def run(self, module: Module) -> Module:
-        return expand(module, partial(_choose, self.native, self.rounded_root))
+        return expand(module, partial(_choose, self))
 
 
 def _element(op: Op) -> DType | None:
@@ -46,8 +48,8 @@ def _element(op: Op) -> DType | None:
     return found.dtype if isinstance(found, (Scalar, Vector)) else None
 
 
-def _choose(native: frozenset[str], root_is_rounded: bool, function: Function, op: Op) -> Rule | None:
-    element = _element(op)
+def _choose(device: LowerArithmetic, function: Function, op: Op) -> Rule | None:
+    element, native = _element(op), device.native
     if element is None:
         return None
     if op.name == "cast":
@@ -62,7 +64,9 @@ def _choose(native: frozenset[str], root_is_rounded: bool, function: Function, o
         if function.attrs.get("strict"):
             return multiply_add
         return partial(_wider, "fma") if native and element is dtypes.f16 else None  # LLVM would go by way of f64
-    if op.name == "sqrt" and not root_is_rounded and function.attrs.get("strict"):
+    if element is dtypes.f64 and op.name in WHOLE_RULES and not device.whole_numbers:
+        return WHOLE_RULES[op.name]
+    if op.name == "sqrt" and not device.rounded_root and function.attrs.get("strict"):
         roots: dict[DType, Rule] = {dtypes.f32: rounded_root, dtypes.f16: partial(_wider, "sqrt")}
         return roots.get(element)
     rules = FLOAT_RULES | LOOSE_RULES if function.attrs.get("fast_math") else FLOAT_RULES

@@ -104,7 +104,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
         HideHalves("unrounded_halves" in caps.quirks),
         CarryWords("carried_truths" in caps.quirks),
     )
-    arithmetic = LowerArithmetic(native, rounded_root=caps.kind in ("cpu", "llvm-cpu"))
+    arithmetic = LowerArithmetic(native, caps.kind in ("cpu", "llvm-cpu"), "far_whole_numbers" not in caps.quirks)
     return [
         ("high", [*high, CheckPromises()]),
         ("normal", level),

@@ -19,6 +19,8 @@ The names:
 - ``carried_truths``: making a pipeline of a loop that carries truth values, such as one that swaps two, can take the process
   down;
 - ``unrounded_halves``: a float that is rounded to a half and widened again keeps all its digits;
+- ``far_whole_numbers``: on processors without AVX-512, trunc and round take f64 for f32 (what lies beyond 2^24 stays as it is), and
+  halves don't become even; floor and ceil are right;
 - ``scalar_loads``: non-uniform loads and stores are done lane by lane, so wider elements per lane are cheaper.
 """
 
@@ -76,6 +78,7 @@ _ROWS = (
                 "scalar_loads",
                 "widened_compare",
                 "ordered_atomics",
+                "far_whole_numbers",
             }
         ),
         loop_cap=65535,

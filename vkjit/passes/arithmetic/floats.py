@@ -9,7 +9,7 @@ from ..formats import format_of, is_nan
 from ..formula import Formula, Term
 from .remainder import REMAINDER_RULES
 
-__all__ = ["FLOAT_RULES", "LOOSE_RULES", "copy_sign"]
+__all__ = ["FLOAT_RULES", "LOOSE_RULES", "WHOLE_RULES", "copy_sign"]
 
 
 def copy_sign(magnitude: Term, sign: Term) -> Term:
@@ -90,6 +90,22 @@ FLOAT_RULES: dict[str, Callable[..., Term]] = {
     "isfinite": isfinite,
     **REMAINDER_RULES,
 }
+
+
+def _truncated(f: Formula, x: Term) -> Term:
+    return copy_sign(f.call("floor", x.abs()), x)
+
+
+def _rounded(f: Formula, x: Term) -> Term:
+    """Where numbers lie 1 apart, an addition rounds to whole ones."""
+    size = x.abs()
+    with f.exact():
+        whole = (size + 2.0**52) - 2.0**52
+    return copy_sign(f.select(size < 2.0**52, whole, size), x)
+
+
+WHOLE_RULES: dict[str, Callable[..., Term]] = {"trunc": _truncated, "round": _rounded}
+"""For f64, where a driver rounds it to whole numbers by way of smaller ones."""
 
 LOOSE_RULES: dict[str, Callable[..., Term]] = {"min": loose_minimum, "max": loose_maximum}
 """In place of those, for `fast_math` kernels."""
