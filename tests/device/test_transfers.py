@@ -210,6 +210,29 @@ def test_streams_for_copies(device: Any) -> None:
         assert np.array_equal(x.numpy(), np.arange(1000))
 
 
+def test_streams_for_copies_run_no_kernels(device: Any) -> None:
+    with vk.use_device(device):
+        x, y = vk.tensor(np.arange(1000, dtype=np.int32)), vk.zeros(1000, dtype=vk.i32)
+        for _ in range(5):  # by the short way, too
+            step(x, y, 1)
+        expected = y.numpy()
+        with vk.capture(x=x) as graph:
+            step(x, y, 1)
+        copies = vk.Stream(device, copies=True)
+        for _ in range(2):
+            with copies:
+                with pytest.raises(vk.ArgumentError, match="kernel step was launched in a stream for copies"):
+                    step(x, y, 1)
+                with pytest.raises(vk.ArgumentError, match="in a stream for copies"):
+                    x + y
+                with pytest.raises(vk.ArgumentError, match="kernel step was launched in a stream for copies"):
+                    graph.replay()
+                assert np.array_equal(y.numpy(), expected)
+            step(x, y, 1)
+            graph.replay()
+            expected = y.numpy()
+
+
 def test_chains_of_operations_of_chance(staged: VulkanDevice) -> None:
     """See `repeats_fuzz`, which runs for as long as it is told: here with memory that is used again at once."""
     for seed in range(2):

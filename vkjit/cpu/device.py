@@ -264,6 +264,7 @@ class CpuDevice(Device):
     ) -> None:
         """Runs the kernel; what it reports is kept for the next `synchronize` or `read`."""
         self._check()
+        self.check_stream(kernel.artifact)
         if not isinstance(kernel, CpuKernel):
             raise DeviceError(f"kernel {kernel.artifact.name} was loaded on another device")
         for buffer in (*reads, *writes):

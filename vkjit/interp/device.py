@@ -199,6 +199,7 @@ class InterpreterDevice(Device):
         """
         del reads, writes  # nothing is queued
         self._check()
+        self.check_stream(kernel.artifact)
         if not isinstance(kernel, InterpreterKernel):
             raise DeviceError(f"kernel {kernel.artifact.name} was loaded on another device")
         if min(groups) <= 0:

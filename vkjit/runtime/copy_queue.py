@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ArgumentError
 from ._vk import Vulkan
 from .queue import Queue
+from .streams import refuse
 
 if TYPE_CHECKING:
     from .buffer import VulkanBuffer
@@ -37,10 +37,7 @@ class CopyQueue(Queue):
         reads: Sequence[VulkanBuffer],
         writes: Sequence[VulkanBuffer],
     ) -> None:
-        raise ArgumentError(
-            f"kernel {kernel.artifact.name} was launched in a stream for copies: launch it in another stream; what it "
-            f"needs of this one it waits for by itself"
-        )
+        refuse(kernel.artifact)
 
     def open_ticket(self) -> int:
         return 0

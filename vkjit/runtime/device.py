@@ -456,7 +456,7 @@ class VulkanDevice(Device):
         with self._group.lock:
             handle, family = self._queues.next(self._functions, device, priority, copying)
             parts = self._group, self._vulkan, self._functions, device, family.index, handle, spin
-            if family is not self._queues.compute:
+            if copying:  # also where it shares hardware with kernels, so that programs fail alike on all devices
                 return CopyQueue(*parts)
             return BudgetedQueue(*parts, seconds=self._time_budget) if self._time_budget else Queue(*parts)
 

@@ -21,7 +21,7 @@ from .array import DeviceArray, contiguous_strides
 from .artifact import KernelArtifact
 from .graph import DeviceGraph, Entry
 from .repeat import Launching
-from .streams import DeviceEvent, DeviceStream, ImmediateEvent, ImmediateStream
+from .streams import DeviceEvent, DeviceStream, ImmediateEvent, ImmediateStream, refuse
 from .ways import Table, new_table
 
 if TYPE_CHECKING:
@@ -197,12 +197,19 @@ class Device(ABC):
 
         `copies`: one for copies alone, on hardware of its own where there is such.
         """
-        del copies
-        return ImmediateStream(self, priority)
+        self._has_copy_streams |= copies
+        return ImmediateStream(self, priority, copies)
 
     def open_event(self, timing: bool = False) -> DeviceEvent:
         """An event, not recorded yet; with `timing` it notes the time at which the device reaches it."""
         return ImmediateEvent(self, timing)
+
+    _has_copy_streams = False
+
+    def check_stream(self, artifact: KernelArtifact) -> None:
+        """ArgumentError where this thread's stream is for copies alone; for devices that launch at once."""
+        if self._has_copy_streams and self.stream.copies:
+            refuse(artifact)
 
     @property
     def stream(self) -> DeviceStream:

@@ -15,10 +15,12 @@ import numpy as np
 from ..errors import DeviceError, FeatureError
 from .artifact import REPORT_WORDS, KernelArtifact
 from .buffer import VulkanBuffer
+from .copy_queue import CopyQueue
 from .graph import Copy, DeviceGraph, Entry, Fill, Launch, is_capturing
 from .pipeline import VulkanKernel
 from .queue import Queue
 from .queue_submission import Prepared, memory_barriers
+from .streams import refuse
 
 if TYPE_CHECKING:
     from .device import VulkanDevice
@@ -55,6 +57,10 @@ class QueueGraph(DeviceGraph):
             return
         queue = self.device.stream.queue
         queue.check()
+        if isinstance(queue, CopyQueue):
+            launch = next((e for e in self.entries if isinstance(e, Launch)), None)
+            if launch is not None:
+                refuse(launch.kernel.artifact)
         with queue.lock:
             recorded = self._commands.get(queue)
             if recorded is None:

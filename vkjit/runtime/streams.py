@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import ArgumentError, DeviceError
 from .graph import check_waiting
 
 if TYPE_CHECKING:
+    from .artifact import KernelArtifact
     from .interface import Device
 
 __all__ = ["DeviceEvent", "DeviceStream", "ImmediateEvent", "ImmediateStream"]
@@ -25,6 +26,8 @@ class DeviceStream(ABC):
 
     device: Device
     priority: int
+    copies = False
+    """Whether it is for copies alone."""
 
     @abstractmethod
     def synchronize(self) -> None:
@@ -37,6 +40,14 @@ class DeviceStream(ABC):
     @abstractmethod
     def wait_event(self, event: DeviceEvent) -> None:
         """Has what is launched here from now on run after the event. The host doesn't wait."""
+
+
+def refuse(artifact: KernelArtifact) -> NoReturn:
+    """ArgumentError for a kernel in a stream for copies alone."""
+    raise ArgumentError(
+        f"kernel {artifact.name} was launched in a stream for copies: launch it in another stream; what it needs of this "
+        f"one it waits for by itself"
+    )
 
 
 class DeviceEvent(ABC):
@@ -64,9 +75,10 @@ class DeviceEvent(ABC):
 class ImmediateStream(DeviceStream):
     """A stream of a device on which nothing is ever outstanding."""
 
-    def __init__(self, device: Device, priority: int) -> None:
+    def __init__(self, device: Device, priority: int, copies: bool = False) -> None:
         self.device = device
         self.priority = priority
+        self.copies = copies
 
     def synchronize(self) -> None:
         """As in `DeviceStream`; raises what kernels reported."""
