@@ -531,7 +531,7 @@ class Kernel(Tunable):
 
         with self._lock, spans.span("compile", self.name):
             artifact = compiler.compile_kernel(self._expanded, signature, device.caps)
-            told = {"parameters": self._parameters, "alignments": plan.alignments(signature)}
+            told = {"parameters": self._parameters, "alignments": plan.alignments(signature, self.__module__)}
             made = LaunchPlan(device, replace(artifact, info={**artifact.info, **told}))
             self._plans[key] = (made, constant_captures([*values, *self._elements]))
         return made

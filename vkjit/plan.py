@@ -103,10 +103,12 @@ def _parts(groups: Grid, limits: Grid) -> Iterator[tuple[Grid, Grid]]:
         yield (x[0], y[0], z[0]), (x[1], y[1], z[1])
 
 
-def alignments(signature: Signature) -> dict[int, int]:
-    """The number of bytes of which each array's address has to be a multiple, by number of argument."""
+def alignments(signature: Signature, module: str) -> dict[int, int]:
+    """By number of argument, the bytes of which each array's address has to be a multiple if it was one. `module` is the kernel's:
+    the standard library also chooses kernels by addresses, as those of matrices ask for whole vectors."""
+    relies = signature.aligned or module.startswith(f"{__package__}.stdlib.")
     arrays = {i: arg for i, arg in enumerate(signature.args) if isinstance(arg, ArrayArg)}
-    return {i: ROW_ALIGNMENT if signature.aligned else arg.dtype.itemsize for i, arg in arrays.items()}
+    return {i: ROW_ALIGNMENT if relies else arg.dtype.itemsize for i, arg in arrays.items()}
 
 
 class LaunchPlan:
