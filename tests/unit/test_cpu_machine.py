@@ -168,6 +168,34 @@ def test_features_are_only_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
         machine.host.__wrapped__()
 
 
+@pytest.mark.skipif(HOST.family != "x86_64", reason="names features of x86")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("-AVX521F", "did you mean -avx512f or "),
+        ("-avx2, -nonsense", "'nonsense' here; there are 64bit, adx, "),
+        ("-", "'-'"),
+    ],
+)
+def test_features_that_nobody_knows(text: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VKJIT_CPU_FEATURES", text)
+    with pytest.raises(errors.ArgumentError, match="VKJIT_CPU_FEATURES has") as caught:
+        machine.host.__wrapped__()
+    assert said in str(caught.value)
+
+
+def test_a_folder_for_dumps_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "define void @f() {\n  ret void\n}\n"
+    file = tmp_path / "file"
+    file.write_text("")
+    for folder in (tmp_path / "none", file):
+        monkeypatch.setenv("VKJIT_CPU_DUMP", str(folder))
+        with pytest.raises(errors.ArgumentError, match="VKJIT_CPU_DUMP is .* name a folder that exists"):
+            machine.compile_text(text)
+    monkeypatch.setenv("VKJIT_CPU_DUMP", str(tmp_path))
+    assert machine.compile_text(text) and len(list(tmp_path.glob("kernel*"))) == 3
+
+
 @vk.kernel(local=64)
 def mixture(
     n: vk.i32, x: vk.In[vk.f32, "N"], h: vk.InOut[vk.f16, "N"], d: vk.InOut[vk.f64, "N"], total: vk.InOut[vk.i32, "K"]
