@@ -81,14 +81,16 @@ def pinned_empty(
 def _element_of(dtype: Any) -> np.dtype[Any]:
     """The type of a NumPy array's elements that `dtype` names."""
     package: Any = sys.modules.get("ml_dtypes")
+    element: np.dtype[Any] | None = None
     try:
         if dtype is dtypes.bf16 and package is not None:
-            return np.dtype(package.bfloat16)
-        if isinstance(dtype, PackedFloat):
-            return np.dtype(np.uint8 if package is None else getattr(package, dtype.numpy))
-        element = dtype.storage if isinstance(dtype, DType) and dtype in dtypes.ALL else np.dtype(dtype)
+            element = np.dtype(package.bfloat16)
+        elif isinstance(dtype, PackedFloat):
+            element = np.dtype(np.uint8 if package is None else getattr(package, dtype.numpy))
+        else:
+            element = dtype.storage if isinstance(dtype, DType) and dtype in dtypes.ALL else np.dtype(dtype)
     except (TypeError, ValueError):
-        element = None
+        pass
     if element is None or element.hasobject:
         raise DTypeError(f"dtype={dtype!r} is no type of an array's elements: use one of NumPy's or of {dtypes.ALL}")
     return element

@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,7 @@ def test_views_of_more_elements_than_can_be_counted(device: Any) -> None:
 
 @pytest.mark.parametrize("count", [2**61, 2**70])
 def test_numbers_made_on_the_host_without_room(count: int) -> None:
-    made = (
+    made: tuple[Callable[[], Any], ...] = (
         lambda: vk.arange(count),
         lambda: vk.arange(0.0, count),
         lambda: vk.linspace(0, 1, count),

@@ -154,7 +154,7 @@ def test_pinned_arrays_of_all_types(device: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.delitem(sys.modules, "ml_dtypes", raising=False)
     assert vk.pinned_empty(4, vk.bf16).dtype == np.uint16 and vk.pinned_empty(4, vk.f8e4m3).dtype == np.uint8
     loaded = types.SimpleNamespace(bfloat16=np.int16, float8_e5m2=np.int8)
-    monkeypatch.setitem(sys.modules, "ml_dtypes", loaded)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "ml_dtypes", loaded)
     assert vk.pinned_empty(4, vk.bf16).dtype == np.int16 and vk.pinned_empty(4, vk.f8e5m2).dtype == np.int8
     for wrong in (vk.index, vk.Element, object, "f32", vk.Vec[vk.f32, 2]):
         with pytest.raises(vk.DTypeError, match="use one of NumPy's or of"):
