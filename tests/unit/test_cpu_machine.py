@@ -20,7 +20,7 @@ from vkjit.ir.core import Module
 
 pytest.importorskip("llvmlite", reason="the CPU device needs llvmlite")
 
-from vkjit.cpu import lower, machine, quota  # noqa: E402  after the check
+from vkjit.cpu import lower, machine, quota, watch  # noqa: E402  after the check
 from vkjit.cpu.device import CpuDevice, cpu_caps  # noqa: E402
 from vkjit.passes import pipeline  # noqa: E402
 
@@ -369,3 +369,10 @@ def test_quotas_of_control_groups(files: dict[str, str], lines: str, expected: f
     (tmp_path / "groups").write_text(lines)
     assert quota.quota(tmp_path / "groups", tmp_path / "mount") == expected
     assert 1 <= quota.processors() <= (os.cpu_count() or 1)
+
+
+@pytest.mark.skipif("avx" not in HOST.features, reason="registers of 256 bits are AVX's")
+def test_asking_whether_to_go_on_keeps_whole_registers() -> None:
+    body = f"define i1 @ask(ptr %watch) {{\n  %stop = {watch.poll_call(HOST.features)}\n  ret i1 %stop\n}}\n"
+    code = machine.texts_of(f"{watch.poll_text(HOST.features)}\n{body}")[1]
+    assert "%ymm15, " in code and ", %ymm15" in code and "vzeroupper" not in code
