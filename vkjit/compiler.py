@@ -88,8 +88,8 @@ TIMES = CompileTimes()
 
 
 def optimisation_level() -> int:
-    """VKJIT_OPT, 0 to 2 (default 2)."""
-    text = os.environ.get("VKJIT_OPT", "2")
+    """VKJIT_OPT, 0 to 2 (2 where it isn't set, or empty)."""
+    text = os.environ.get("VKJIT_OPT", "").strip() or "2"
     if text not in ("0", "1", "2"):
         raise ArgumentError(f"VKJIT_OPT is {text!r}: expected 0, 1 or 2")
     return int(text)

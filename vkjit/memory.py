@@ -7,13 +7,17 @@ is complete.
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from . import dtypes
 from .devices import device as open_device
-from .errors import ArgumentError
+from .dtypes import DType
+from .errors import ArgumentError, DTypeError
+from .lang.packed import PackedFloat
 from .runtime import ledger
 from .runtime.interface import Device
 from .runtime.ledger import LiveBuffer
@@ -60,16 +64,36 @@ def pinned_empty(
 ) -> npt.NDArray[Any]:
     """A NumPy array, not set to anything, from which and to which the device (the default one) copies without a detour.
 
-    It outlives the device. Ordinary where the device works on the host's memory, where the array is small, and once a quarter of
-    the host's memory is pinned. Raises ArgumentError for negative sizes.
+    `dtype` is a type of NumPy's or of vkjit's; bf16 and floats of 8 bits are ml_dtypes' types where that package is loaded, else
+    their bits, unsigned. The array outlives the device. It is ordinary where the device works on the host's memory, where the
+    array is small, and once a quarter of the host's memory is pinned. Raises ArgumentError for sizes below 0, OutOfMemoryError.
     """
-    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-    if any(size < 0 for size in sizes):
-        raise ArgumentError(f"pinned_empty({shape}): expected sizes of at least 0")
-    element = np.dtype(dtype)
+    sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    if any(isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0 for size in sizes):
+        raise ArgumentError(f"pinned_empty({shape!r}): expected sizes of at least 0")
+    sizes = tuple(int(size) for size in sizes)
+    element = _element_of(dtype)
     data: npt.NDArray[Any] = open_device(device).host_array(math.prod(sizes) * element.itemsize)
     shaped: npt.NDArray[Any] = data.view(element).reshape(sizes)
     return shaped
+
+
+def _element_of(dtype: Any) -> np.dtype[Any]:
+    """The type of a NumPy array's elements that `dtype` names."""
+    package: Any = sys.modules.get("ml_dtypes")
+    element: np.dtype[Any] | None = None
+    try:
+        if dtype is dtypes.bf16 and package is not None:
+            element = np.dtype(package.bfloat16)
+        elif isinstance(dtype, PackedFloat):
+            element = np.dtype(np.uint8 if package is None else getattr(package, dtype.numpy))
+        else:
+            element = dtype.storage if isinstance(dtype, DType) and dtype in dtypes.ALL else np.dtype(dtype)
+    except (TypeError, ValueError):
+        pass
+    if element is None or element.hasobject:
+        raise DTypeError(f"dtype={dtype!r} is no type of an array's elements: use one of NumPy's or of {dtypes.ALL}")
+    return element
 
 
 def empty_cache(device: int | str | Device | None = None) -> None:

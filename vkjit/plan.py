@@ -6,7 +6,7 @@ queues the dispatch (several, where the grid is past the device's limits).
 
 from __future__ import annotations
 
-import itertools
+import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -39,6 +39,9 @@ Grid = tuple[int, int, int]
 
 _linked: list[Any] = []
 """Code that stays for good."""
+
+MOST_INVOCATIONS = 2**63 - 1
+"""Of a launch: ids are signed and have 64 bits."""
 
 CAP_MARGIN = 64
 """Iterations that are kept free below a driver's cap."""
@@ -95,12 +98,12 @@ def checked_grid(value: Any, what: str, name: str) -> Grid:
 
 def _parts(groups: Grid, limits: Grid) -> Iterator[tuple[Grid, Grid]]:
     """Cuts a grid into (base, size) pieces within the limits."""
-    axes = [
-        [(start, min(limit, total - start)) for start in range(0, total, limit)]
-        for total, limit in zip(groups, limits, strict=True)
-    ]
-    for z, y, x in itertools.product(axes[2], axes[1], axes[0]):
-        yield (x[0], y[0], z[0]), (x[1], y[1], z[1])
+    starts = [range(0, total, limit) for total, limit in zip(groups, limits, strict=True)]
+    for z in starts[2]:
+        for y in starts[1]:
+            for x in starts[0]:
+                width, height, depth = (min(m, t - b) for m, t, b in zip(limits, groups, (x, y, z), strict=True))
+                yield (x, y, z), (width, height, depth)
 
 
 def alignments(signature: Signature, module: str) -> dict[int, int]:
@@ -157,10 +160,23 @@ class LaunchPlan:
         if groups[0] <= limits[0] and groups[1] <= limits[1] and groups[2] <= limits[2]:
             self._queue(groups, values, reads, writes, (0, 0, 0), groups)
             return
-        if not self._cut:
-            raise ArgumentError(f"{self.artifact.name}: {groups} workgroups are past the device's limit of {limits}")
+        self._check_parts(groups, limits)
         for base, size in _parts(groups, limits):
             self._queue(size, values, reads, writes, base, groups)
+
+    def _check_parts(self, groups: Grid, limits: Grid) -> None:
+        """Refuses what can't be cut right, before a part runs."""
+        local = self.artifact.local_size
+        if math.prod(groups) * math.prod(local) > MOST_INVOCATIONS:
+            raise ArgumentError(
+                f"{self.artifact.name}: a grid of {groups} workgroups of {math.prod(local)} has more than 2^63 - 1 "
+                "invocations, so that ids don't fit vk.index: launch fewer, and have each do more in a loop"
+            )
+        axes = self.artifact.info.get("grid_axes", (0, 1, 2))
+        if not self._cut and any(groups[axis] > limits[axis] for axis in axes):
+            raise ArgumentError(
+                f"{self.artifact.name}: {groups} workgroups are past the device's limit of {limits}: launch it several times"
+            )
 
     def prepare(self, groups: Grid, values: Sequence[Any]) -> PreparedLaunch | None:
         """A launch with this grid, and with the extents and strides of these arrays; None where the grid is empty or cut."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -63,6 +65,47 @@ def test_no_memory_names_the_holders(device: Any) -> None:
     if isinstance(caught.value, vk.OutOfMemoryError):
         assert "f32 (123, 1)" in str(caught.value) and x.shape == (123, 1)
     assert (vk.ones(3) + 1).numpy().tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("shape", [(2**61,), (2**63,), (2**80,), (2**40, 2**40), (10**13,)])
+def test_no_memory_for_arrays_of_any_size(device: Any, shape: tuple[int, ...]) -> None:
+    held = vk.zeros(123, 1)
+    with pytest.raises(vk.OutOfMemoryError) as caught:
+        vk.zeros(shape)
+    text = str(caught.value)
+    assert str(4 * math.prod(shape)) in text and "f32 (123, 1)" in text and "without an array" not in text
+    assert (held + vk.ones(123, 1)).sum().item() == 123
+
+
+def test_buffers_that_were_closed_hold_nothing(device: Any) -> None:
+    buffer = device.allocate(12_345)
+    held = [row.nbytes for row in vk.live_buffers()]
+    buffer.close()
+    assert 12_345 in held and 12_345 not in [row.nbytes for row in vk.live_buffers()]
+
+
+def test_views_of_more_elements_than_can_be_counted(device: Any) -> None:
+    x = vk.ones(1)
+    for shape in ((2**63,), (2**40, 2**40), (2**70, 1)):
+        with pytest.raises(vk.ShapeError, match=r"at most 2\^63 - 1 elements"):
+            x.expand(*shape)
+    with pytest.raises(vk.ShapeError, match=r"at most 2\^63 - 1 elements"):
+        vk.zeros(2**63, 0)
+    assert x.expand(2**40, 2**20)[5, 7].item() == 1
+
+
+@pytest.mark.parametrize("count", [2**61, 2**70])
+def test_numbers_made_on_the_host_without_room(count: int) -> None:
+    made: tuple[Callable[[], Any], ...] = (
+        lambda: vk.arange(count),
+        lambda: vk.arange(0.0, count),
+        lambda: vk.linspace(0, 1, count),
+        lambda: vk.logspace(0, 1, count),
+        lambda: vk.eye(count, 1),
+    )
+    for make in made:
+        with pytest.raises(vk.OutOfMemoryError, match=f"no memory for {8 * count} bytes on the host"):
+            make()
 
 
 def test_memory_in_cycles_is_found_before_giving_up(device: Any) -> None:

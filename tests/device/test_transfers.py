@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import math
+import sys
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +17,7 @@ from tests.device import runtime_kernels as kernels
 from tests.device.repeats_fuzz import Chain, in_threads
 from tests.device.runtime_kernels import BLOCK
 from tests.device.staged import open_staged
+from vkjit import dtypes
 from vkjit.runtime import host_copy, transfer
 from vkjit.runtime.device import VulkanDevice
 
@@ -138,8 +142,31 @@ def test_pinned_arrays_for_users(staged: VulkanDevice, device: Any) -> None:
     array[:] = 2.0
     assert vk.tensor(array).sum().item() == 600_000.0
     assert vk.pinned_empty(5, np.int8, device).shape == (5,) and vk.pinned_empty((0, 3), device=device).size == 0
-    with pytest.raises(vk.VkjitError, match="at least 0"):
-        vk.pinned_empty(-1)
+    for wrong in (-1, 4.5, True, (2, "3")):
+        with pytest.raises(vk.ArgumentError, match="at least 0"):
+            vk.pinned_empty(wrong)  # type: ignore[arg-type]
+
+
+def test_pinned_arrays_of_all_types(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for dtype in dtypes.ALL:
+        if dtype is not vk.bf16:
+            assert vk.pinned_empty((2, 3), dtype).dtype == dtype.storage
+    monkeypatch.delitem(sys.modules, "ml_dtypes", raising=False)
+    assert vk.pinned_empty(4, vk.bf16).dtype == np.uint16 and vk.pinned_empty(4, vk.f8e4m3).dtype == np.uint8
+    loaded = types.SimpleNamespace(bfloat16=np.int16, float8_e5m2=np.int8)
+    monkeypatch.setitem(sys.modules, "ml_dtypes", loaded)
+    assert vk.pinned_empty(4, vk.bf16).dtype == np.int16 and vk.pinned_empty(4, vk.f8e5m2).dtype == np.int8
+    for wrong in (vk.index, vk.Element, object, "f32", vk.Vec[vk.f32, 2]):
+        with pytest.raises(vk.DTypeError, match="use one of NumPy's or of"):
+            vk.pinned_empty(4, wrong)
+
+
+@pytest.mark.parametrize("shape", [10**13, (2**40, 2**40)])
+def test_no_memory_for_pinned_arrays(device: Any, shape: Any) -> None:
+    with pytest.raises(
+        vk.OutOfMemoryError, match=f"no memory for {4 * math.prod(np.atleast_1d(shape).tolist())} bytes"
+    ):
+        vk.pinned_empty(shape, np.float32)
 
 
 def test_slots_for_reports_are_zero_before_a_launch_gets_one(staged: VulkanDevice) -> None:

@@ -194,6 +194,41 @@ def test_results_are_shipped_in_a_file(tmp_path: Path, monkeypatch: pytest.Monke
     assert "can't be read as tuned results" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("[1, 2]", "found a list, expected an object with 'format' and a list 'records'"),
+        ("3", "found a number, expected an object"),
+        ("null", "found null, expected an object"),
+        ("{}", "found an object with nothing in it, expected"),
+        ('{"format": 1}', "found an object with 'format': a number, expected"),
+        ('{"records": []}', "found an object with 'records': a list, expected"),
+        ('{"format": 1, "records": {}}', "with 'format': a number, 'records': an object, expected"),
+        ('{"format": 7, "records": []}', "results of version 7, expected 1: export them anew"),
+        ('{"format": 1, "records": [1, {"record": []}, null]}', "none of its 3 tuned results is whole"),
+        ("[" * 100_000, "can't be read as tuned results"),
+        ("not JSON", "can't be read as tuned results"),
+        (None, "can't be read as tuned results"),
+    ],
+)
+def test_files_that_hold_no_results(
+    content: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "shipped.json"
+    if content is not None:
+        path.write_text(content)
+    monkeypatch.setenv(records.SHIPPED_VARIABLE, str(path))
+    with pytest.raises(vk.ArgumentError) as caught:
+        records.load("key", "device", "driver 1")
+    assert str(caught.value).startswith(f"VKJIT_TUNED: {path}") and said in str(caught.value)
+
+
+def test_shipped_records_with_names_that_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "shipped.json"
+    records.export(path, [RECORD, dataclasses.replace(RECORD, device=["a", "list"])])
+    assert records.ship(path) == [RECORD]
+
+
 def test_the_command_shows_what_was_found(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tune", "--show"]) == 0
     assert "nothing has been tuned yet" in capsys.readouterr().out

@@ -20,7 +20,7 @@ from vkjit.ir.core import Module
 
 pytest.importorskip("llvmlite", reason="the CPU device needs llvmlite")
 
-from vkjit.cpu import lower, machine, quota  # noqa: E402  after the check
+from vkjit.cpu import lower, machine, quota, watch  # noqa: E402  after the check
 from vkjit.cpu.device import CpuDevice, cpu_caps  # noqa: E402
 from vkjit.passes import pipeline  # noqa: E402
 
@@ -166,6 +166,34 @@ def test_features_are_only_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VKJIT_CPU_FEATURES", "+avx1024")
     with pytest.raises(errors.ArgumentError, match="takes features away"):
         machine.host.__wrapped__()
+
+
+@pytest.mark.skipif(HOST.family != "x86_64", reason="names features of x86")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("-AVX521F", "did you mean -avx512f or "),
+        ("-avx2, -nonsense", "'nonsense' here; there are 64bit, adx, "),
+        ("-", "'-'"),
+    ],
+)
+def test_features_that_nobody_knows(text: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VKJIT_CPU_FEATURES", text)
+    with pytest.raises(errors.ArgumentError, match="VKJIT_CPU_FEATURES has") as caught:
+        machine.host.__wrapped__()
+    assert said in str(caught.value)
+
+
+def test_a_folder_for_dumps_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "define void @f() {\n  ret void\n}\n"
+    file = tmp_path / "file"
+    file.write_text("")
+    for folder in (tmp_path / "none", file):
+        monkeypatch.setenv("VKJIT_CPU_DUMP", str(folder))
+        with pytest.raises(errors.ArgumentError, match="VKJIT_CPU_DUMP is .* name a folder that exists"):
+            machine.compile_text(text)
+    monkeypatch.setenv("VKJIT_CPU_DUMP", str(tmp_path))
+    assert machine.compile_text(text) and len(list(tmp_path.glob("kernel*"))) == 3
 
 
 @vk.kernel(local=64)
@@ -341,3 +369,10 @@ def test_quotas_of_control_groups(files: dict[str, str], lines: str, expected: f
     (tmp_path / "groups").write_text(lines)
     assert quota.quota(tmp_path / "groups", tmp_path / "mount") == expected
     assert 1 <= quota.processors() <= (os.cpu_count() or 1)
+
+
+@pytest.mark.skipif("avx" not in HOST.features, reason="registers of 256 bits are AVX's")
+def test_asking_whether_to_go_on_keeps_whole_registers() -> None:
+    body = f"define i1 @ask(ptr %watch) {{\n  %stop = {watch.poll_call(HOST.features)}\n  ret i1 %stop\n}}\n"
+    code = machine.texts_of(f"{watch.poll_text(HOST.features)}\n{body}")[1]
+    assert "%ymm15, " in code and ", %ymm15" in code and "vzeroupper" not in code

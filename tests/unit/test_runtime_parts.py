@@ -349,6 +349,11 @@ def test_registered_kinds_serve_as_last_resort(monkeypatch: pytest.MonkeyPatch) 
         select.open_device()
     with pytest.raises(errors.DeviceNotFoundError, match="no driver here"):
         select.open_device(5)
+    for blank in ("", "  "):
+        with pytest.raises(errors.DeviceNotFoundError, match=f"(?s)no device '{blank}', asked for.*0: interpreter"):
+            select.open_device(blank)
+        monkeypatch.setenv("VKJIT_DEVICE", blank)
+        assert select.open_device() is device
 
 
 def test_the_default_is_the_first_usable_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.repo import checkout
 from vkjit.cli import info
+from vkjit.compiler import optimisation_level
 from vkjit.errors import ArgumentError
 from vkjit.settings import SETTINGS, switch
 
@@ -26,6 +27,15 @@ def test_a_switch_that_says_neither(text: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("VKJIT_DEBUG", text)
     with pytest.raises(ArgumentError, match=f"VKJIT_DEBUG is '{text}': expected 0 or 1"):
         switch("VKJIT_DEBUG")
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", 2), (" ", 2), ("1", 1)])
+def test_optimisation(text: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VKJIT_OPT", text)
+    assert optimisation_level() == expected
+    monkeypatch.setenv("VKJIT_OPT", "3")
+    with pytest.raises(ArgumentError, match="VKJIT_OPT is '3': expected 0, 1 or 2"):
+        optimisation_level()
 
 
 def test_the_list_has_all_that_the_package_reads() -> None:

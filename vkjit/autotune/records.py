@@ -117,7 +117,8 @@ def _record(held: Any) -> Record | None:
     rows = tuple(Row(**row) for row in found.pop("rows"))
     record = Record(rows=rows, **found)
     numbers = all(row.seconds is None or (type(row.seconds) is float and row.seconds > 0) for row in rows)
-    return record if numbers and isinstance(record.key, str) else None
+    texts = (record.name, record.key, record.device, record.driver, *(row.choice for row in rows))
+    return record if numbers and all(isinstance(text, str) for text in texts) else None
 
 
 def load(key: str, device: str, driver: str) -> Record | None:
@@ -156,16 +157,35 @@ def export(path: Path, records: Iterable[Record]) -> int:
 
 
 def ship(path: Path) -> list[Record]:
-    """The good records of a file that `export` has written. ArgumentError where it can't be read as one."""
+    """The good records of a file that `export` has written. ArgumentError where it can't be read as one, or none is good."""
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
-        listed = held["records"] if held["format"] == FORMAT else None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ArgumentError(f"{path} can't be read as tuned results: {error}") from None
-    if not isinstance(listed, list):
-        raise ArgumentError(f"{path} holds tuned results of another version: export them anew")
-    found = (_decode(json.dumps(item)) for item in listed)
-    return [record for record in found if record is not None]
+    if not isinstance(held, dict) or "format" not in held or not isinstance(held.get("records"), list):
+        raise ArgumentError(
+            f"{path} can't be read as tuned results: found {_in_words(held)}, expected an object with 'format' and a list "
+            "'records', as `python -m vkjit tune --export` writes it"
+        )
+    if held["format"] != FORMAT:
+        raise ArgumentError(
+            f"{path} holds tuned results of version {held['format']!r}, expected {FORMAT}: export them anew"
+        )
+    listed = held["records"]
+    found = [record for item in listed if (record := _decode(json.dumps(item))) is not None]
+    if listed and not found:
+        raise ArgumentError(f"{path}: none of its {len(listed)} tuned results is whole: export them anew")
+    return found
+
+
+def _in_words(value: Any) -> str:
+    """What kind of value of JSON's this is; an object with what it holds first."""
+    kinds = {list: "a list", dict: "an object", str: "a text", bool: "a truth value", type(None): "null"}
+    found = kinds.get(type(value), "a number")
+    if not isinstance(value, dict):
+        return found
+    inside = [f"{name!r}: {kinds.get(type(part), 'a number')}" for name, part in list(value.items())[:4]]
+    return f"{found} with {', '.join(inside) or 'nothing in it'}"
 
 
 _Key = tuple[str, str, str]
@@ -178,5 +198,8 @@ def _shipped() -> dict[_Key, Record]:
     if not place:
         return {}
     if place not in _READ:
-        _READ[place] = {(r.key, r.device, r.driver): r for r in ship(Path(place))}
+        try:
+            _READ[place] = {(r.key, r.device, r.driver): r for r in ship(Path(place))}
+        except ArgumentError as error:
+            raise ArgumentError(f"{SHIPPED_VARIABLE}: {error}") from None
     return _READ[place]

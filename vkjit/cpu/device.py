@@ -107,11 +107,10 @@ class CpuBuffer(Buffer):
     device: CpuDevice
 
     def __init__(self, device: CpuDevice, nbytes: int) -> None:
-        self.device = device
+        self.data: npt.NDArray[np.uint8] = device.blocks.take(nbytes)
+        self.device = device  # not before: a buffer without memory is none of the device's
         self.nbytes = nbytes
         self.owner: object = None
-        self.address = 0
-        self.data: npt.NDArray[np.uint8] = device.blocks.take(nbytes)
         self.address = int(self.data.__array_interface__["data"][0])
         device.usage.add(nbytes)
 

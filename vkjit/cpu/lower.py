@@ -190,8 +190,9 @@ def _over_groups(g: Generator, write: object) -> None:
     text.branch(text.op(f"icmp slt i64 {now}, %end"), body, leave)
     text.label(body)
     for axis, name in enumerate(names):
-        g.ids["group", axis] = text.load("i64", place[name])
-        g.ids["groups", axis] = f"%{name}"
+        own, base = text.load("i64", place[name]), g.arguments.get(("base", -1, axis))
+        g.ids["group", axis] = own if base is None else text.op(f"add i64 {own}, {base}")
+        g.ids["groups", axis] = g.arguments.get(("groups", -1, axis), f"%{name}")
     with g.scope():
         write()  # type: ignore[operator]
     if text.open:

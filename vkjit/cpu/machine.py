@@ -7,10 +7,12 @@ linked is an error, never the end of the process.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import itertools
 import os
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,11 +74,24 @@ def host() -> Host:
                 "'-avx512f,-avx512vl'"
             )
         if text.startswith("-"):
+            if found and text[1:] not in found:
+                raise ArgumentError(f"VKJIT_CPU_FEATURES has {text!r}: {_close_to(text[1:], found)}")
             found[text[1:]] = False
     flags = ",".join(f"{'+' if on else '-'}{feature}" for feature, on in sorted(found.items()))
     features = frozenset(feature for feature, on in found.items() if on)
     family = str(llvm.get_process_triple()).split("-", maxsplit=1)[0]
     return Host(llvm.get_host_cpu_name(), flags, features, tuple(llvm.llvm_version_info), _FAMILIES.get(family, family))
+
+
+def _close_to(name: str, known: Iterable[str]) -> str:
+    """What to write for a feature that there isn't."""
+    close = difflib.get_close_matches(name.lower(), known)
+    meant = (
+        f"did you mean {' or '.join(f'-{other}' for other in close)}?"
+        if close
+        else f"there are {', '.join(sorted(known))}"
+    )
+    return f"LLVM knows no feature {name!r} here; {meant}"
 
 
 _FAMILIES = {"arm64": "aarch64", "amd64": "x86_64"}
@@ -153,8 +168,13 @@ def _dump(text: str, module: Any, machine: Any) -> None:
         return
     number = next(_numbers)
     for ending, content in (("in.ll", text), ("out.ll", str(module)), ("s", machine.emit_assembly(module))):
-        with open(os.path.join(folder, f"kernel{number}.{ending}"), "w", encoding="utf-8") as file:
-            file.write(content)
+        try:
+            with open(os.path.join(folder, f"kernel{number}.{ending}"), "w", encoding="utf-8") as file:
+                file.write(content)
+        except OSError as error:
+            raise ArgumentError(
+                f"VKJIT_CPU_DUMP is {folder!r}: nothing can be written there ({error.strerror}); name a folder that exists"
+            ) from error
 
 
 @dataclass(slots=True)

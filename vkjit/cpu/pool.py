@@ -37,6 +37,7 @@ _WORTH_A_CREW = 25_000
 """Nanoseconds of work from which waking other threads pays: threads of Python's, or those that are awake already."""
 _MOST_THREADS = 1024
 """More would take the process's maps of memory, which LLVM needs too."""
+_MOST_GROUPS = 2**63 - 1
 _CHUNK = 4_000_000
 """Nanoseconds that a chunk should take at most, so that Ctrl-C is prompt and threads end together."""
 
@@ -173,6 +174,10 @@ class Pool:
     def run(self, function: Any, block: bytes | bytearray, grid: tuple[int, int, int], pace: Pace) -> None:
         """Runs all workgroups of the grid. Raises what handlers of signals raise."""
         total = grid[0] * grid[1] * grid[2]
+        if total > _MOST_GROUPS:
+            raise ArgumentError(
+                f"a grid of {grid} workgroups: the device numbers at most 2^63 - 1 of them, launch fewer"
+            )
         data = _FFI.from_buffer(block)
         watch = watch_of_thread()
         begin = 0

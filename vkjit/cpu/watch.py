@@ -24,7 +24,7 @@ _FFI = cffi.FFI()
 _WORDS = 8
 
 _POLL = """
-define internal {convention}i1 @poll(ptr %watch) noinline nounwind memory(argmem: read, inaccessiblemem: readwrite) {{
+define internal {convention}i1 @poll(ptr %watch) noinline nounwind memory(argmem: read, inaccessiblemem: readwrite) {attributes}{{
   %stop = load atomic i64, ptr %watch monotonic, align 8
   %stopped = icmp ne i64 %stop, 0
   br i1 %stopped, label %yes, label %ask
@@ -52,7 +52,10 @@ def _convention(features: frozenset[str]) -> str:
 def poll_text(features: frozenset[str]) -> str:
     """LLVM's text of the function that asks: true where the kernel has to stop. To kernels it is as if it touched nothing
     of theirs."""
-    return _POLL.format(convention=_convention(features))
+    # LLVM 22 clears the upper halves of AVX's registers after it has restored them, unless it is told not to
+    kept = ",".join(f"+{feature}" for feature in sorted(features))
+    attributes = f'"target-features"="{kept},-vzeroupper" ' if "avx" in features else ""
+    return _POLL.format(convention=_convention(features), attributes=attributes)
 
 
 def poll_call(features: frozenset[str]) -> str:

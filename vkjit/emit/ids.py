@@ -88,9 +88,7 @@ def _group_word(ctx: Context, axis: int) -> int:
         return own
 
     def make(entry: OpenBlock) -> int:
-        base = load_field(ctx, field_of(ctx, "base", -1, axis))
-        if ctx.writer.type_of(base) != ctx.uint:
-            base = entry.emit("OpUConvert", ctx.uint, base)
+        base = entry.emit("OpUConvert", ctx.uint, load_field(ctx, field_of(ctx, "base", -1, axis)))
         return entry.emit("OpIAdd", ctx.uint, own, base)
 
     return ctx.once(("group", axis), make)
@@ -101,7 +99,7 @@ def _group_wide(ctx: Context, axis: int) -> int:
         own = entry.emit("OpUConvert", ctx.ulong, _builtin(ctx, "WorkgroupId", axis))
         if not ctx.kernel.attrs.get("cut"):
             return own
-        return entry.emit("OpIAdd", ctx.ulong, own, load_word(ctx, field_of(ctx, "base", -1, axis)))
+        return entry.emit("OpIAdd", ctx.ulong, own, load_field(ctx, field_of(ctx, "base", -1, axis)))
 
     return ctx.once(("group_wide", axis), make)
 
@@ -159,10 +157,8 @@ def _num_groups(ctx: Context, op: Op) -> None:
         word = _builtin(ctx, "NumWorkgroups", axis)
         _define(ctx, op.result, _widened(ctx, ("num_groups", axis), word), word)
         return
-    field = field_of(ctx, "groups", -1, axis)
-    ctx.values[op.result] = load_word(ctx, field)
-    if field.size == 4:
-        _define(ctx, op.result, ctx.values[op.result], load_field(ctx, field))
+    wide = load_field(ctx, field_of(ctx, "groups", -1, axis))
+    _define(ctx, op.result, wide, ctx.once(("groups", axis), lambda entry: entry.emit("OpUConvert", ctx.uint, wide)))
 
 
 def _local_size(ctx: Context, op: Op) -> None:

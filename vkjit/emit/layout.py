@@ -35,7 +35,8 @@ def argument_numbers(kernel: Function) -> tuple[int, ...]:
 def block_layout(module: Module, caps: DeviceCaps, *, used_only: bool = True, usage: Usage | None = None) -> Layout:
     """The argument block of a kernel; with `used_only` without what the kernel never looks at.
 
-    Extents and strides are i32 in narrow kernels and i64 otherwise; bf16 scalars travel as f32.
+    Extents and strides are i32 in narrow kernels and i64 otherwise, what says where in a cut grid a launch lies is i64;
+    bf16 scalars travel as f32.
     """
     if usage is None:
         usage = usage_of(module, used_only=used_only)
@@ -89,8 +90,7 @@ def _grid_items(kernel: Function, usage: Usage) -> list[_Item]:
     items += [("print", -1, 0, dtypes.u64)] if usage.prints else []
     if not kernel.attrs.get("cut"):
         return items
-    count = _count_dtype(kernel)
     based = {axis for name, axis in usage.ids if name in ("global_id", "group_id")}
-    items += [("base", -1, axis, count) for axis in sorted(based)]
-    items += [("groups", -1, axis, count) for name, axis in sorted(usage.ids) if name == "num_groups"]
+    items += [("base", -1, axis, dtypes.i64) for axis in sorted(based)]
+    items += [("groups", -1, axis, dtypes.i64) for name, axis in sorted(usage.ids) if name == "num_groups"]
     return items

@@ -75,10 +75,10 @@ class InterpreterBuffer(Buffer):
     device: InterpreterDevice
 
     def __init__(self, device: InterpreterDevice, nbytes: int, address: int) -> None:
-        self.device = device
+        self.data: npt.NDArray[np.uint8] = np.full(nbytes, 0xFF, dtype=np.uint8)
+        self.device = device  # last: a buffer without memory is none of the device's
         self.nbytes = nbytes
         self.address = address
-        self.data: npt.NDArray[np.uint8] = np.full(nbytes, 0xFF, dtype=np.uint8)
 
     def close(self) -> None:
         self.device.forget(self.address, self.nbytes)
@@ -124,13 +124,14 @@ class InterpreterDevice(Device):
             raise DeviceError(f"a buffer of {nbytes} bytes: expected zero or more")
         with self._lock:
             address = self._next
-            self._next += -(-(nbytes + 1) // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
-            if self._next > _ADDRESS_END:
-                raise OutOfMemoryError("the interpreter has no addresses left")
+            behind = address + -(-(nbytes + 1) // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
+            if behind > _ADDRESS_END:
+                raise OutOfMemoryError(f"no addresses for a buffer of {nbytes} bytes\n{ledger.holders(self)}")
             try:
                 buffer = InterpreterBuffer(self, nbytes, address)
             except MemoryError as error:
                 raise OutOfMemoryError(f"no memory for a buffer of {nbytes} bytes\n{ledger.holders(self)}") from error
+            self._next = behind
             if ledger.tracing:
                 ledger.note(buffer)
             self._bases.append(address)

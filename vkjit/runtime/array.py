@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..dtypes import DType
+from ..errors import ShapeError
 
 if TYPE_CHECKING:
     from .interface import Buffer, Device
@@ -27,6 +28,7 @@ ROW_ALIGNMENT = 16
 LAYOUT_ALIGNMENT = 64
 """Bytes that the address of an array is a multiple of, where nothing about its launches depends on the address."""
 
+MOST_ELEMENTS = 2**63 - 1
 NARROW_LIMIT = 2**31 - 1
 _MOST_LAYOUTS = 1 << 16
 
@@ -153,6 +155,8 @@ def layout_of(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]) ->
 
 def _layout(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]) -> _Layout:
     """What follows from type, shape and strides; remembered."""
+    if math.prod(max(extent, 1) for extent in shape) > MOST_ELEMENTS:
+        raise ShapeError(f"an array of shape {shape}: expected at most 2^63 - 1 elements, axes of length 0 left out")
     contiguous = _is_contiguous(shape, strides)
     # kernels work out the strides of a contiguous array from its extents, whatever those of axes of length 1 are
     steps = strides[:-1] if not contiguous else shape[-1:] if len(shape) > 1 else ()

@@ -1,7 +1,8 @@
-"""Copies of host memory by several threads: one processor alone is slower than the bus to a device.
+"""Host memory: new bytes, and copies by several threads, as one processor alone is slower than the bus to a device.
 
-Enters: NumPy arrays of bytes. Leaves: the bytes of one in the other. Holds: small copies, and all of them on machines with few
-processors, are made by the caller alone; the threads are started by the first large copy, and anew in a child of fork.
+Enters: sizes, NumPy arrays of bytes. Leaves: arrays, the bytes of one in the other. Holds: small copies, and all of them on
+machines with few processors, are made by the caller alone; the threads are started by the first large copy, and anew in a child
+of a fork.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import OutOfMemoryError
 from .handles import on_fork
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["copy_bytes"]
+__all__ = ["copy_bytes", "host_bytes"]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -27,6 +29,14 @@ PART = 1 << 20
 MOST_WORKERS = 8
 
 _pools: list[ThreadPoolExecutor] = []
+
+
+def host_bytes(nbytes: int) -> Bytes:
+    """New bytes that hold anything. Raises OutOfMemoryError."""
+    try:
+        return np.empty(nbytes, dtype=np.uint8)
+    except (MemoryError, ValueError) as error:  # ValueError: past 64 bits
+        raise OutOfMemoryError(f"no memory for {nbytes} bytes on the host") from error
 
 
 def copy_bytes(target: Bytes, source: Bytes) -> None:

@@ -20,6 +20,7 @@ from ..errors import ArgumentError
 from .array import DeviceArray, contiguous_strides
 from .artifact import KernelArtifact
 from .graph import DeviceGraph, Entry
+from .host_copy import host_bytes
 from .repeat import Launching
 from .streams import DeviceEvent, DeviceStream, ImmediateEvent, ImmediateStream, refuse
 from .ways import Table, new_table
@@ -257,7 +258,7 @@ class Device(ABC):
 
     def host_array(self, nbytes: int) -> npt.NDArray[np.uint8]:
         """New bytes of the host's, not set to anything, from which and to which the device copies quickest."""
-        return np.empty(nbytes, dtype=np.uint8)
+        return host_bytes(nbytes)
 
     def host_view(self, buffer: Buffer) -> npt.NDArray[np.uint8] | None:
         """The buffer's bytes as a NumPy view where the memory is shared with the host, else None.

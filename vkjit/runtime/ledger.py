@@ -65,7 +65,8 @@ def live_buffers(device: Device) -> list[LiveBuffer]:
 
 
 def _is_open(buffer: Any) -> bool:
-    return getattr(buffer, "queue", buffer) is not None
+    data = getattr(buffer, "data", None)  # the bytes themselves, on devices in host memory
+    return getattr(buffer, "queue", buffer) is not None and (data is None or len(data) == buffer.nbytes)
 
 
 def holders(device: Device | None) -> str:

@@ -119,7 +119,7 @@ def _open_new(info: DeviceInfo) -> Device:
 def _choose(spec: int | str | None, found: list[DeviceInfo]) -> DeviceInfo:
     asked = "" if spec is None else "asked for"
     if spec is None:
-        spec = os.environ.get("VKJIT_DEVICE") or None
+        spec = os.environ.get("VKJIT_DEVICE", "").strip() or None
         asked = "named by VKJIT_DEVICE"
     if spec is None:
         return min(found, key=lambda info: (bool(info.missing), _PREFERENCE.get(info.kind, _LAST)))
@@ -131,7 +131,7 @@ def _choose(spec: int | str | None, found: list[DeviceInfo]) -> DeviceInfo:
     else:
         wanted = spec.strip().lower()
         exact = [info for info in found if wanted == info.name.lower()] or [i for i in found if wanted == i.kind]
-        part = [info for info in found if wanted in info.name.lower() or wanted in info.driver.lower()]
+        part = [i for i in found if wanted and (wanted in i.name.lower() or wanted in i.driver.lower())]
         if exact or part:
             return (exact or part)[0]
     listing = "\n".join(f"  {info.index}: {info.name} ({info.kind})" for info in found)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ..errors import ArgumentError, DeviceError
 from .block import Block
 from .buffer import HostView, Storage, VulkanBuffer
-from .host_copy import copy_bytes
+from .host_copy import copy_bytes, host_bytes
 from .memory import Chunk
 from .queue import Queue
 
@@ -73,7 +73,7 @@ class Transfer:
     def host_array(self, nbytes: int) -> Bytes:
         """Bytes of the host, pinned where that helps and there is room for it."""
         buffer = self._pinned_buffer(nbytes) if nbytes >= PINNED_FROM else None
-        return np.empty(nbytes, dtype=np.uint8) if buffer is None else np.asarray(HostView(buffer))
+        return host_bytes(nbytes) if buffer is None else np.asarray(HostView(buffer))
 
     def _pinned_buffer(self, nbytes: int) -> VulkanBuffer | None:
         """Pinned memory; None where there is none, where it would be too much, and where the system pins no more."""

@@ -6,8 +6,10 @@ Enters: Python numbers and nested lists, NumPy arrays, shapes. Leaves: contiguou
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from .. import dtypes
 from ..arguments import poison
 from ..devices import device as open_device
 from ..dtypes import DType
-from ..errors import ArgumentError, DTypeError
+from ..errors import ArgumentError, DTypeError, OutOfMemoryError
 from ..ir import semantics
 from ..runtime.array import fresh_layout
 from ..runtime.interface import Device, DeviceArray
@@ -46,6 +48,7 @@ __all__ = [
 ]
 
 DeviceLike = Any
+_MOST_ON_HOST = (2**63 - 1) // 8
 _PYTHON_TYPES: dict[Any, DType] = {float: dtypes.f32, int: dtypes.i64, bool: dtypes.boolean}
 
 
@@ -245,6 +248,17 @@ def scalar_tensor(
     return full((), value, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
+@contextlib.contextmanager
+def _on_host(name: str, count: int) -> Iterator[None]:
+    """Around the making of `count` numbers with NumPy: OutOfMemoryError where there is no room."""
+    try:
+        if count > _MOST_ON_HOST:
+            raise MemoryError
+        yield
+    except MemoryError as error:
+        raise OutOfMemoryError(f"{name}(): no memory for {8 * count} bytes on the host") from error
+
+
 def arange(
     start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, device: DeviceLike = None,
     requires_grad: bool = False,
@@ -263,8 +277,10 @@ def arange(
         element = dtypes.i64 if whole else dtypes.f32
     if element.is_integer and not whole:
         low, step, whole = int(low), int(step), True
-    places: Any = np.arange(count, dtype=np.int64 if whole else np.float64)
-    return _leaf(upload(np.asarray(low + places * step), element, device), requires_grad)
+    with _on_host("arange", count):
+        places: Any = np.arange(count, dtype=np.int64 if whole else np.float64)
+        values = np.asarray(low + places * step)
+    return _leaf(upload(values, element, device), requires_grad)
 
 
 def _evenly(name: str, start: Any, end: Any, steps: int, dtype: DType) -> Any:
@@ -277,16 +293,17 @@ def _evenly(name: str, start: Any, end: Any, steps: int, dtype: DType) -> Any:
         low, high = float(int(low)), float(int(high))
     kind: Any = np.float32 if name == "logspace" and dtype.is_integer else np.float64
     step = kind(high - low) / kind(max(steps - 1, 1))
-    places = np.arange(steps)
-    return (
-        np.where(
-            places < steps // 2,
-            kind(low) + step * places.astype(kind),
-            kind(high) - step * (steps - 1 - places).astype(kind),
+    with _on_host(name, steps):
+        places = np.arange(steps)
+        return (
+            np.where(
+                places < steps // 2,
+                kind(low) + step * places.astype(kind),
+                kind(high) - step * (steps - 1 - places).astype(kind),
+            )
+            if steps > 1
+            else np.full(steps, low)
         )
-        if steps > 1
-        else np.full(steps, low)
-    )
 
 
 def linspace(
@@ -314,4 +331,6 @@ def eye(
     n: int, m: int | None = None, *, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False
 ) -> Tensor:
     """Ones on the diagonal of an n by m matrix (m: n where not given), zeros elsewhere."""
-    return _leaf(upload(np.eye(n, m), as_dtype(dtype), device), requires_grad)
+    with _on_host("eye", n * (n if m is None else m)):
+        values = np.eye(n, m)
+    return _leaf(upload(values, as_dtype(dtype), device), requires_grad)
