@@ -76,7 +76,9 @@ def stored_whole() -> Iterator[None]:
 
     def store(key: str, artifact: Any) -> None:
         found = cache._decode(cache._encode(artifact, key), key)
-        assert found == artifact and found.info == artifact.info, f"the cache loses parts of kernel {artifact.name}"
+        assert found is not None and found == artifact and found.info == artifact.info, (
+            f"the cache loses parts of kernel {artifact.name}"
+        )
         usual(key, artifact)
 
     with pytest.MonkeyPatch.context() as patch:

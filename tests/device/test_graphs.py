@@ -361,7 +361,7 @@ def test_arguments_go_by_name(device: Any) -> None:
     with vk.capture(x=x) as graph:
         mix(x, y, 1)
     with pytest.raises(vk.ArgumentError, match=r"replay\(\) takes arguments by name.*this graph has x, mix.a"):
-        graph.replay(y)
+        graph.replay(y)  # type: ignore[arg-type]
     assert not y.numpy().any()
     with pytest.raises(vk.ArgumentError, match=r"capture\(\): arguments x and again have memory in common"):
         with vk.capture(x=x, again=x):

@@ -369,8 +369,9 @@ def copied(x, y):
 def test_an_output_whose_elements_share_a_place_is_refused(
     device: Any, strides: tuple[int, int], tensors: bool
 ) -> None:
-    x, memory = np.arange(20, dtype=np.float32).reshape(5, 4), np.zeros(40, np.float32)
-    y = np.lib.stride_tricks.as_strided(memory, (5, 4), tuple(4 * stride for stride in strides))
+    x: Any = np.arange(20, dtype=np.float32).reshape(5, 4)
+    memory = np.zeros(40, np.float32)
+    y: Any = np.lib.stride_tricks.as_strided(memory, (5, 4), tuple(4 * stride for stride in strides))
     if tensors:
         x, of = vk.tensor(x), vk.tensor(memory).__vkjit_array__
         y = DeviceArray(of.buffer, 0, of.dtype, (5, 4), strides)

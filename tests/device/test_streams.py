@@ -137,7 +137,8 @@ def test_a_stream_isn_t_done_while_what_it_waits_for_is_being_sent(
         spin(y, 2000)
     end = stream.record_event()
     other.wait_event(end)
-    queue, usual, seen = other._stream.queue, Queue._send, []
+    queue: Any = other._stream.queue  # type: ignore[attr-defined]  # it is one of a Vulkan device
+    usual, seen = Queue._send, []
 
     def send(self: Queue, submission: Any, info: Any) -> None:
         usual(self, submission, info)
@@ -164,7 +165,8 @@ def test_what_another_thread_launches_while_one_waits_is_reported_to_the_next(
         spin(y, 2000)
         refusing(zeros)
     device.synchronize()
-    usual, launched = Queue.wait_all, []
+    usual = Queue.wait_all
+    launched: list[None] = []
 
     def wait_all(self: Queue) -> None:
         usual(self)

@@ -67,6 +67,7 @@ def host() -> Host:
     """What LLVM says about this processor. VKJIT_CPU_FEATURES ("-avx512f,...") takes features away."""
     llvm = _llvm()
     found = _features_found(llvm)
+    known = set(found.values())
     for text in filter(None, map(str.strip, os.environ.get("VKJIT_CPU_FEATURES", "").split(","))):
         if not text.startswith("-") and not found.get(text.lstrip("+")):
             raise ArgumentError(
@@ -74,7 +75,7 @@ def host() -> Host:
                 "'-avx512f,-avx512vl'"
             )
         if text.startswith("-"):
-            if found and text[1:] not in found:
+            if False in known and text[1:] not in found:  # elsewhere LLVM lists only what the processor has
                 raise ArgumentError(f"VKJIT_CPU_FEATURES has {text!r}: {_close_to(text[1:], found)}")
             found[text[1:]] = False
     flags = ",".join(f"{'+' if on else '-'}{feature}" for feature, on in sorted(found.items()))
