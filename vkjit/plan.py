@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LaunchPlan", "PreparedLaunch", "alignments", "checked_grid", "default_local_size", "field_code", "grid_for_shape",
+    "of_library",
 ]  # fmt: skip
 
 _STRUCT_CODES = {
@@ -106,10 +107,15 @@ def _parts(groups: Grid, limits: Grid) -> Iterator[tuple[Grid, Grid]]:
                 yield (x, y, z), (width, height, depth)
 
 
+def of_library(module: str) -> bool:
+    """Whether a kernel of this module belongs to the standard library."""
+    return module.startswith(f"{__package__}.stdlib.")
+
+
 def alignments(signature: Signature, module: str) -> dict[int, int]:
     """By number of argument, the bytes of which each array's address has to be a multiple if it was one. `module` is the kernel's:
     the standard library also chooses kernels by addresses, as those of matrices ask for whole vectors."""
-    relies = signature.aligned or module.startswith(f"{__package__}.stdlib.")
+    relies = signature.aligned or of_library(module)
     arrays = {i: arg for i, arg in enumerate(signature.args) if isinstance(arg, ArrayArg)}
     return {i: ROW_ALIGNMENT if relies else arg.dtype.itemsize for i, arg in arrays.items()}
 

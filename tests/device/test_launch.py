@@ -397,3 +397,11 @@ def test_frames_of_the_launch_are_hidden(device: Any) -> None:
     with pytest.raises(vk.ShapeError) as caught:
         add2d(np.ones((2, 3), np.float32), np.ones((2, 4), np.float32))
     assert [entry.name for entry in caught.traceback.filter(caught)] == ["test_frames_of_the_launch_are_hidden"]
+
+
+def test_filling_elements_that_share_a_place_is_no_mistake(device: Any) -> None:
+    row = vk.ones(1)
+    row.expand(3).fill_(2.0)
+    assert row.numpy().tolist() == [2.0]
+    row.expand(3, 2).zero_()
+    assert row.numpy().tolist() == [0.0]

@@ -557,15 +557,15 @@ def test_launches_that_come_more_slowly_than_before_are_not_kept_back(
     x, y = upload(vulkan, np.zeros(64, np.uint32)), vulkan.allocate(256)
     vulkan.synchronize()
     first = vulkan._queue.serial
-    for launch in range(8 + 32 + 128 + 1500):
+    for launch in range(8 + 32 + 128 + 2500):
         vulkan.launch(kernel, (1, 1, 1), BLOCK.pack(x.address, 0, y.address, 64), (x,), (y,))
         x, y = y, x
         if launch == 8 + 32 + 128 + 1000:  # from here on
             assert vulkan._queue.recorded > 3 * queue.BUDGET
             monkeypatch.setattr(queue, "_LONG_NS", 0)
-    assert vulkan._queue.serial > first + 3 and vulkan._queue.recorded < 500 - queue.BUDGET / 2
+    assert vulkan._queue.serial > first + 3 and vulkan._queue.recorded < queue.BUDGET
     monkeypatch.undo()
-    assert download(vulkan, x).tolist() == [8 + 32 + 128 + 1500] * 64
+    assert download(vulkan, x).tolist() == [8 + 32 + 128 + 2500] * 64
 
 
 @pytest.mark.parametrize("call", ["vkAllocateMemory", "vkBindBufferMemory", "vkMapMemory"])

@@ -161,7 +161,7 @@ def test_pinned_arrays_of_all_types(device: Any, monkeypatch: pytest.MonkeyPatch
             vk.pinned_empty(4, wrong)
 
 
-@pytest.mark.parametrize("shape", [10**13, (2**40, 2**40)])
+@pytest.mark.parametrize("shape", [2**47, (2**40, 2**40)])
 def test_no_memory_for_pinned_arrays(device: Any, shape: Any) -> None:
     with pytest.raises(
         vk.OutOfMemoryError, match=f"no memory for {4 * math.prod(np.atleast_1d(shape).tolist())} bytes"

@@ -295,7 +295,7 @@ class Queue(SentWork):
             if self._in_flight:
                 self.budget, self._planned = self._planned, 0
             else:
-                self.budget = min(self._long_budget(), self.recorded + BUDGET)
+                self.budget = min(self._long_budget(), max(2 * self.recorded, BUDGET))
             if self.recorded < self.budget:
                 return
         self.submit()
