@@ -287,15 +287,15 @@ class Queue(SentWork):
         """To be called when `budget` commands are recorded. Sends them, unless it was only time to look.
 
         A device that has done all before in an eighth of the time that recording it took is idle most of the time. It loses little
-        by starting later, and the host gains by fewer submissions: that is looked at again and again, as launches may come more
-        slowly than they did. One that is busier than that gets its next work soon.
+        by starting later, and the host gains by fewer submissions: that is looked at again when there are four times as many, as
+        launches may come more slowly than they did. One that is busier than that gets its next work soon.
         """
         if self._planned and self.budget:
             self.poll()
             if self._in_flight:
                 self.budget, self._planned = self._planned, 0
             else:
-                self.budget = min(self._long_budget(), max(2 * self.recorded, BUDGET))
+                self.budget = min(self._long_budget(), 4 * max(self.recorded, BUDGET))
             if self.recorded < self.budget:
                 return
         self.submit()
