@@ -12,6 +12,7 @@ from vkjit import dtypes
 from vkjit.dtypes import DType
 from vkjit.ir.ops import KINDS, OPS
 from vkjit.ir.types import Scalar, Vector
+from vkjit.passes.arithmetic.floats import WHOLE_RULES
 
 NUMBERS = tuple(dtype for dtype in dtypes.ALL if dtype not in (dtypes.boolean, dtypes.bf16))
 INTEGERS = tuple(dtype for dtype in NUMBERS if dtype.is_integer)
@@ -66,6 +67,8 @@ def _operands(name: str, dtype: DType, count: int) -> list[Any]:
 @pytest.mark.parametrize(("name", "dtype"), _rows(), ids=str)
 def test_operation(device: Any, name: str, dtype: DType) -> None:
     needs(device, dtype)
+    if name in WHOLE_RULES and dtype is dtypes.f64 and "far_whole_numbers" in device.caps.quirks:
+        pytest.skip("this driver may round f64 to whole numbers wrongly: the compiler makes them of other operations")
     row = OPS[name]
     count = len(row.operands)
     kinds = [dtypes.boolean if word == "bool" else dtype for word in row.operands]
