@@ -7,7 +7,6 @@ overlap that the caller made.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import sys
@@ -21,6 +20,7 @@ from . import dtypes
 from .dtypes import DType
 from .errors import ArgumentError
 from .runtime.interface import Buffer, Device, DeviceArray, contiguous_strides
+from .runtime.places import shares_places
 
 __all__ = ["Staged", "stage"]
 
@@ -77,45 +77,14 @@ def check_places(kernel: str, arrays: dict[str, NumpyArray | DeviceArray]) -> No
     __tracebackhide__ = True
     for name, array in arrays.items():
         if isinstance(array, DeviceArray):
-            in_order, size = array.form.contiguous, 1  # strides are in elements
+            refused = array.form.overlapping
         else:
-            in_order, size = array.flags.c_contiguous, array.itemsize
-        if not in_order and shares_places(array.shape, array.strides, size):
+            refused = not array.flags.c_contiguous and shares_places(array.shape, array.strides, array.itemsize)
+        if refused:
             raise ArgumentError(
                 f"{kernel}(): argument {name} of shape {array.shape} is written, but its strides {array.strides} put several "
                 f"elements in one place: pass a copy"
             )
-
-
-@functools.lru_cache(maxsize=1024)
-def shares_places(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
-    """Whether elements of `size` certainly overlap: exact for up to two axes, else by what pairs of axes say."""
-    if 0 in shape:
-        return False
-    axes, reach = sorted((abs(step), extent) for step, extent in zip(strides, shape, strict=True) if extent > 1), size
-    if all(step >= reach and (reach := reach + (extent - 1) * step) for step, extent in axes):
-        return False
-    span = size + sum((extent - 1) * step for step, extent in axes)
-    if axes[0][0] < size or math.prod(shape) * size > span:
-        return True
-    return any(_meet(first, second, size) for first, second in itertools.combinations(axes, 2))
-
-
-def _meet(first: tuple[int, int], second: tuple[int, int], size: int) -> bool:
-    """Whether a step along one axis ends where another along the other does. The first axis has the smaller step, of at
-    least `size`.
-    """
-    (step, extent), (long_step, long_extent) = first, second
-    common = math.gcd(step, long_step)
-    cycle = step // common
-    for apart in range(1 - size, size):
-        if apart % common:
-            continue
-        # the fewest long steps after which `apart` more is a multiple of the small step
-        steps = -(apart // common) * pow(long_step // common, -1, cycle) % cycle or cycle
-        if steps < long_extent and (steps * long_step + apart) // step < extent:
-            return True
-    return False
 
 
 def _keeps_strides(array: NumpyArray) -> bool:

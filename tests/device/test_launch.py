@@ -380,6 +380,24 @@ def test_an_output_whose_elements_share_a_place_is_refused(
     assert not memory.any()
 
 
+@vk.kernel(over="y")
+def copied_f32(x: vk.In[vk.f32, "M N"], y: vk.Out[vk.f32, "M N"]):
+    i, j = vk.index()
+    y[i, j] = x[i, j]
+
+
+@pytest.mark.parametrize("strides", [(0, 1), (1, 1), (2, 3)])
+def test_repeated_launches_refuse_such_outputs_too(device: Any, strides: tuple[int, int]) -> None:
+    """After launches of outputs whose strides leave gaps: what is remembered of those doesn't hold for these."""
+    x = vk.tensor(np.arange(20, dtype=np.float32).reshape(5, 4))
+    of = vk.zeros(120).__vkjit_array__
+    for gap in range(5, 25):
+        copied_f32(x, DeviceArray(of.buffer, 0, of.dtype, (5, 4), (gap, 1)))
+    for _ in range(2):
+        with pytest.raises(vk.ArgumentError, match="argument y .* several elements in one place: pass a copy"):
+            copied_f32(x, DeviceArray(of.buffer, 0, of.dtype, (5, 4), strides))
+
+
 def test_windows_that_are_read_and_axes_that_interleave(device: Any) -> None:
     """What shares places may be read; strides that interleave need share none."""
     memory = np.arange(20, dtype=np.float32)

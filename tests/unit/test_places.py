@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from random import Random
 
-from vkjit.staging import shares_places
+from vkjit.runtime.places import shares_places
 
 
 def _shares(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..dtypes import DType
 from ..errors import ShapeError
+from .places import shares_places
 
 if TYPE_CHECKING:
     from .interface import Buffer, Device
@@ -39,7 +40,7 @@ class Form:
 
     `contiguous`: C order, with strides of axes of length 1 ignored; `narrow`: places of elements fit 32 bits;
     `backward`: a stride is negative; `aligned`: the array, and each row along its last axis, begins at a multiple of
-    `ROW_ALIGNMENT` bytes.
+    `ROW_ALIGNMENT` bytes; `overlapping`: several elements certainly lie in one place, so that kernels may only read it.
     """
 
     dtype: DType
@@ -47,6 +48,7 @@ class Form:
     contiguous: bool
     narrow: bool
     backward: bool
+    overlapping: bool
     aligned: bool
 
 
@@ -161,7 +163,9 @@ def _layout(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]) -> _
     # kernels work out the strides of a contiguous array from its extents, whatever those of axes of length 1 are
     steps = strides[:-1] if not contiguous else shape[-1:] if len(shape) > 1 else ()
     rows = not any(step * dtype.itemsize % ROW_ALIGNMENT for step in steps)
-    known = (dtype, len(shape), contiguous, _is_narrow(shape, strides), any(stride < 0 for stride in strides))
+    overlapping = not contiguous and shares_places(shape, strides, 1)
+    backward = any(stride < 0 for stride in strides)
+    known = (dtype, len(shape), contiguous, _is_narrow(shape, strides), backward, overlapping)
     layout = (_form(*known, False), _form(*known, rows), (*shape, *strides), shape, strides, object())
     if len(_layouts) >= _MOST_LAYOUTS:
         _layouts.clear()

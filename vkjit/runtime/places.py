@@ -1,0 +1,44 @@
+"""Which strides put several elements of an array in one place.
+
+Enters: a shape and strides. Leaves: whether elements certainly overlap. What is written there by several invocations at once would
+depend on chance.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+
+__all__ = ["shares_places"]
+
+
+@functools.lru_cache(maxsize=1024)
+def shares_places(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
+    """Whether elements of `size` certainly overlap: exact for up to two axes, else by what pairs of axes say."""
+    if 0 in shape:
+        return False
+    axes, reach = sorted((abs(step), extent) for step, extent in zip(strides, shape, strict=True) if extent > 1), size
+    if all(step >= reach and (reach := reach + (extent - 1) * step) for step, extent in axes):
+        return False
+    span = size + sum((extent - 1) * step for step, extent in axes)
+    if axes[0][0] < size or math.prod(shape) * size > span:
+        return True
+    return any(_meet(first, second, size) for first, second in itertools.combinations(axes, 2))
+
+
+def _meet(first: tuple[int, int], second: tuple[int, int], size: int) -> bool:
+    """Whether a step along one axis ends where another along the other does. The first axis has the smaller step, of at
+    least `size`.
+    """
+    (step, extent), (long_step, long_extent) = first, second
+    common = math.gcd(step, long_step)
+    cycle = step // common
+    for apart in range(1 - size, size):
+        if apart % common:
+            continue
+        # the fewest long steps after which `apart` more is a multiple of the small step
+        steps = -(apart // common) * pow(long_step // common, -1, cycle) % cycle or cycle
+        if steps < long_extent and (steps * long_step + apart) // step < extent:
+            return True
+    return False
