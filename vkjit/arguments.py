@@ -168,6 +168,13 @@ class _Origin:
     name: str
 
 
+def _conversion(dtype: DType, name: str) -> str:
+    """What makes an array's elements be of this type: NumPy's way, where NumPy has it."""
+    if dtype is dtypes.bf16:
+        return f"vk.tensor({name}).to(vk.bf16), or .astype(ml_dtypes.bfloat16)"
+    return f".astype({dtype.storage.name!r})"
+
+
 def bind_types(spec: KernelSpec, array_dtypes: dict[int, DType], values: list[Any]) -> dict[str, DType]:
     """Type variables to element types: arrays first, then scalars that have a type of their own, then weak ones."""
     __tracebackhide__ = True
@@ -179,7 +186,7 @@ def bind_types(spec: KernelSpec, array_dtypes: dict[int, DType], values: list[An
         elif param.dtype is not None and param.dtype is not dtype:
             raise DTypeError(
                 f"argument {param.name} of {spec.name}() has elements of {dtype!r}, expected {param.dtype!r}: convert it with "
-                f".astype({param.dtype.storage.name!r})"
+                f"{_conversion(param.dtype, param.name)}"
             )
     for i, param in enumerate(spec.params):
         if param.kind != "scalar" or not isinstance(param.dtype, TypeVar) or param.dtype.__name__ in bound:

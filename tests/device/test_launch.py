@@ -423,3 +423,23 @@ def test_filling_elements_that_share_a_place_is_no_mistake(device: Any) -> None:
     assert row.numpy().tolist() == [2.0]
     row.expand(3, 2).zero_()
     assert row.numpy().tolist() == [0.0]
+
+
+@vk.kernel(over="y")
+def doubled_bf16(x: vk.In[vk.bf16, "N"], y: vk.Out[vk.f32, "N"]):
+    i = vk.global_id(0)
+    y[i] = vk.f32(x[i]) * 2.0
+
+
+def test_other_elements_in_the_place_of_bf16(device: Any) -> None:
+    """The error's two ways to convert them are ways that work."""
+    x, y = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
+    with pytest.raises(vk.DTypeError, match=r"has elements of vk\.f32, expected vk\.bf16") as caught:
+        doubled_bf16(x, y)
+    assert str(caught.value).endswith("convert it with vk.tensor(x).to(vk.bf16), or .astype(ml_dtypes.bfloat16)")
+    result = vk.tensor(y)
+    doubled_bf16(vk.tensor(x).to(vk.bf16), result)
+    np.testing.assert_array_equal(result.numpy(), 2 * x)
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="an extra that NumPy's users have for bf16")
+    doubled_bf16(x.astype(ml_dtypes.bfloat16), y)
+    np.testing.assert_array_equal(y, 2 * x)
