@@ -81,7 +81,7 @@ class Graph:
             self._alignments[name] = max((_alignment(e, array) for e in graph.entries), default=1)
             if not self._places[name] and 0 not in array.shape:  # nothing is launched for arrays without elements
                 raise ArgumentError(f"capture(): {name} isn't used by what was captured")
-            if any(not low <= address < high for e in graph.entries for address in e.ranges(array.buffer)):
+            if any(not _lies_in(array, low, high, e) for e in graph.entries):
                 raise ArgumentError(
                     f"capture(): {name} is a part of memory that is used otherwise too: pass a copy of it"
                 )
@@ -210,6 +210,7 @@ def capture(device: int | str | Device | None = None, /, *unnamed: NoReturn, **a
         except BaseException:  # an interruption in between
             taken.stop()
             raise
+    graph._state = "its capture was refused"
     graph._finish(target.make_graph(taken.entries))
 
 
@@ -218,6 +219,14 @@ def _device_array(name: str, value: Any) -> DeviceArray:
     if not isinstance(array, DeviceArray):
         raise ArgumentError(f"argument {name}: expected a tensor on a device, found {type(value).__name__}")
     return array
+
+
+def _lies_in(array: DeviceArray, low: int, high: int, entry: Entry) -> bool:
+    """Whether what the entry uses of the array's memory lies in [low, high), which are the array's addresses."""
+    if not (isinstance(entry, Launch) and entry.extents):
+        end = array.buffer.address + array.buffer.nbytes
+        high = end if end - high < _FILL_ALIGNMENT else high  # buffers are whole words
+    return all(low <= begin and used <= high for begin, used in entry.ranges(array.buffer))
 
 
 def _alignment(entry: Entry, array: DeviceArray) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import staging
 from .dtypes import DType
 from .errors import ArgumentError
 from .frontend import ArrayArg, Signature
@@ -21,6 +22,7 @@ from .runtime import native
 from .runtime.array import ROW_ALIGNMENT
 from .runtime.artifact import ArgField, KernelArtifact
 from .runtime.direct import DirectEntry, DirectLaunch
+from .runtime.graph import note_extents, shadowing
 from .runtime.interface import Buffer, Device, DeviceArray, DeviceCaps, LoadedKernel
 
 if TYPE_CHECKING:
@@ -216,6 +218,8 @@ class LaunchPlan:
         self, size: Grid, values: Sequence[Any], reads: list[Buffer], writes: list[Buffer], base: Grid, groups: Grid
     ) -> None:
         block = self._packer.pack(*[_field_value(f, values, base, groups) for f in self._fields])
+        if shadowing.captured:
+            note_extents(self.device, lambda: _extents(values))
         self.device.launch(self.kernel, size, block, reads, writes)
 
 
@@ -246,7 +250,18 @@ class PreparedLaunch:
             block[place] = values[arg]
         reads = [values[i].buffer for i in self.read_args]
         writes = [values[i].buffer for i in self.write_args]
+        if shadowing.captured:
+            note_extents(self.device, lambda: _extents(values))
         self.device.launch(self.kernel, self.groups, self.packer.pack(*block), reads, writes)
+
+
+def _extents(values: Sequence[Any]) -> dict[int, tuple[int, int]]:
+    """By number of parameter, the addresses [low, high) of the arrays; of one without elements where it would begin."""
+    return {
+        i: (v.address, v.address) if 0 in v.shape else staging.byte_range(v)
+        for i, v in enumerate(values)
+        if isinstance(v, DeviceArray)
+    }
 
 
 def _format(fields: tuple[ArgField, ...], size: int) -> str:

@@ -16,7 +16,7 @@ SETTINGS: dict[str, str] = {
     "VKJIT_CACHE": "0: nothing is kept on disk",
     "VKJIT_CACHE_DIR": "the folder of what is kept",
     "VKJIT_CACHE_SIZE": "the bytes that kernels may take there",
-    "VKJIT_CAPS": "the mask that `vk.testing.masked()` puts on a device where it is given none",
+    "VKJIT_CAPS": "the mask that `vkjit.testing.masks.masked()` puts on a device where it is given none",
     "VKJIT_CPU_DUMP": "a folder that receives LLVM's text and the assembler's",
     "VKJIT_CPU_FEATURES": 'features of the processor that the device "cpu" does without: -avx512f,-avx512vl',
     "VKJIT_CUDA_CLOCK": "0: nothing keeps NVIDIA's GPUs from their idle clock",

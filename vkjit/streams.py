@@ -25,7 +25,7 @@ class Stream:
     `with stream:` sends what this thread launches and copies on that device into the stream; each thread has its own
     current stream. `priority`: above 0 goes before other streams, below 0 after them, where the device can tell.
     `copies`: a stream for uploads, downloads and copies alone, which run beside kernels on GPUs that have hardware for it;
-    launching a kernel in it is an ArgumentError there. Raises ArgumentError for a priority that is no integer;
+    launching a kernel in it is an ArgumentError. Raises ArgumentError for a priority that is no integer;
     DeviceNotFoundError.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import vkjit as vk
+from vkjit.runtime.handles import live_counts
 
 
 @vk.kernel(over="y")
@@ -26,6 +28,12 @@ def scaled(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], a: vk.f32):
 
 @vk.kernel(over="y")
 def grown(y: vk.InOut[vk.f32, "N"]):
+    y[vk.global_id(0)] += 1.0
+
+
+@vk.kernel(over="y")
+def limited(y: vk.InOut[vk.f32, "N"], bad: vk.i32):
+    assert bad == 0, "bad"
     y[vk.global_id(0)] += 1.0
 
 
@@ -351,6 +359,116 @@ def test_what_is_filled_lies_at_whole_words(device: Any) -> None:
     assert other.numpy().tolist() == [0] * 4 + [1] * 16 + [0] * 4
     with pytest.raises(vk.ArgumentError, match="y begins 3 bytes past a multiple of 4 bytes"):
         graph.replay(y=other[3:19])
+
+
+def test_a_named_part_of_memory_that_is_used_beyond_it_is_refused(device: Any) -> None:
+    """Replays with another array in its place would write behind that one's end."""
+    base, other = vk.zeros(1024), vk.ones(1024)
+    part = base[:16]
+    uses: tuple[Callable[[], Any], ...] = (
+        lambda: grown(base),
+        lambda: base.fill_(1.0),
+        lambda: base.copy_(other),
+        lambda: other.copy_(base),
+        lambda: base.mul_(2.0),
+        lambda: grown(base[8:32]),
+        lambda: scaled(base[4:40:4], other[:9], 2.0),
+    )
+    for use in (*uses, *uses):  # the short ways, too
+        with pytest.raises(vk.ArgumentError, match="part is a part of memory that is used otherwise too"):
+            with vk.capture(part=part):
+                use()
+    with vk.capture(part=part):
+        part * 1.0
+
+
+def test_a_named_part_of_memory_is_replaced(device: Any) -> None:
+    """By whatever way the graph's work was asked for."""
+    base = vk.tensor(np.arange(1024, dtype=np.float32))
+    for _ in range(5):
+        part, result = base[16:32], vk.zeros(16)
+        with vk.capture(part=part) as graph:
+            scaled(part, result, 2.0)
+            result += part
+            result.mul_(part)
+            grown(part[3:9])
+        for begin in (32, 500):
+            other = base[begin : begin + 16]
+            x = other.numpy().copy()
+            graph.replay(part=other)
+            np.testing.assert_array_equal(result.numpy(), 3 * x * x)
+            x[3:9] += 1
+            np.testing.assert_array_equal(other.numpy(), x)
+        bytes_ = vk.tensor(np.arange(7, dtype=np.uint8))
+        with vk.capture(bytes_=bytes_) as graph:
+            bytes_.fill_(3)
+        other_bytes = vk.tensor(np.arange(7, dtype=np.uint8))
+        graph.replay(bytes_=other_bytes)
+        assert other_bytes.numpy().tolist() == [3] * 7 and bytes_.numpy().tolist() == list(range(7))
+
+
+def test_a_graph_replayed_in_a_capture_keeps_what_it_knows_of_its_arrays(device: Any) -> None:
+    base, out = vk.tensor(np.arange(64, dtype=np.float32)), vk.zeros(16)
+    with vk.capture() as inner:
+        scaled(base[:16], out, 2.0)
+    part = base[:16]
+    with vk.capture(part=part) as outer:
+        inner.replay()
+    outer.replay(part=base[16:32])
+    np.testing.assert_array_equal(out.numpy(), 2 * np.arange(16, 32))
+    part = base[:8]
+    with pytest.raises(vk.ArgumentError, match="part is a part of memory"), vk.capture(part=part):
+        inner.replay()
+
+
+def test_graphs_that_are_dropped_leave_nothing(device: Any) -> None:
+    x = vk.ones(8)
+
+    def counts() -> dict[str, int]:
+        for _ in range(20):
+            with vk.capture() as graph:
+                y = x * 2.0
+            graph.replay()
+        del graph
+        np.testing.assert_array_equal(y.numpy(), np.full(8, 2))
+        gc.collect()
+        vk.synchronize()
+        x.mul_(1.0)
+        vk.synchronize()
+        return live_counts()
+
+    assert counts() == counts()
+
+
+def test_failures_of_replays_are_told_while_others_replay(device: Any) -> None:
+    """Each thread that waits hears of what its own replays reported, or somebody else did before."""
+    y, failures = vk.zeros(64), []
+
+    with vk.capture(y=y) as graph:
+        limited(y, 0)
+    graph.replay()
+    vk.synchronize()
+    stop = threading.Event()
+
+    def others() -> None:
+        with vk.use_device(device):
+            while not stop.is_set():
+                graph.replay(bad=0)
+
+    threads = [threading.Thread(target=others) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(25):
+            graph.replay(bad=1)
+            with pytest.raises(vk.KernelError):
+                vk.synchronize()
+            failures.append(1)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert len(failures) == 25
 
 
 def test_arguments_go_by_name(device: Any) -> None:

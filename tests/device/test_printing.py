@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -252,3 +253,50 @@ def test_what_nobody_waited_for_is_told_at_exit(vkjit_device: Any, tmp_path: Pat
     assert done.stdout == "element 0\nelement 1\n"
     assert f"vkjit: at exit, {vkjit_device.name}: KernelAssertionError: " in done.stderr
     assert "too large" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes that nobody reads, and closed ones, are made as on Unix")
+@pytest.mark.parametrize("output", ["closed", "unread"])
+def test_failures_are_told_where_prints_cannot_be_written(vkjit_device: Any, tmp_path: Path, output: str) -> None:
+    file = tmp_path / "shows.py"
+    file.write_text(NOT_WAITED_FOR)
+    command = [sys.executable, str(file), vkjit_device.name]
+    if output == "closed":
+        command = ["/bin/sh", "-c", 'exec "$0" "$@" >&-', *command]
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(write)
+    assert f"vkjit: at exit, {vkjit_device.name}: KernelAssertionError: " in done.stderr
+    assert "too large" in done.stderr and "AttributeError" not in done.stderr
+
+
+def test_what_was_printed_stays_where_writing_was_interrupted(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line that was being written has been handed over; the failure is still raised."""
+
+    class Interrupted(io.StringIO):
+        calls = 0
+
+        def write(self, text: str) -> int:
+            self.calls += 1
+            if self.calls == 1:
+                raise KeyboardInterrupt
+            return super().write(text)
+
+    monkeypatch.setattr(sys, "stdout", Interrupted())
+    fails_and_prints(vk.zeros(4, dtype=vk.i32))
+    with pytest.raises(KeyboardInterrupt):
+        vk.synchronize()
+    with pytest.raises(vk.KernelAssertionError):
+        vk.synchronize()
+    vk.synchronize()
+
+
+@vk.kernel(over="x")
+def fails_and_prints(x: vk.InOut[vk.i32, "N"]):
+    i = vk.global_id(0)
+    if i == 0:
+        print("first", x[i])
+    assert x[i] > 0, "too small"

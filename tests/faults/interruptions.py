@@ -34,6 +34,11 @@ def add_one(y: vk.InOut[vk.f32, "N"]) -> None:
 
 
 @vk.kernel(over="y")
+def add_thousand(y: vk.InOut[vk.f32, "N"]) -> None:
+    y[vk.global_id(0)] = y[vk.global_id(0)] + 1000.0
+
+
+@vk.kernel(over="y")
 def add_small(y: vk.InOut[vk.f32, "N"]) -> None:
     i = vk.global_id(0)
     assert y[i] < 100.0, "too much"
@@ -104,6 +109,27 @@ class Counted:
         return ""
 
 
+class Turns:
+    """Two kernels in turns, with names for their arguments: each launch runs its own kernel, whichever was interrupted."""
+
+    def begin(self) -> None:
+        self.y, self.ones, self.thousands = vk.zeros(_N), 0, 0
+
+    def run(self) -> None:
+        for _ in range(2):
+            add_one(y=self.y)
+            self.ones += 1
+            add_thousand(y=self.y)
+            self.thousands += 1
+
+    def check(self) -> str:
+        add_thousand(y=self.y)  # as a program that goes on
+        add_one(y=self.y)
+        thousands, ones = divmod(int(self.y.numpy()[0]), 1000)
+        more = thousands - self.thousands - 1, ones - self.ones - 1
+        return "" if more in ((0, 0), (1, 0), (0, 1)) else f"more launches of the two kernels than came back: {more}"
+
+
 class Made:
     """Tensors that are made; whatever there is afterwards has to be right."""
 
@@ -167,6 +193,7 @@ def _memory() -> list[tuple[vk.Tensor, Any]]:
 
 WORK: dict[str, Any] = {
     "launches": Counted(add_one, 10),
+    "kernels": Turns(),
     "reports": Counted(add_small, 3),
     "captures": Counted(add_one, 0, _capturing),
     "profiles": Counted(add_one, 0, _profiling),

@@ -186,8 +186,11 @@ class CpuDevice(Device):
         _devices.add(self)
 
     def forget_locks(self) -> None:
-        """In a child of a fork, where other threads of the parent may have held them."""
+        """In a child of a fork, where other threads of the parent may have held them. What kernels of the parent printed and
+        reported is the parent's to tell.
+        """
         self._lock = threading.RLock()
+        self._lines, self._errors = [], []
         self.usage.forget_lock()
         self.blocks.forget_lock()
 
@@ -337,15 +340,16 @@ class CpuDevice(Device):
         self.closed = True
 
     def _surface(self) -> None:
-        if not self._errors and not self._lines:
-            return
-        with self._lock:
-            errors, self._errors = self._errors, []
-            lines, self._lines = self._lines, []
-        if lines:
-            sys.stdout.write("".join(lines))
-        if errors:
-            raise errors[0]
+        with self._lock:  # with no call between what is taken and its use: no interruption comes in between
+            if self._lines:
+                text = "".join(self._lines)
+                self._lines = []
+                if sys.stdout is not None:
+                    sys.stdout.write(text)
+            if self._errors:
+                first = self._errors[0]
+                self._errors = []
+                raise first
 
     def _part(self, buffer: Buffer, offset: int, nbytes: int) -> npt.NDArray[np.uint8]:
         self._check()

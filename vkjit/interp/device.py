@@ -245,13 +245,16 @@ class InterpreterDevice(Device):
         return self._own(buffer).data
 
     def _surface(self) -> None:
-        with self._lock:
-            lines, self._lines = self._lines, []
-            errors, self._errors = self._errors, []
-        if lines:
-            sys.stdout.write("".join(lines))
-        if errors:
-            raise errors[0]
+        with self._lock:  # with no call between what is taken and its use: no interruption comes in between
+            if self._lines:
+                text = "".join(self._lines)
+                self._lines = []
+                if sys.stdout is not None:
+                    sys.stdout.write(text)
+            if self._errors:
+                first = self._errors[0]
+                self._errors = []
+                raise first
 
     def _part(self, buffer: Buffer, offset: int, nbytes: int) -> npt.NDArray[np.uint8]:
         self._check()

@@ -135,12 +135,13 @@ class BudgetedQueue(Queue):
         writes: Sequence[VulkanBuffer],
     ) -> None:  # fmt: skip
         command = self._order(reads, writes).command
+        self.bound = None  # until it is: an interruption may follow the call
         self.functions.vkCmdBindPipeline(command, 1, kernel.pipeline)
         self.bound = kernel
         if block:
             self.functions.vkCmdPushConstants(command, kernel.layout, 0x20, 0, len(block), block)
+        kernel.last_use, kernel.user, kernel.grid = self.serial, self, size  # before: an interruption may follow
         self.functions.vkCmdDispatchBase(command, *base, *size)
-        kernel.last_use, kernel.user, kernel.grid = self.serial, self, size
         self._count()
 
 

@@ -165,7 +165,7 @@ class VulkanDevice(Device):
         try:
             self._record(queue, kernel, groups, block, reads, [*writes, printed])
         finally:  # an interruption may come when it was recorded
-            self._prints.noted(artifact, printed)
+            self._prints.pending.append((artifact, printed))
 
     def _record(
         self,
@@ -193,8 +193,9 @@ class VulkanDevice(Device):
             try:
                 queue.dispatch(kernel, groups, address, reads, writes)  # type: ignore[arg-type]
             finally:  # the launch may have gone into a later submission than the one that was open
+                chunk = self._arguments[queue][0]
                 if kernel.user is queue:
-                    self._arguments[queue][0].last_use = kernel.last_use
+                    chunk.last_use = max(chunk.last_use, kernel.last_use)
 
     def direct(self, kernel: LoadedKernel, launch: DirectLaunch) -> DirectEntry | None:
         """As in `Device`."""
@@ -384,9 +385,9 @@ class VulkanDevice(Device):
         """As in `Device`."""
         return QueueGraph(self, entries)
 
-    def argument_memory(self, nbytes: int) -> VulkanBuffer:
-        """Memory for an argument block that outlives a launch."""
-        return self._storage.buffer(None, self._storage.memory.arguments, nbytes)
+    def argument_memory(self, nbytes: int, queue: Queue) -> VulkanBuffer:
+        """Memory for an argument block that outlives a launch, at home in a queue."""
+        return self._storage.buffer(None, self._storage.memory.arguments, nbytes, queue)
 
     def report_memory(self, nbytes: int) -> VulkanBuffer:
         """See `Reports.memory`."""

@@ -33,6 +33,7 @@ __all__ = [
     "Place",
     "check_waiting",
     "is_capturing",
+    "note_extents",
     "shadowing",
     "uncover",
 ]
@@ -50,6 +51,7 @@ _REFUSED = {
 class _Shadowing:
     """Whoever puts something before a device's methods, or takes it away, holds `lock`. Calls that are watched for a moment (see
     `repeat`) are waited for by all others that come. `captured`: by device the thread whose calls are noted, and what ends that.
+    `extents`: by device what `note_extents` was told of the launch that comes next.
 
     `with` takes a lock and enters the block in one step only where the lock itself is named: a class's own method, or a
     condition's, can be interrupted when it has taken it already.
@@ -58,6 +60,7 @@ class _Shadowing:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.captured: dict[Device, tuple[int, Callable[[], None]]] = {}
+        self.extents: dict[Device, Extents] = {}
         self._changed = threading.Condition(self.lock)
         self._waiting = 0
         self._watched: dict[Device, tuple[int, Callable[[], None]]] = {}
@@ -115,6 +118,14 @@ def is_capturing(device: Device) -> bool:
     return found is not None and found[0] == threading.get_ident()
 
 
+def note_extents(device: Device, arrays: Callable[[], Extents]) -> None:
+    """Tells a capture which addresses belong to the arrays of the launch that this thread makes next: argument blocks say only
+    where arrays begin. Call it where `shadowing.captured` isn't empty.
+    """
+    if is_capturing(device):
+        shadowing.extents[device] = arrays()
+
+
 def check_waiting(device: Device) -> None:
     """Raises ArgumentError where this thread may not wait for the device, as it captures what it asks of it."""
     if is_capturing(device):
@@ -143,15 +154,20 @@ class Place:
 
 @dataclass(slots=True)
 class Launch:
-    """A launch: `block` is the packed argument block."""
+    """A launch: `block` is the packed argument block. `extents`: by parameter the addresses [low, high) of its array, where they
+    are known.
+    """
 
     kernel: LoadedKernel
     groups: tuple[int, int, int]
     block: bytes
     reads: list[Buffer]
     writes: list[Buffer]
+    extents: Extents = field(default_factory=dict)
 
     def run(self, device: Device) -> None:
+        if shadowing.captured:
+            note_extents(device, self.extents.copy)
         device.launch(self.kernel, self.groups, self.block, self.reads, self.writes)
 
     def places(self, buffer: Buffer) -> list[Place]:
@@ -162,15 +178,21 @@ class Launch:
         found += [Place(self, "reads", i) for i, used in enumerate(self.reads) if used is buffer]
         return found + [Place(self, "writes", i) for i, used in enumerate(self.writes) if used is buffer]
 
-    def ranges(self, buffer: Buffer) -> list[int]:
-        """The addresses in the block that lie in the buffer."""
-        return [self._address(place) for place in self._places("address") if self._is_in(place, buffer)]
+    def ranges(self, buffer: Buffer) -> list[tuple[int, int]]:
+        """The addresses [low, high) in the buffer that it may use."""
+        end, extents = buffer.address + buffer.nbytes, self.extents
+        used = (place for place in self._places("address") if self._is_in(place, buffer))
+        return [extents.get(place.arg) or (self._address(place), end) for place in used]
 
     def move(self, part: str, index: int, buffer: Buffer, shift: int) -> None:
         """Puts another buffer into a place; addresses shift."""
         if part == "address":
             (address,) = struct.unpack_from("<Q", self.block, index)
             self._put(index, struct.pack("<Q", address + shift))
+            number = next(place.arg for place in self._places("address") if place.offset == index)
+            if number in self.extents:
+                low, high = self.extents[number]
+                self.extents[number] = low + shift, high + shift
         else:
             (self.reads if part == "reads" else self.writes)[index] = buffer
 
@@ -221,10 +243,11 @@ class Copy:
         ends = (("source", self.source), ("target", self.target))
         return [Place(self, part, 0) for part, used in ends if used is buffer]
 
-    def ranges(self, buffer: Buffer) -> list[int]:
+    def ranges(self, buffer: Buffer) -> list[tuple[int, int]]:
         """As `Launch.ranges`."""
         ends = ((self.source, self.source_offset), (self.target, self.target_offset))
-        return [used.address + offset for used, offset in ends if used is buffer]
+        begins = [used.address + offset for used, offset in ends if used is buffer]
+        return [(begin, begin + self.nbytes) for begin in begins]
 
     def move(self, part: str, index: int, buffer: Buffer, shift: int) -> None:
         """As `Launch.move`."""
@@ -258,9 +281,10 @@ class Fill:
         """As `Launch.places`."""
         return [Place(self, "target", 0)] if self.target is buffer else []
 
-    def ranges(self, buffer: Buffer) -> list[int]:
+    def ranges(self, buffer: Buffer) -> list[tuple[int, int]]:
         """As `Launch.ranges`."""
-        return [self.target.address + self.offset] if self.target is buffer else []
+        begin = self.target.address + self.offset
+        return [(begin, begin + self.nbytes)] if self.target is buffer else []
 
     def move(self, part: str, index: int, buffer: Buffer, shift: int) -> None:
         """As `Launch.move`."""
@@ -270,6 +294,7 @@ class Fill:
 
 
 Entry: TypeAlias = "Launch | Copy | Fill"
+Extents: TypeAlias = dict[int, tuple[int, int]]
 
 
 class DeviceGraph:
@@ -349,8 +374,9 @@ class Capture:
         reads: Sequence[Buffer],
         writes: Sequence[Buffer],
     ) -> None:
+        extents = shadowing.extents.pop(self.device, {})
         if min(groups) > 0:
-            self.entries.append(Launch(kernel, groups, block, list(reads), list(writes)))
+            self.entries.append(Launch(kernel, groups, block, list(reads), list(writes), extents))
 
     def _copy(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int) -> None:
         if nbytes:

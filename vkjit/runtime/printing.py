@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -47,40 +48,28 @@ class Prints:
         self._allocate = allocate
         self._fill = fill
         self._read = read
-        self._pending: list[tuple[KernelArtifact, VulkanBuffer]] = []
+        self.pending: deque[tuple[KernelArtifact, VulkanBuffer]] = deque()  # launches whose text is to be written
         self._lock = new_lock()
 
     def begin(self) -> VulkanBuffer:
-        """An empty buffer for a launch, which is to be `noted` once it was made."""
-        if len(self._pending) >= MOST_PENDING:
+        """An empty buffer for a launch, to be appended to `pending` once that was made."""
+        if len(self.pending) >= MOST_PENDING:
             self.flush()
         buffer = self._allocate(PRINT_BYTES)
         self._fill(buffer, 0, 8 * PRINT_HEAD, 0)
         self._fill(buffer, 4, 4, PRINT_CAPACITY)
         return buffer
 
-    def noted(self, artifact: KernelArtifact, buffer: VulkanBuffer) -> None:
-        """Has the text of the launch written by the next flush, on whichever thread that is."""
-        with self._lock:
-            self._pending.append((artifact, buffer))
-
     def flush(self) -> None:
-        """Writes what was printed since the last time; waits for the launches."""
-        if not self._pending:
-            return
+        """Writes what was printed since the last time; waits for the launches, and for another thread that writes."""
         with self._lock:
-            pending, self._pending = self._pending, []
-        try:
-            while pending:
-                artifact, buffer = pending[0]
+            while self.pending:
+                first = artifact, buffer = self.pending[0]
                 text = printed_text(artifact, functools.partial(self._words, buffer))
-                del pending[0]
-                buffer.close()
-                sys.stdout.write(text)
-        finally:
-            if pending:  # after an interruption: the next flush goes on with these
-                with self._lock:
-                    self._pending[:0] = pending
+                if self.pending and self.pending[0] is first:  # else a handler of a signal has written it
+                    del self.pending[0]  # with no call between this and the next: no interruption comes in between
+                    if sys.stdout is not None:
+                        sys.stdout.write(text)
 
     def _words(self, buffer: VulkanBuffer, start: int, count: int) -> _Words:
         data = np.empty(8 * count, np.uint8)

@@ -5,7 +5,7 @@ serial number of the last submission that is complete. Holds: submissions comple
 barrier is recorded only between commands that conflict; at the end of each submission all writes are visible to the
 host and to later submissions; memory dropped while the device may use it is released only after that submission is
 complete; all state changes happen under the one lock of the device, which nobody holds while waiting, save when the
-queue is full.
+queue is full, and for reports of graphs that others go on replaying.
 
 Each barrier covers all memory, so a buffer only remembers the barrier interval ("epoch") in which it was last read and
 written: a conflict exists when that interval is the current one. Epochs are numbered over all queues of a device.
@@ -104,6 +104,7 @@ class Queue(SentWork):
         with self.lock:
             command = self._order(reads, writes).command
             if kernel is not self.bound:
+                self.bound = None  # until it is: an interruption may follow the call
                 self._bind(command, 1, kernel.pipeline)
                 self.bound = kernel
             if block:
@@ -120,8 +121,8 @@ class Queue(SentWork):
             region = self._copy_region
             region.srcOffset, region.dstOffset = source.offset + source_offset, target.offset + target_offset
             region.size = n
+            self.transferred = True  # before: an interruption may follow
             self.functions.vkCmdCopyBuffer(submission.command, source.handle, target.handle, 1, region)
-            self.transferred = True
             self._count()
 
     def fill(self, target: VulkanBuffer, offset: int, nbytes: int, pattern: int) -> None:
@@ -129,8 +130,8 @@ class Queue(SentWork):
         with self.lock:
             self.check()
             command = self._order((), (target,)).command
+            self.transferred = True  # before: an interruption may follow
             self.functions.vkCmdFillBuffer(command, target.handle, target.offset + offset, nbytes, pattern)
-            self.transferred = True
             self._count()
 
     def record(self, function: Any, *arguments: Any) -> None:

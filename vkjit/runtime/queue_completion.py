@@ -2,7 +2,7 @@
 
 Enters: submissions, and what is dropped while the device may use it. Leaves: completion, by serial; memory, when nobody uses it
 any more. Holds: submissions complete in the order of their serials; what is dropped is released only after the submission
-that used it last; nobody holds the lock while waiting.
+that used it last; nobody holds the lock while waiting, save as `queue` says.
 """
 
 from __future__ import annotations

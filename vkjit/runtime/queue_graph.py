@@ -15,7 +15,6 @@ import numpy as np
 from ..errors import DeviceError, FeatureError
 from .artifact import REPORT_WORDS, KernelArtifact
 from .buffer import VulkanBuffer
-from .copy_queue import CopyQueue
 from .graph import Copy, DeviceGraph, Entry, Fill, Launch, is_capturing
 from .pipeline import VulkanKernel
 from .queue import Queue
@@ -57,7 +56,7 @@ class QueueGraph(DeviceGraph):
             return
         queue = self.device.stream.queue
         queue.check()
-        if isinstance(queue, CopyQueue):
+        if self.device.stream.copies:
             launch = next((e for e in self.entries if isinstance(e, Launch)), None)
             if launch is not None:
                 refuse(launch.kernel.artifact)
@@ -65,11 +64,19 @@ class QueueGraph(DeviceGraph):
             recorded = self._commands.get(queue)
             if recorded is None:
                 recorded = self._commands[queue] = self._record(queue)
-            recorded.serial = queue.submit_with(recorded.prepared, recorded.reads, recorded.writes)
-            for kernel in recorded.kernels:
-                kernel.last_use, kernel.user = recorded.serial, queue
             if self._slots is not None:
                 self.device.watch_reports(self._slots, recorded.owners)
+            try:
+                recorded.serial = queue.submit_with(recorded.prepared, recorded.reads, recorded.writes)
+            finally:  # an interruption may come when it was sent
+                recorded.serial = serial = max(recorded.serial, queue.serial - 1)
+                for kernel in recorded.kernels:
+                    kernel.last_use = max(serial, kernel.last_use) if kernel.user is queue else serial
+                    kernel.user = queue
+
+    def __del__(self) -> None:
+        if hasattr(self, "_commands"):
+            self.changed()
 
     def close(self) -> None:
         self.changed()
@@ -100,7 +107,7 @@ class QueueGraph(DeviceGraph):
                     owners.append(kernel.artifact)
                 block = self._block(entry, kernel, len(owners) - 1)
                 if kernel.artifact.indirect:
-                    block = recorded.placed(self.device.argument_memory(len(block)), block)
+                    block = recorded.placed(self.device.argument_memory(len(block), queue), block)
                 recorder.launch(kernel, entry.groups, block)
             elif isinstance(entry, Copy):
                 recorder.copy(entry)
@@ -130,8 +137,8 @@ class QueueGraph(DeviceGraph):
 class _Commands:
     """A recorded command buffer and what it uses. `serial` is its last submission.
 
-    `owners`: the artifacts of launches that can report, by slot. `blocks`: arguments in memory, which belong to this recording
-    alone, as one made before may still run with others.
+    `owners`: the artifacts of launches that can report, by slot. Among `reads` are arguments in memory, which belong to this
+    recording alone, as one made before may still run with others.
     """
 
     nbytes = 0
@@ -139,7 +146,6 @@ class _Commands:
     def __init__(self, prepared: Prepared, entries: list[Entry]) -> None:
         self.prepared = prepared
         self.owners: list[KernelArtifact] = []
-        self.blocks: list[VulkanBuffer] = []
         self.serial = 0
         self.reads = _unique(b for e in entries for b in e.reads)
         self.writes = _unique(b for e in entries for b in e.writes)
@@ -148,12 +154,11 @@ class _Commands:
     def placed(self, memory: VulkanBuffer, block: bytes) -> bytes:
         """Puts an argument block into memory; the bytes of its address."""
         memory.chunk.bytes[: len(block)] = np.frombuffer(block, dtype=np.uint8)
-        self.blocks.append(memory)
+        self.reads.append(memory)  # so that it is known when the device is done with it
         return memory.address.to_bytes(8, "little")
 
     def release(self) -> None:
         self.prepared.owner.close()
-        self.blocks.clear()
 
 
 class _Recorder:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError, DeviceError, FeatureError
 from ._vk import Functions, Vulkan
+from .copy_queue import CopyQueue
 from .graph import check_waiting
 from .handles import Handle
 from .queue import Queue
@@ -34,6 +35,7 @@ class QueueStream(DeviceStream):
         self.device: VulkanDevice = device
         self.queue = queue
         self.priority = priority
+        self.copies = isinstance(queue, CopyQueue)
 
     def synchronize(self) -> None:
         check_waiting(self.device)

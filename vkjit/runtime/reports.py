@@ -59,10 +59,7 @@ class Reports:
         self._owners: list[KernelArtifact | None] = [None] * SLOTS
         self._first = self._next = 0
         self._errors: list[KernelError] = []
-        self._watched: dict[
-            VulkanBuffer, tuple[list[KernelArtifact], int]
-        ] = {}  # with how many were watched up to the last time
-        self._watches = 0
+        self._watched: dict[VulkanBuffer, list[KernelArtifact]] = {}
 
     @property
     def outstanding(self) -> bool:
@@ -77,8 +74,7 @@ class Reports:
 
     def watch(self, slots: VulkanBuffer, owners: list[KernelArtifact]) -> None:
         """Has the next check look at these slots, which belong to launches of these artifacts, one each."""
-        self._watches += 1
-        self._watched[slots] = owners, self._watches
+        self._watched[slots] = owners
 
     @property
     def address(self) -> int:
@@ -107,17 +103,19 @@ class Reports:
         What other threads launch meanwhile is left to the next check, as nobody waits for it here.
         """
         with self._queue.lock:
-            target, watched = self._next, dict(self._watched)
+            target = self._next
         self._queue.group.wait_all()  # what other queues launched; the ring is copied in this one
         with self._queue.lock:
             self._prepare(target)
         self._queue.wait_all()
         with self._queue.lock:
             self._collect(target)
-            self._collect_watched(watched)
+            if self._watched:
+                self._queue.group.wait_all()  # for those used again since; nobody uses them now
+                self._collect_watched()
             if self._errors:
                 first = self._errors[0]
-                self._errors.clear()
+                self._errors = []  # no call, so that no interruption comes in between
                 raise first
 
     def _drain(self) -> None:
@@ -170,11 +168,9 @@ class Reports:
         if cleared:
             self._settle()
 
-    def _collect_watched(self, watched: dict[VulkanBuffer, tuple[list[KernelArtifact], int]]) -> None:
-        """Looks at slots outside of the ring that are complete: those that have been used again since aren't."""
-        for slots, (owners, number) in watched.items():
-            if self._watched.get(slots, (owners, 0))[1] != number:
-                continue
+    def _collect_watched(self) -> None:
+        """Looks at slots outside of the ring; everything is complete."""
+        for slots, owners in list(self._watched.items()):
             visible = slots
             if slots.bytes is None or not slots.chunk.pool.kind.cached:
                 visible = self._storage.buffer(None, self._storage.memory.download, slots.nbytes)

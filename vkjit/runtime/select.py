@@ -156,6 +156,10 @@ def _forget() -> None:
     _lock = threading.RLock()
 
 
+_MOST_UNWRITTEN = 4096
+"""Times that something can't be written at exit, after which the rest is left."""
+
+
 def _last_words() -> None:
     """At exit: shows what kernels printed, and tells of failures, that nobody waited for."""
     for device in list(_open.values()):
@@ -163,9 +167,18 @@ def _last_words() -> None:
             continue
         with contextlib.suppress(VkjitError, OSError):  # nobody is left who could be told
             try:
-                device.synchronize()
+                _wait(device)
             except KernelError as error:
-                sys.stderr.write(f"vkjit: at exit, {device.name}: {type(error).__name__}: {error}\n")
+                if sys.stderr is not None:
+                    sys.stderr.write(f"vkjit: at exit, {device.name}: {type(error).__name__}: {error}\n")
+
+
+def _wait(device: Device) -> None:
+    """Waits for the device, whether or not anybody reads what is printed."""
+    for _ in range(_MOST_UNWRITTEN):
+        with contextlib.suppress(OSError):  # what couldn't be written is gone; the rest is still to be told
+            device.synchronize()
+            break
 
 
 on_fork(_forget)

@@ -65,7 +65,7 @@ class DeviceEvent(ABC):
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Waits for what the event marks."""
+        """Waits for what the event marks. What kernels reported is raised by waits for streams and for the device."""
 
     @abstractmethod
     def nanoseconds_since(self, start: DeviceEvent) -> int:
@@ -109,7 +109,7 @@ class ImmediateEvent(DeviceEvent):
         return True
 
     def synchronize(self) -> None:
-        self.device.synchronize()
+        check_waiting(self.device)
 
     def nanoseconds_since(self, start: DeviceEvent) -> int:
         if not isinstance(start, ImmediateEvent) or start.device is not self.device:
