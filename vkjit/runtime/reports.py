@@ -59,7 +59,11 @@ class Reports:
         self._owners: list[KernelArtifact | None] = [None] * SLOTS
         self._first = self._next = 0
         self._errors: list[KernelError] = []
-        self._watched: dict[VulkanBuffer, list[KernelArtifact]] = {}
+        self._watched: dict[VulkanBuffer, tuple[list[KernelArtifact], int]] = {}  # with how many had been watched then
+        self._watches = 0
+        self._later: list[
+            KernelError
+        ] = []  # of slots that were used again while a check waited: perhaps somebody else's
 
     @property
     def outstanding(self) -> bool:
@@ -74,7 +78,8 @@ class Reports:
 
     def watch(self, slots: VulkanBuffer, owners: list[KernelArtifact]) -> None:
         """Has the next check look at these slots, which belong to launches of these artifacts, one each."""
-        self._watched[slots] = owners
+        self._watches += 1
+        self._watched[slots] = owners, self._watches
 
     @property
     def address(self) -> int:
@@ -100,22 +105,26 @@ class Reports:
     def check(self) -> None:
         """Waits for the device and raises the first error reported since the last check; the others are dropped.
 
-        What other threads launch meanwhile is left to the next check, as nobody waits for it here.
+        What other threads launch meanwhile is left to the next check, as nobody waits for it here. Where they replay a graph that
+        is looked at here, its slots don't tell whose report it is: it is raised where there is nothing else to raise.
         """
         with self._queue.lock:
-            target = self._next
+            target, watched = self._next, dict(self._watched)
         self._queue.group.wait_all()  # what other queues launched; the ring is copied in this one
         with self._queue.lock:
             self._prepare(target)
         self._queue.wait_all()
         with self._queue.lock:
             self._collect(target)
-            if self._watched:
-                self._queue.group.wait_all()  # for those used again since; nobody uses them now
-                self._collect_watched()
-            if self._errors:
-                first = self._errors[0]
-                self._errors = []  # no call, so that no interruption comes in between
+            if any(self._watched.get(slots, entry) != entry for slots, entry in watched.items()):
+                self._queue.group.wait_all()  # for what uses them again; nothing more comes now
+            self._collect_watched(watched)
+            if self._errors or self._later:  # no calls from here on, so that no interruption comes in between
+                if self._errors:
+                    first, self._errors = self._errors[0], self._later
+                else:
+                    first, self._errors = self._later[0], self._later[1:]
+                self._later = []
                 raise first
 
     def _drain(self) -> None:
@@ -168,9 +177,13 @@ class Reports:
         if cleared:
             self._settle()
 
-    def _collect_watched(self) -> None:
-        """Looks at slots outside of the ring; everything is complete."""
-        for slots, owners in list(self._watched.items()):
+    def _collect_watched(self, watched: dict[VulkanBuffer, tuple[list[KernelArtifact], int]]) -> None:
+        """Looks at these slots outside of the ring, all uses of which are complete."""
+        for slots, entry in watched.items():
+            now = self._watched.get(slots)
+            if now is None:
+                continue  # another check has looked
+            found, owners = self._errors if now == entry else self._later, now[0]
             visible = slots
             if slots.bytes is None or not slots.chunk.pool.kind.cached:
                 visible = self._storage.buffer(None, self._storage.memory.download, slots.nbytes)
@@ -182,7 +195,7 @@ class Reports:
                 )
             table = visible.bytes.view(np.uint32).reshape(-1, REPORT_WORDS)
             for place in np.flatnonzero(table[: len(owners), 0]):
-                self._errors.append(error_of_report(owners[place], table[place]))
+                found.append(error_of_report(owners[place], table[place]))
                 self._zero(slots, int(place) * SLOT_BYTES, SLOT_BYTES)
             del self._watched[slots]
 
