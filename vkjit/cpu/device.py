@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-import sys
 import threading
 import time
 import weakref
@@ -24,7 +23,8 @@ from ..errors import ArgumentError, DeviceError, FeatureError, KernelError, OutO
 from ..runtime import ledger
 from ..runtime.artifact import REPORT_WORDS, KernelArtifact
 from ..runtime.handles import on_fork
-from ..runtime.interface import Buffer, Device, DeviceCaps, LoadedKernel
+from ..runtime.immediate import ImmediateDevice
+from ..runtime.interface import Buffer, DeviceCaps, LoadedKernel
 from ..runtime.reports import error_of_report
 from . import machine
 from .blocks import Blocks
@@ -167,7 +167,7 @@ def _in_child() -> None:
 on_fork(_in_child)
 
 
-class CpuDevice(Device):
+class CpuDevice(ImmediateDevice):
     """Runs kernels as soon as they are launched, on the calling thread and a few others."""
 
     def __init__(self, index: int = 0, threads: int | None = None) -> None:
@@ -338,18 +338,6 @@ class CpuDevice(Device):
         self.pool.close()
         self.blocks.clear()
         self.closed = True
-
-    def _surface(self) -> None:
-        with self._lock:  # with no call between what is taken and its use: no interruption comes in between
-            if self._lines:
-                text = "".join(self._lines)
-                self._lines = []
-                if sys.stdout is not None:
-                    sys.stdout.write(text)
-            if self._errors:
-                first = self._errors[0]
-                self._errors = []
-                raise first
 
     def _part(self, buffer: Buffer, offset: int, nbytes: int) -> npt.NDArray[np.uint8]:
         self._check()

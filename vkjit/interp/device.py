@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import bisect
 import os
-import sys
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +21,8 @@ from ..ir.core import Module
 from ..runtime import ledger
 from ..runtime.artifact import REPORT_WORDS, KernelArtifact
 from ..runtime.handles import new_lock
-from ..runtime.interface import Buffer, Device, DeviceCaps, LoadedKernel
+from ..runtime.immediate import ImmediateDevice
+from ..runtime.interface import Buffer, DeviceCaps, LoadedKernel
 from .batch import Grid, Log, Triple
 from .block import Arguments
 from .engine import Order, Program
@@ -96,7 +96,7 @@ class InterpreterKernel(LoadedKernel):
         self.arguments = Arguments(artifact, program.module.kernel)
 
 
-class InterpreterDevice(Device):
+class InterpreterDevice(ImmediateDevice):
     """Runs kernels as soon as they are launched, on the calling thread. `order` is the order of workgroups."""
 
     def __init__(self, index: int = 0, order: Order = "forward") -> None:
@@ -243,18 +243,6 @@ class InterpreterDevice(Device):
 
     def host_view(self, buffer: Buffer) -> npt.NDArray[np.uint8] | None:
         return self._own(buffer).data
-
-    def _surface(self) -> None:
-        with self._lock:  # with no call between what is taken and its use: no interruption comes in between
-            if self._lines:
-                text = "".join(self._lines)
-                self._lines = []
-                if sys.stdout is not None:
-                    sys.stdout.write(text)
-            if self._errors:
-                first = self._errors[0]
-                self._errors = []
-                raise first
 
     def _part(self, buffer: Buffer, offset: int, nbytes: int) -> npt.NDArray[np.uint8]:
         self._check()
