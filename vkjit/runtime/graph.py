@@ -354,6 +354,7 @@ class Capture:
             uncover(self.device, self._shadows)
             self.device.watch(self, False)
             shadowing.captured.pop(self.device, None)
+            shadowing.extents.pop(self.device, None)  # of a launch that was interrupted
             self._started = False
 
     def _shadow(self, name: str, method: Callable[..., Any]) -> None:

@@ -59,11 +59,11 @@ class Reports:
         self._owners: list[KernelArtifact | None] = [None] * SLOTS
         self._first = self._next = 0
         self._errors: list[KernelError] = []
-        self._watched: dict[VulkanBuffer, tuple[list[KernelArtifact], int]] = {}  # with how many had been watched then
+        self._watched: dict[VulkanBuffer, tuple[list[KernelArtifact], int]] = {}
+        """Slots outside of the ring that may hold something, with their launches, and how many had been watched then."""
         self._watches = 0
-        self._later: list[
-            KernelError
-        ] = []  # of slots that were used again while a check waited: perhaps somebody else's
+        self._later: list[KernelError] = []
+        """Of slots that were used again while a check waited: perhaps somebody else's."""
 
     @property
     def outstanding(self) -> bool:
